@@ -4,18 +4,11 @@ import json
 import runpy
 import sys
 
-import numpy as np
 import pytest
 from imports import ROOT, files
-from support.semidefinite.naive_nodes import NaiveNodes
-from support.semidefinite.row_searches import relaxations
 
 from dmcmc.formats import native
 from dmcmc.generators import registry as generators
-from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE, certified_node_bound
 
 MAIN_GUARD = '__name__ == "__main__"'  # files without this are modules that scripts share
 SCRIPTS = sorted(f.path.removesuffix(".py").replace("/", ".") for f in files("benchmarks") if MAIN_GUARD in f.text)
@@ -90,26 +83,6 @@ def test_a_script_runs_and_writes_its_output_to_a_file(script, monkeypatch, caps
     assert written.startswith(f"# DMCMC_INSTANCES=... python -m {script} {arguments[0]}")
     assert written == capsys.readouterr().out
     assert str(tmp_path) not in written.replace(" ".join(arguments), "")
-
-
-@pytest.mark.slow
-def test_per_row_relaxations_on_the_cpu_equal_the_naive_ones(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    from benchmarks.bounds.numba_node_arrays import NumbaNodeArrays
-
-    descents, results = [relaxation._descent for relaxation in relaxations()[0]], []
-    for arrays in (NaiveNodes(), NumbaNodeArrays()):
-        buffers = AgentBuffers(descents, arrays, 2)
-        allowed = (np.arange(buffers.shape.d) < buffers.sizes[:, :, None])[[0, 1, 1]]
-        allowed[2, 0, 1:] = allowed[2, 1, 2:] = False
-        agents = np.array([0, 1, 1])
-        batch = RowNodeBatch(buffers, NodeStarts(agents, np.array([0, 1, 0]), allowed, agents))
-        batch.run(BRANCH_SCHEDULE._replace(steps=4), lambda nodes: 4)
-        results.append(certificates(batch).bounds.tolist())
-        assert results[-1] == [
-            certified_node_bound(descents[agent], batch.node(b), batch.point(b)) for b, agent in enumerate(agents)
-        ]
-    assert np.allclose(*results, rtol=5e-3)
 
 
 @pytest.mark.slow

@@ -29,7 +29,6 @@ from benchmarks.bounds.hardware_limits import (
     sweep_of,
 )
 from benchmarks.harness import Report, meeting, options
-from dmcmc.inference.bounds.branch_and_bound.dual_bounder import NODE_SWEEPS
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
@@ -41,6 +40,7 @@ from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent
 from dmcmc.inference.bounds.dual.graph import DualGraph
+from dmcmc.inference.bounds.tuning.search import NODE_SWEEPS
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline

@@ -1,11 +1,10 @@
 """Record bounds after fixed numbers of nodes and steps, without a clock: references for changes of the searches.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.counted_nodes [--only NAME] [--nodes N] [--batches N]
-                                                                     [--shared STEPS]
 
 FOLDER holds generated/ and meetings/. Each problem is one agent: a whole problem, whose interface is empty, or the
 first agent of a meeting problem. Prints three lines a problem: the largest bound of its rows after batches of the
-branch and bound with dual ascent; after steps of the semidefinite descent that all rows share; and, for the row with
+branch and bound with dual ascent; after steps of semidefinite descents that all rows share; and, for the row with
 the highest bound, after nodes of the branch and bound with semidefinite bounds (NumPy arrays). Each line ends with a
 hash of the bounds of all rows. A bound is an upper bound on a utility, so smaller is better.
 """
@@ -17,7 +16,6 @@ from collections.abc import Iterator
 import numpy as np
 
 import dmcmc
-from benchmarks.bounds.numba_node_arrays import NumbaNodeArrays
 from benchmarks.harness import Report, instances, meeting, options
 from dmcmc.generators.registry import generate
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
@@ -27,17 +25,13 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
 )
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.semidefinite.per_row.bound_single_rows import bound_single_rows
-from dmcmc.inference.bounds.semidefinite.per_row.bounder import SemidefiniteRunner
-from dmcmc.inference.bounds.semidefinite.relaxation import (
-    ActiveRelaxation,
-    RelaxationRequest,
-    SemidefiniteRelaxation,
-)
+from dmcmc.inference.bounds.semidefinite.bounder import SemidefiniteRunner
+from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
+from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation, bound_single_rows
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.problem import Problem
 
-SHARED_STEPS = (10, 60, 200, 600)  # steps of the shared descent at which its bound is printed
+SHARED_STEPS = (40, 45, 45, 45)  # steps of the descents that all rows share; its bound is printed after each
 MAX_NODES_PER_BATCH = 24
 MIN_ENTRIES = 24  # buffer entries of a tree with semidefinite bounds
 NODE_GROWTH = 1.5  # growth of the number of nodes between two printed bounds
@@ -93,13 +87,13 @@ def dual_tree(local: LocalProblem, batches: int) -> Line:
     return line
 
 
-def shared_descent(local: LocalProblem, steps: int) -> tuple[Line, SemidefiniteRelaxation]:
-    """Run some steps of the descent that all rows share."""
+def shared_descent(local: LocalProblem) -> tuple[Line, SemidefiniteRelaxation]:
+    """Run some descents for the term that all rows share."""
     relaxation = SemidefiniteRelaxation(DualState(local, triangles=False))
     line = Line("shared", relaxation.state)
     line.add(0)
-    for stop in [*(stop for stop in SHARED_STEPS if stop < steps), steps]:
-        relaxation.improve(steps=stop - relaxation.steps)
+    for steps in SHARED_STEPS:
+        relaxation.improve(steps=steps)
         line.add(relaxation.steps)
     return line, relaxation
 
@@ -107,15 +101,14 @@ def shared_descent(local: LocalProblem, steps: int) -> tuple[Line, SemidefiniteR
 def semidefinite_tree(relaxation: SemidefiniteRelaxation, nodes: int) -> Line:
     """Run the branch and bound with semidefinite bounds on the row with the highest bound."""
     row, line = int(relaxation.state.bounds.argmax()), Line("semidefinite", relaxation.state)
-    request = RelaxationRequest(relaxation, np.array([row]), None)
-    task = relaxation.prepare(*request[1:])
+    task = relaxation.prepare(np.array([row]))
     assert task is not None, "no row of the agent is above its cutoff"
-    runner = SemidefiniteRunner([task.descent], NumbaNodeArrays(), max(nodes, MIN_ENTRIES), MAX_NODES_PER_BATCH)
+    runner = SemidefiniteRunner([task.term], CpuArrays(), max(nodes, MIN_ENTRIES), MAX_NODES_PER_BATCH)
     relaxation.per_row.search = BoundarySearch(relaxation.state, runner.bounders[0])
     target = 1
     while relaxation.per_row.nodes < nodes and not relaxation.exhausted:
         while relaxation.per_row.nodes < target and not relaxation.exhausted:
-            bound_single_rows([ActiveRelaxation(request, task)], batches=1)
+            bound_single_rows([task], batches=1)
         line.add(relaxation.per_row.nodes, row)
         target = min(nodes, math.ceil(NODE_GROWTH * relaxation.per_row.nodes))
     return line
@@ -125,14 +118,13 @@ def main() -> None:
     """Measure and print."""
     parser = options(__file__, __doc__, only=True)
     parser.add_argument("--nodes", type=int, default=150, help="nodes of a tree with semidefinite bounds")
-    parser.add_argument("--shared", type=int, default=200, metavar="STEPS", help="steps of the shared descent")
     parser.add_argument("--batches", type=int, default=8, help="batches of 64 nodes of a tree with dual ascent")
     given = parser.parse_args()
     report = Report(__file__, given)
     for name, local in problems(given.only):
         report(f"{name}: {len(local.hidden)} variables, {local.rows} rows")
         report(str(dual_tree(local, given.batches)))
-        line, relaxation = shared_descent(local, given.shared)
+        line, relaxation = shared_descent(local)
         report(str(line))
         if not relaxation.exhausted:
             report(str(semidefinite_tree(relaxation, given.nodes)))

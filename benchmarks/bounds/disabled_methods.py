@@ -14,6 +14,7 @@ from unittest.mock import patch
 from dmcmc.cli.main import main as command
 from dmcmc.inference.bounds.dual import dual_bound
 from dmcmc.inference.bounds.semidefinite_rows import relaxation_pays
+from dmcmc.inference.bounds.tuning.dual import MAX_TEMPERATURE_RATIO
 from dmcmc.run.improvers import registry
 from dmcmc.run.scheduler.proposal import BRANCH, SEMIDEFINITE
 from dmcmc.solving.agent import upper_table
@@ -28,9 +29,7 @@ def disabled(names: Collection[str]) -> Iterator[None]:
     improvers = [improver for improver in registry.AGENT_IMPROVERS if improver.name not in names]
     with (
         patch.object(registry, "AGENT_IMPROVERS", improvers),
-        patch.object(
-            dual_bound, "MAX_TEMPERATURE_RATIO", 0 if SMOOTHING in names else dual_bound.MAX_TEMPERATURE_RATIO
-        ),
+        patch.object(dual_bound, "MAX_TEMPERATURE_RATIO", 0 if SMOOTHING in names else MAX_TEMPERATURE_RATIO),
         # dual ascent waits for the first semidefinite bounds of agents that may have such a relaxation
         patch.object(
             upper_table,

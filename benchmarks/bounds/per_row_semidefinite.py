@@ -19,17 +19,13 @@ import dmcmc
 from benchmarks.harness import Report, meeting, options
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import (
-    SHARED_STEPS,
-    bound_on_gpu,
-    load_relaxation_kernels,
-)
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
+from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu, load_relaxation_kernels
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
 from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArrays
-from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE
+from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
+from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest, SemidefiniteRelaxation
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
@@ -70,7 +66,7 @@ def measure(name: str, seconds: float, slice_seconds: float, report: Report) -> 
     report(f"  kernels and libraries {time.perf_counter() - start:.1f} s")
     relaxations = [SemidefiniteRelaxation(DualState(local, triangles=False)) for local in local_problems]
     start, first = time.perf_counter(), [RelaxationRequest(relaxation, None, None) for relaxation in relaxations]
-    bound_on_gpu(first, backend, steps=SHARED_STEPS)
+    bound_on_gpu(first, backend)
     print_progress(relaxations, time.perf_counter() - start, report)
     cutoffs = [np.full(relaxation.state.bounds.size, CUTOFF_SHARE * largest(relaxation)) for relaxation in relaxations]
     while (left := seconds + start - time.perf_counter()) > MIN_SECONDS_LEFT:
@@ -88,10 +84,10 @@ def measure(name: str, seconds: float, slice_seconds: float, report: Report) -> 
 def passes(relaxations: Sequence[SemidefiniteRelaxation]) -> str:
     """Time each pass of a step, the set-up of a batch and its certificates."""
     arrays = DeviceNodeArrays()
-    descents = [relaxation._descent for relaxation in relaxations if relaxation._descent is not None]
-    buffers = AgentBuffers(descents, arrays, 0)
+    terms = [task.term for task in (relaxation.prepare() for relaxation in relaxations) if task is not None]
+    buffers = AgentBuffers(terms, arrays, 0)
     count = min(512, MAX_PRODUCT_ENTRIES // buffers.shape.m**2)
-    agents = np.arange(count) * len(descents) // count
+    agents = np.arange(count) * len(terms) // count
     allowed = np.arange(buffers.shape.d) < buffers.sizes[:, :, None]
     starts = NodeStarts(agents, np.zeros(count, dtype=np.int64), allowed[agents], agents)
     RowNodeBatch(buffers, starts)
@@ -110,7 +106,7 @@ def passes(relaxations: Sequence[SemidefiniteRelaxation]) -> str:
         arrays.get(batch.steps.least_bound)
         seconds[name] = (time.perf_counter() - start) / TIMED_CALLS
     start = time.perf_counter()
-    batch.run(BRANCH_SCHEDULE, lambda made: BRANCH_SCHEDULE.steps)
+    batch.run(BRANCH_SCHEDULE)
     arrays.get(batch.steps.least_bound)
     seconds["one step of a schedule"] = (time.perf_counter() - start) / BRANCH_SCHEDULE.steps
     certificates(batch)

@@ -17,8 +17,8 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
     run_boundary_searches,
 )
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 
@@ -77,7 +77,7 @@ def place_together(states: Sequence[DualState], seconds: float) -> None:
 
 def compile_boundary_search() -> None:
     """Compile the CPU kernels of the search."""
-    local = LocalProblem(0, (), (0, 1), (Factor.of((0, 1), [[0, 1], [1, 0]]),), np.full(2, 2))
+    local = Subproblem(0, (), (0, 1), (Factor.of((0, 1), [[0, 1], [1, 0]]),), np.full(2, 2))
     state = DualState(local, triangles=True)
     no_cutoff = np.array([-np.inf])
     # 1 MiB for the nodes' tables is more than enough for two variables of two values.

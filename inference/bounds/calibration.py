@@ -22,22 +22,13 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS
+from dmcmc.inference.bounds.dual.reparametrised_tables import triplets_fit
 from dmcmc.inference.bounds.mini_bucket import MiniBucketState
+from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS
+from dmcmc.inference.bounds.tuning.mini_buckets import ENTRIES_PER_SWEEP, LEADER_WEIGHT, MIN_STEP_SECONDS, STEP_FRACTION
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-
-# Fraction of the time for the dual ascent that removes values.
-_EVEN_FRACTION = 0.5  # while no gain has been measured
-_LEADER_FRACTION = 0.8  # if dual ascent gains fastest; 1 minus this if another method does
-_LEADER_WEIGHT = 4.0  # share of the time of the method that gains fastest, relative to each other one
-_MIN_STEP_SECONDS = 0.05  # shortest step of dual ascent, in seconds
-_STEP_FRACTION = 0.25  # length of a step of dual ascent, relative to the time that it has had
-_ENTRIES_PER_SWEEP = 1 << 20  # mini-bucket entries per sweep of dual ascent, if the amount of work is fixed
-_MAX_TRIPLET_BYTES = 1 << 28  # memory for triangles as tables of three variables: 256 MiB
-_MAX_TRIPLETS = 10_000  # most triangles that become tables of three variables
 
 
 @dataclass
@@ -87,14 +78,8 @@ class CalibratedBoundState:
 
     def __init__(self, local: LocalProblem, triangles: bool, backend: Backend = CPU) -> None:
         self.dual = DualState(local, triangles, backend)
-        whole, width = self.dual.layout.whole, self.dual.width
-        triangle_count = whole.triangles.shape[0]
-        triplet_choices = (
-            [False, True]
-            if 0 < triangle_count <= _MAX_TRIPLETS
-            and 8 * triangle_count * width**3 <= MEMORY_ACCOUNT.budget_share(1 / 16, _MAX_TRIPLET_BYTES)
-            else [False]
-        )
+        has_triplets = bool(len(self.dual.layout.whole.triangles)) and triplets_fit(self.dual.layout.whole)
+        triplet_choices = [False, True] if has_triplets else [False]
         self.buckets = [MiniBucketState(local, backend, self.dual, as_triplets) for as_triplets in triplet_choices]
         self.dual.layout_fixed = (
             True  # mini-buckets depend on the layout, so triangles of four-cycles are added to a copy
@@ -102,7 +87,7 @@ class CalibratedBoundState:
         self._cycle_state: DualState | None = None
         self._cycle_ascent = _BoundMethod(self._cycle_seconds, self._ascend_with_cycles)
         self._ascent = _BoundMethod(
-            lambda: max(_MIN_STEP_SECONDS, _STEP_FRACTION * self._ascent.spent), lambda s: self.dual.improve(seconds=s)
+            lambda: max(MIN_STEP_SECONDS, STEP_FRACTION * self._ascent.spent), lambda s: self.dual.improve(seconds=s)
         )
         self._other_methods = [
             *(_BoundMethod(partial(_bucket_seconds, bucket), partial(_bucket_step, bucket)) for bucket in self.buckets),
@@ -197,7 +182,7 @@ class CalibratedBoundState:
         _, method = min(
             candidates,
             key=lambda candidate: (
-                (candidate[0] + candidate[1].spent) / (_LEADER_WEIGHT if candidate[1] is leader else 1.0)
+                (candidate[0] + candidate[1].spent) / (LEADER_WEIGHT if candidate[1] is leader else 1.0)
             ),
         )
         return method, len(candidates) == 1
@@ -222,7 +207,7 @@ class CalibratedBoundState:
         """Bound by one step of mini-buckets of a size in proportion to ``sweeps``, on the present potentials."""
         for bucket in self.buckets:
             bucket.refresh_potentials()
-            bucket.raise_z(_ENTRIES_PER_SWEEP * sweeps)
+            bucket.raise_z(ENTRIES_PER_SWEEP * sweeps)
             bucket.improve(sweeps=1)
 
     def _cycle_seconds(self) -> float:
@@ -232,7 +217,7 @@ class CalibratedBoundState:
         return (
             math.inf
             if unavailable or exhausted
-            else max(2 * _MIN_STEP_SECONDS, _STEP_FRACTION * self._cycle_ascent.spent)
+            else max(2 * MIN_STEP_SECONDS, STEP_FRACTION * self._cycle_ascent.spent)
         )
 
     def _ascend_with_cycles(self, seconds: float) -> None:
@@ -255,9 +240,8 @@ class CalibratedBoundState:
         if self.dual.exhausted or all(bucket.exhausted for bucket in self.buckets):
             return 1.0
         leader = self._leader()
-        return (
-            _EVEN_FRACTION if leader is None else _LEADER_FRACTION if leader is self._ascent else 1 - _LEADER_FRACTION
-        )
+        weight = 1.0 if leader is None else LEADER_WEIGHT if leader is self._ascent else 1 / LEADER_WEIGHT
+        return weight / (1 + weight)
 
     def _largest_bound(self) -> float:
         """Return the upper bound on the agent's utility: the largest bound of a row, in the integer scale."""

@@ -13,21 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Pruned
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.bounds.tuning.mini_buckets import MAX_PLANS, ORDER_BUDGET
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel
 
-_ORDER_BUDGET = 300_000  # work of the search for an elimination order, in machine words of 2 ns each: under 1 ms
-_MAX_PLANS = 1 << 14  # plans that are held at the same time; each takes some kilobytes
-
 
 def solve_residual(
-    local: LocalProblem,
+    local: Subproblem,
     pruned: Pruned,
     arithmetic: Arithmetic,
     cells: int,
@@ -41,7 +39,7 @@ def solve_residual(
 
     Parameters
     ----------
-    local : LocalProblem
+    local : Subproblem
     pruned : Pruned
         The rows, with their thresholds and remaining values. Bounds are lowered in ``pruned.state``.
     arithmetic : Arithmetic
@@ -85,13 +83,13 @@ def solve_residual(
 
 
 def _affordable(
-    local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pruned, remaining_cells: int, stop: Deadline
+    local: Subproblem, tables: Sequence[EncodedTable], pruned: Pruned, remaining_cells: int, stop: Deadline
 ) -> list[tuple[EliminationPlan, int]]:
     """Return the elimination plans of the rows with the fewest cells, with each row's position in ``pruned``.
 
     Together the plans have at most ``remaining_cells`` cells. All rows use the elimination order of the first one.
 
-    At most ``_MAX_PLANS`` plans are held at any time, since there may be a million rows.
+    At most ``MAX_PLANS`` plans are held at any time, since there may be a million rows.
     """
     scopes = [tuple(v for v in t.scope if v in set(local.hidden)) for t in tables]
     order: tuple[int, ...] | None = None
@@ -101,16 +99,16 @@ def _affordable(
             break
         sizes = _sizes(local, pruned.allowed[k])
         if order is None:
-            order = best_order(scopes, sizes, local.hidden, budget=_ORDER_BUDGET).variables
+            order = best_order(scopes, sizes, local.hidden, budget=ORDER_BUDGET).variables
         plan = plan_elimination(scopes, sizes, order)
         heappush(heap, (-plan.cells, -k, plan))
         remaining_cells -= plan.cells
-        while heap and (remaining_cells < 0 or len(heap) > _MAX_PLANS):
+        while heap and (remaining_cells < 0 or len(heap) > MAX_PLANS):
             remaining_cells -= heappop(heap)[0]
     return [(plan, -k) for _, k, plan in sorted(heap, key=lambda row: (-row[0], -row[1]))]
 
 
-def _sizes(local: LocalProblem, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _sizes(local: Subproblem, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the domain sizes of all variables, counting only the remaining values of the hidden ones, at least 1.
 
     ``allowed`` is (hidden, W) bool: the remaining values of one row.
@@ -121,7 +119,7 @@ def _sizes(local: LocalProblem, allowed: NDArray[np.bool_]) -> NDArray[np.int64]
     return sizes
 
 
-def _restricted(local: LocalProblem, tables: Sequence[EncodedTable], pruned: Pruned, k: int) -> list[EncodedTable]:
+def _restricted(local: Subproblem, tables: Sequence[EncodedTable], pruned: Pruned, k: int) -> list[EncodedTable]:
     """Return the tables conditioned on the k-th row and restricted to the remaining values of the hidden variables."""
     digits = np.unravel_index(int(pruned.rows[k]), local.interface_shape) if local.interface else ()
     fixed = dict(zip(local.interface, (int(d) for d in digits), strict=True))

@@ -20,6 +20,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.tuning.mini_buckets import DUAL_SWEEPS, MAX_BYTES, MAX_CELLS, SECONDS_PER_BUCKET
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.query import EliminationQuery
@@ -32,10 +33,6 @@ from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, EncodedTable
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
-_DUAL_SWEEPS = 6  # sweeps of the dual ascent, in the unit of sweeps per row
-_MAX_CELLS = 4_000_000_000  # joined cells of the largest z that is tried
-_MAX_BYTES = 1 << 31  # memory for the tables of the largest z that is tried: 2 GiB
-_SECONDS_PER_BUCKET = 4e-6  # overhead of a mini-bucket, in addition to its cells
 _LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # minus infinity; a sum of ADDENDS of them does not overflow
 
 
@@ -89,7 +86,7 @@ class MiniBucketState:
         if self.exhausted:
             return math.inf
         plan = self._plan()
-        if plan.cells > _MAX_CELLS or plan.entries * 8 > MEMORY_ACCOUNT.budget_share(1 / 8, _MAX_BYTES):
+        if plan.cells > MAX_CELLS or plan.entries * 8 > MEMORY_ACCOUNT.budget_share(1 / 8, MAX_BYTES):
             self.exhausted = True
             return math.inf
         return self._slowdown * self._estimate(plan)
@@ -158,7 +155,7 @@ class MiniBucketState:
 
     def _estimate(self, plan: EliminationPlan) -> float:
         """Return the estimated seconds of a step on a nominal machine: joined cells and an overhead per bucket."""
-        return plan.cells * COSTS.seconds_per_bound_cell / self.backend.threads + _SECONDS_PER_BUCKET * plan.buckets
+        return plan.cells * COSTS.seconds_per_bound_cell / self.backend.threads + SECONDS_PER_BUCKET * plan.buckets
 
     def _scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes of the reparametrised tables."""
@@ -168,7 +165,7 @@ class MiniBucketState:
         """Return the potentials of the dual ascent as int64 tables."""
         if self._tables is None:
             if not self._dual_is_given:
-                self._dual.improve(sweeps=_DUAL_SWEEPS, rows=())
+                self._dual.improve(sweeps=DUAL_SWEEPS, rows=())
             names = (*self.local.hidden, *self.local.interface)
             self._tables = tables_of(self._dual.layout.whole, self._dual.potentials, names, _LOWEST, self._as_triplets)
         return self._tables

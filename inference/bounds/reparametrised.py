@@ -10,16 +10,12 @@ import numpy as np
 
 from dmcmc.inference.bounds.contract.protocol import BoundState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.graph import LANES
-from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
+from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of, triplets_fit
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
-from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
 _LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # minus infinity; a sum of ADDENDS of them does not overflow
-_MAX_TRIPLET_BYTES = 1 << 28  # memory for triangles as tables of three variables: 256 MiB
-_MAX_TRIPLETS = 10_000  # most triangles that become tables of three variables
 
 
 class Reparametrised(NamedTuple):
@@ -54,10 +50,7 @@ def reparametrised(state: BoundState | None, local: LocalProblem) -> Reparametri
     if not isinstance(dual, DualState) or local.interface or not dual.integral or dual.layout.scale.shift < 0:
         return None
     graph, names = dual.layout.whole, list(local.hidden)
-    triangles, width = graph.triangles.shape[0], -(-int(graph.domains.max(initial=1)) // LANES) * LANES
-    as_triplets = triangles <= _MAX_TRIPLETS and 8 * triangles * width**3 <= MEMORY_ACCOUNT.budget_share(
-        1 / 16, _MAX_TRIPLET_BYTES
-    )
+    as_triplets = triplets_fit(graph)
     tables = [t for t in tables_of(graph, dual.potentials, names, _LOWEST, as_triplets) if t.scope]
     total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
     arithmetic = Arithmetic(np.dtype(np.int64), _LOWEST, total)

@@ -14,12 +14,10 @@ from dmcmc.inference.bounds.semidefinite.relaxation import (
     is_suitable,
     runs_after_branch_and_bound,
 )
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.bounds.tuning.semidefinite import MIN_SECONDS_AFTER_SEARCH
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.threads import run_parallel
-
-# About twice the seconds that a relaxation needs to reach the bound of a branch and bound that ran first.
-_MIN_SECONDS_AFTER_SEARCH = 20.0
 
 
 def runs_on_gpu(backend: Backend, seconds: float) -> bool:
@@ -31,20 +29,20 @@ def runs_on_gpu(backend: Backend, seconds: float) -> bool:
     return relaxation_gpu_problem() is None
 
 
-def relaxation_pays(local: LocalProblem, backend: Backend) -> bool:
+def relaxation_pays(local: Subproblem, backend: Backend) -> bool:
     """Return whether a semidefinite relaxation of an agent would be useful in the time left until the deadline.
 
-    If branch and bound runs first on the agent, the relaxation needs ``_MIN_SECONDS_AFTER_SEARCH`` to improve on its
+    If branch and bound runs first on the agent, the relaxation needs ``MIN_SECONDS_AFTER_SEARCH`` to improve on its
     bound.
     """
     left = backend.stop.left
     return is_suitable(local, runs_on_gpu(backend, left)) and (
-        left >= _MIN_SECONDS_AFTER_SEARCH or not runs_after_branch_and_bound(local)
+        left >= MIN_SECONDS_AFTER_SEARCH or not runs_after_branch_and_bound(local)
     )
 
 
 def relaxation_of(
-    local: LocalProblem, state: DualState, relaxation: SemidefiniteRelaxation | None = None
+    local: Subproblem, state: DualState, relaxation: SemidefiniteRelaxation | None = None
 ) -> SemidefiniteRelaxation | None:
     """Return an agent's relaxation, a new one if it has none; None if it would not be useful in the time left.
 
@@ -52,7 +50,7 @@ def relaxation_of(
 
     Parameters
     ----------
-    local : LocalProblem
+    local : Subproblem
     state : DualState
         The dual ascent of the agent, whose bounds the relaxation lowers.
     relaxation : SemidefiniteRelaxation or None

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.graph import table_width
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.bounds.tuning.mini_buckets import FIRST_FRACTION
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.time_shares import TimeShares
 
 _GPU_PROVIDERS = ("dual", "triangles")  # providers whose bounds a GPU can tighten
-_FIRST_FRACTION = 0.2  # fraction of a bound's time after which ``enough`` is called
 
 
 class TighteningBudget(NamedTuple):
@@ -98,12 +98,12 @@ def tighten(
     return tightened
 
 
-def gpu_table_widths(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, effort: float) -> list[int]:
+def gpu_table_widths(bounds: Sequence[tuple[str, Subproblem]], backend: Backend, effort: float) -> list[int]:
     """Return the widths of the tables that are tightened on a GPU, if that much work is worth one.
 
     Parameters
     ----------
-    bounds : sequence of (str, LocalProblem)
+    bounds : sequence of (str, Subproblem)
         Each agent's provider, by name, and its problem.
     backend : Backend
     effort : float
@@ -130,8 +130,8 @@ def _at(enough: Callable[[int], bool], index: int) -> Callable[[], bool]:
 def _tighten(
     request: BoundRequest, seconds: float | None, sweeps: int | None, enough: Callable[[], bool] | None
 ) -> Pruned | None:
-    """Tighten one bound; stop early if ``enough()`` is true after the first ``_FIRST_FRACTION`` of the time."""
+    """Tighten one bound; stop early if ``enough()`` is true after the first ``FIRST_FRACTION`` of the time."""
     if seconds is None or enough is None:
         return request.carry_out(seconds, sweeps)
-    pruned = request.carry_out(_FIRST_FRACTION * seconds)
-    return pruned if enough() else request.carry_out((1 - _FIRST_FRACTION) * seconds)
+    pruned = request.carry_out(FIRST_FRACTION * seconds)
+    return pruned if enough() else request.carry_out((1 - FIRST_FRACTION) * seconds)

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dmcmc.inference.bounds.dual.dual_bound import MAX_ENUMERATED_ROWS
-from dmcmc.inference.bounds.dual.graph import MAX_TRIANGLE_BYTES
-from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS
+from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS, MAX_ENUMERATED_ROWS, MAX_TRIANGLE_BYTES
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, sweep_units, update_seconds
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts

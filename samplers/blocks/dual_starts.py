@@ -6,8 +6,9 @@ decisions agree as far as possible; rounding then assigns the hidden variables o
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.dual_bound import WHOLE_SWEEPS_PER_ROW_SWEEP, DualState
-from dmcmc.inference.bounds.dual.rounding import MAX_ROUNDED_ENTRIES, MAX_ROUNDED_VARIABLES, Ints, Rounding, rounding_of
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.rounding import Ints, Rounding, rounding_of
+from dmcmc.inference.bounds.tuning.dual import MAX_ROUNDED_ENTRIES, MAX_ROUNDED_VARIABLES, WHOLE_SWEEPS_PER_ROW_SWEEP
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device

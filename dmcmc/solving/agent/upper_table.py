@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branch_and_bound.dual_bounder import NODE_SWEEPS
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
@@ -32,6 +31,7 @@ from dmcmc.inference.bounds.semidefinite.relaxation import (
     runs_after_branch_and_bound,
 )
 from dmcmc.inference.bounds.semidefinite_rows import relaxation_of, relaxation_pays
+from dmcmc.inference.bounds.tuning.search import NODE_SWEEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable

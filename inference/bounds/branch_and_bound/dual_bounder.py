@@ -24,13 +24,11 @@ from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.tuning.search import BATCH_SIZE, NODE_SWEEPS, RESTORED_SWEEPS, ROOT_SWEEPS
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_watched
 
-ROOT_SWEEPS = 24  # sweeps of dual ascent at the root, which is a row; chosen by measurement, as are the next two
-NODE_SWEEPS = 8  # sweeps of dual ascent at any other node
-DUAL_WORK = NodeWork(root=ROOT_SWEEPS, restored=12, branch=NODE_SWEEPS)
-BATCH_SIZE = 64  # nodes that a batch branches on the CPU; constant: results do not depend on the number of threads
+DUAL_WORK = NodeWork(root=ROOT_SWEEPS, restored=RESTORED_SWEEPS, branch=NODE_SWEEPS)
 
 
 def allowed_values(state: DualState) -> NDArray[np.bool_]:

@@ -18,13 +18,6 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.dual.graph import DualGraph
 from dmcmc.inference.runtime.types import Ints
 
-# A node's margin is its bound minus the threshold: the amount by which the bound has to fall to close the node. If the
-# branching variable's values lie on average less than margin / 2^BRANCH_GAP_BITS below the best one, the first branch
-# takes the best 1 / BRANCH_SHARE of them: removing the best value alone would hardly lower the bound of the second
-# branch. Otherwise the first branch takes the best value only.
-BRANCH_GAP_BITS = 4
-BRANCH_SHARE = 6
-
 
 class WorkingTables(NamedTuple):
     """Working memory for one node: the reparametrised tables of its hidden variables.

@@ -35,17 +35,15 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     NO_VARIABLE,
     OUT_OF_RANGE,
 )
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
-    BRANCH_GAP_BITS,
-    BRANCH_SHARE,
-)
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, bound, remove_values
-from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, ascend, condition
+from dmcmc.inference.bounds.dual.row_kernels import ascend, condition
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import padded_size
 from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
+from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY
+from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE
 from dmcmc.inference.runtime.compile import njit
 
 

@@ -25,17 +25,14 @@ from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.contract.protocol import Rows
+from dmcmc.inference.bounds.tuning.search import FRONTIER_SHARE, GAIN_DECAY, MAX_FRONTIER_BYTES, MIN_GAIN_SHARE
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
-_GAIN_DECAY = 0.9  # weight of earlier batches in the gain per node, which is an exponential mean
-_MIN_GAIN_SHARE = 0.25  # of the agents' mean gain per node: lower limit of an agent's weight
-_MAX_FRONTIER_BYTES = 1 << 26  # for the open nodes of an agent
 _LARGEST = np.iinfo(np.int64).max
-_FRONTIER_SHARE = 1 / 64  # of the memory, for the open nodes of an agent
 
 
 class RowBounds(Protocol):
@@ -108,7 +105,7 @@ class BoundarySearch:
     ) -> None:
         self.state, self.bounder, self._part = state, bounder, part
         if memory_limit is None:
-            memory_limit = MEMORY_ACCOUNT.budget_share(_FRONTIER_SHARE, _MAX_FRONTIER_BYTES)
+            memory_limit = MEMORY_ACCOUNT.budget_share(FRONTIER_SHARE, MAX_FRONTIER_BYTES)
         self._frontier = Frontier(bounder.allowed, state.bounds, bounder.scale, bounder.capacity, memory_limit)
         self._recent_gain, self._recent_nodes = 0.0, 0.0
         if part == SearchedPart.RECEIVED:
@@ -160,8 +157,8 @@ class BoundarySearch:
         excess_before, nodes_before = self._frontier.excess, self.nodes
         results = with_exact_leaves(self.state.local, self.bounder.scale, batch, results)
         self._frontier.record(chosen, batch, results)
-        self._recent_gain = _GAIN_DECAY * self._recent_gain + max(0.0, excess_before - self._frontier.excess)
-        self._recent_nodes = _GAIN_DECAY * self._recent_nodes + self.nodes - nodes_before
+        self._recent_gain = GAIN_DECAY * self._recent_gain + max(0.0, excess_before - self._frontier.excess)
+        self._recent_nodes = GAIN_DECAY * self._recent_nodes + self.nodes - nodes_before
 
     def leaves(self) -> tuple[Ints, Ints] | None:
         """Return and remove the assignments found: rows (k,) and hidden values (k, n); None if there are none."""
@@ -269,7 +266,7 @@ def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
     gains = [gain for gain in gains_or_none if gain is not None]
     mean = sum(gains) / len(gains) if gains else 0.0
     # 1.0 if there is no gain at all
-    weights = [max(_MIN_GAIN_SHARE * mean, mean if gain is None else gain) or 1.0 for gain in gains_or_none]
+    weights = [max(MIN_GAIN_SHARE * mean, mean if gain is None else gain) or 1.0 for gain in gains_or_none]
     return [max(1, int(batch_size * weight / sum(weights))) for weight in weights]
 
 

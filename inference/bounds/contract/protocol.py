@@ -134,7 +134,7 @@ class Pruned:
     thresholds : (k,) int64, float64 or object
         Utilities: every assignment of the hidden variables with at least this utility consists of remaining values.
     allowed : (k, hidden variables, W) bool
-        The values that remain, with variables in the order of ``LocalProblem.hidden``. W is the largest padded domain
+        The values that remain, with variables in the order of ``Subproblem.hidden``. W is the largest padded domain
         size.
     """
 

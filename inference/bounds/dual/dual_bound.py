@@ -25,7 +25,6 @@ from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts, local_maxima
 from dmcmc.inference.bounds.dual.graph import (
-    MAX_TRIANGLE_BYTES,
     DualLayout,
     DualPotentials,
     add_triangles,
@@ -34,33 +33,34 @@ from dmcmc.inference.bounds.dual.graph import (
 )
 from dmcmc.inference.bounds.dual.integer_scaling import encode_bounds
 from dmcmc.inference.bounds.dual.row_ascent import RowAscentTask, RowHelpers, ascend_rows
-from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROW_TEMPERATURE_RATIO, SCRATCH_TABLES
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.bounds.tuning.dual import (
+    CONDITIONING_COST,
+    INITIAL_SWEEPS,
+    MAX_ALLOWED_BYTES,
+    MAX_ENUMERATED_ROWS,
+    MAX_INITIAL_FRACTION,
+    MAX_TEMPERATURE_RATIO,
+    MAX_TRIANGLE_BYTES,
+    MIN_ANNEALED_WHOLE_SWEEPS,
+    MIN_PAIRS_PER_TRIANGLE,
+    MIN_RELATIVE_GAIN,
+    ROW_BATCHES,
+    ROW_TEMPERATURE_RATIO,
+    SECONDS_PER_CALL,
+    SMOOTHED_SWEEP_COST,
+    TEMPERATURE_PER_TRIANGLE,
+    TIMED_CALLS,
+    WHOLE_SWEEPS_PER_ROW_SWEEP,
+)
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 
-MAX_ENUMERATED_ROWS = 1 << 20  # with more rows the bound is not enumerated, but a sum of small tables
-WHOLE_SWEEPS_PER_ROW_SWEEP = (
-    10  # sweeps on the whole graph per sweep of every row; measured to bound better than 3 or 30
-)
-MAX_INITIAL_FRACTION = 0.6  # largest part of the time for the first INITIAL_SWEEPS sweeps on the whole graph
-# Temperature of the first sweeps, relative to the typical standard deviation of a pairwise table's entries.
-MAX_TEMPERATURE_RATIO = 0.15  # upper limit
-_TEMPERATURE_PER_TRIANGLE = 0.08  # times the number of triangles per pair
-_MIN_ANNEALED_SWEEPS = 12  # with fewer sweeps on the whole graph, smoothed ones lower the bound less than exact ones
-_SMOOTHED_SWEEP_COST = 1.3  # time of a smoothed sweep, in exact sweeps
-_CONDITIONING_COST = 0.5  # time to condition on a row, in sweeps
-_ROW_BATCHES = 6  # batches that the rows are processed in, so that the time limit is met
-_SECONDS_PER_CALL = 0.2  # time of sweeps on the whole graph between two checks of the deadline
-_TIMED_CALLS = 3  # recent calls whose sweeps are timed; the least counts, since other processes may delay some
-_MIN_PAIRS_PER_TRIANGLE = 4  # with fewer pairs per triangle, more triangles cost more time than they gain
-_MIN_RELATIVE_GAIN = 0.05  # triangles are added while the bound falls per sweep by this fraction of its earlier rate
-_MAX_ALLOWED_BYTES = 1 << 26  # memory for the allowed values of rows
 _RowsWithValues = tuple[NDArray[np.int64], NDArray[np.bool_]]  # positions of rows, and the allowed values of each
 
 
@@ -87,7 +87,7 @@ class DualState:
 
     Parameters
     ----------
-    local : LocalProblem
+    local : Subproblem
     triangles : bool
         Whether to add the triangles of the factor graph, and later those of four-cycles.
     backend : Backend
@@ -95,7 +95,7 @@ class DualState:
 
     Attributes
     ----------
-    local : LocalProblem
+    local : Subproblem
     layout : DualLayout
         Graph, initial potentials and integer scale.
     bounds : (rows,) int64
@@ -121,7 +121,7 @@ class DualState:
         Whether no work can tighten the bound.
     """
 
-    def __init__(self, local: LocalProblem, triangles: bool, backend: Backend = CPU) -> None:
+    def __init__(self, local: Subproblem, triangles: bool, backend: Backend = CPU) -> None:
         self.local = local
         self.backend = CPU  # the first sweep has no deadline
         self.layout: DualLayout = lay_out(local, triangles)
@@ -148,7 +148,7 @@ class DualState:
         timed = backend.stop.until < float("inf")
         if timed and self.enumerated and len(whole.triangles) >= max(1, len(whole.pairs)):
             self.initial_temperature = np.float32(
-                min(MAX_TEMPERATURE_RATIO, _TEMPERATURE_PER_TRIANGLE * len(whole.triangles) / len(whole.pairs))
+                min(MAX_TEMPERATURE_RATIO, TEMPERATURE_PER_TRIANGLE * len(whole.triangles) / len(whole.pairs))
                 * deviation
             )
         first_bound = kernels.bound(whole, self.potentials)
@@ -339,9 +339,9 @@ class DualState:
             limit = max(whole_fraction, MAX_INITIAL_FRACTION) if self.sweeps_done < INITIAL_SWEEPS else whole_fraction
             if not annealing_planned:
                 self._plan_annealing(start + limit * seconds - time.perf_counter())
-                annealing_planned = len(self._sweep_seconds) == _TIMED_CALLS
+                annealing_planned = len(self._sweep_seconds) == TIMED_CALLS
             # Other processes may have delayed the timed calls: with few of them, make one whatever the estimate says.
-            time_again = self.sweeps_done == done_before and len(self._sweep_seconds) < _TIMED_CALLS
+            time_again = self.sweeps_done == done_before and len(self._sweep_seconds) < TIMED_CALLS
             if not time_again and time.perf_counter() + call_sweeps * self.seconds_per_sweep > start + limit * seconds:
                 break
             self._sweep_whole(call_sweeps)
@@ -353,7 +353,7 @@ class DualState:
         )
         groups = [self._no_rows()]
         rows_done, sweeps_made, rows_begin = 0, 0.0, time.perf_counter()
-        for part in np.array_split(chosen, min(_ROW_BATCHES, -(-chosen.size // rows_at_once))) if chosen.size else []:
+        for part in np.array_split(chosen, min(ROW_BATCHES, -(-chosen.size // rows_at_once))) if chosen.size else []:
             if self.backend.stop.over:
                 break
             # The average of all batches so far, since other processes use the cores from time to time.
@@ -369,7 +369,7 @@ class DualState:
             )
             groups.append((positions + rows_done, values))
             rows_done += part.size
-            sweeps_made += (row_sweeps + _CONDITIONING_COST) * -(-part.size // rows_at_once)
+            sweeps_made += (row_sweeps + CONDITIONING_COST) * -(-part.size // rows_at_once)
             seconds_per_sweep = (time.perf_counter() - rows_begin) / sweeps_made
         return _concatenated(groups)
 
@@ -377,18 +377,18 @@ class DualState:
         """Add triangles for four-cycles if the graph has few, as long as the bound keeps falling fast.
 
         Triangles are added again if, since the last time, the bound has fallen per sweep by more than
-        ``_MIN_RELATIVE_GAIN`` of its earlier rate; otherwise ``layout_fixed`` becomes True.
+        ``MIN_RELATIVE_GAIN`` of its earlier rate; otherwise ``layout_fixed`` becomes True.
         """
         whole = self.layout.whole
         if self.layout_fixed or not self.in_range or self.sweeps_done < INITIAL_SWEEPS:
             return
-        if self._last_tightening is None and _MIN_PAIRS_PER_TRIANGLE * len(whole.triangles) > len(whole.pairs):
+        if self._last_tightening is None and MIN_PAIRS_PER_TRIANGLE * len(whole.triangles) > len(whole.pairs):
             self.layout_fixed = True
             return
         self.fetch_potentials()
         current_bound, previous = float(kernels.bound(whole, self.potentials)), self._last_tightening
         rate = (previous[1] - current_bound) / max(1, self.sweeps_done - previous[0]) if previous is not None else 0.0
-        if previous is not None and rate <= _MIN_RELATIVE_GAIN * previous[2]:
+        if previous is not None and rate <= MIN_RELATIVE_GAIN * previous[2]:
             self.layout_fixed = True
             return
         # A triangle takes 12 W * W bytes: three tables of four-byte entries.
@@ -409,8 +409,10 @@ class DualState:
 
     def _plan_annealing(self, seconds: float) -> None:
         """Set the number of sweeps of the annealing schedule to what fits the time; 0 (no smoothing) if it is few."""
-        sweeps = int(seconds / (_SMOOTHED_SWEEP_COST * self.seconds_per_sweep)) if self.seconds_per_sweep else 0
-        self._annealed_sweeps = min(INITIAL_SWEEPS, self.sweeps_done + sweeps) if sweeps >= _MIN_ANNEALED_SWEEPS else 0
+        sweeps = int(seconds / (SMOOTHED_SWEEP_COST * self.seconds_per_sweep)) if self.seconds_per_sweep else 0
+        self._annealed_sweeps = (
+            min(INITIAL_SWEEPS, self.sweeps_done + sweeps) if sweeps >= MIN_ANNEALED_WHOLE_SWEEPS else 0
+        )
 
     def _sweep_whole(self, sweeps: int) -> None:
         """Make ``sweeps`` sweeps on the whole graph, fewer if an entry leaves the range or the deadline passes."""
@@ -422,11 +424,11 @@ class DualState:
             start, count = time.perf_counter(), end - self.sweeps_done
             if self.backend.stop is not NO_DEADLINE:
                 count = (
-                    min(count, max(1, int(_SECONDS_PER_CALL / self.seconds_per_sweep))) if self.seconds_per_sweep else 1
+                    min(count, max(1, int(SECONDS_PER_CALL / self.seconds_per_sweep))) if self.seconds_per_sweep else 1
                 )
             next_sweep = self._ascend(count)
-            if count < next_sweep:  # not in the first call, which may compile the kernel; the last _TIMED_CALLS remain
-                self._sweep_seconds = (*self._sweep_seconds[1 - _TIMED_CALLS :], (time.perf_counter() - start) / count)
+            if count < next_sweep:  # not in the first call, which may compile the kernel; the last TIMED_CALLS remain
+                self._sweep_seconds = (*self._sweep_seconds[1 - TIMED_CALLS :], (time.perf_counter() - start) / count)
 
     def _ascend(self, sweeps: int) -> int:
         """Make sweeps on the whole graph in one kernel call; return the number of sweeps made so far in all.
@@ -466,7 +468,7 @@ class DualState:
     def _bound_rows(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> _RowsWithValues:
         """Lower the bounds of some rows; return the rows that reach their cutoffs, and the allowed values of each.
 
-        The arguments and the results are as in ``_improve_rows``. At most ``_MAX_ALLOWED_BYTES`` of values are
+        The arguments and the results are as in ``_improve_rows``. At most ``MAX_ALLOWED_BYTES`` of values are
         returned; beyond that, rows only have their bounds lowered.
         """
         if cutoffs is None:
@@ -474,7 +476,7 @@ class DualState:
             return self._no_rows()
         groups, rows_per_part = (
             [self._no_rows()],
-            max(1, _MAX_ALLOWED_BYTES // max(1, self.layout.n_hidden * self.width)),
+            max(1, MAX_ALLOWED_BYTES // max(1, self.layout.n_hidden * self.width)),
         )
         capacity = rows_per_part
         for first in range(0, chosen.size, rows_per_part):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.tuning.dual import MAX_TRIANGLE_BYTES
 from dmcmc.inference.model.factor_graph import factors_of_variables
 from dmcmc.inference.model.flat_tables import flatten_scopes
 from dmcmc.inference.model.subproblem import Subproblem
@@ -25,7 +26,6 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
 LANES = 8  # domains are padded with forbidden values to a multiple of this, the vector width of the CPU kernels
-MAX_TRIANGLE_BYTES = 1 << 28  # upper limit of the memory of triangle tables: 256 MiB
 
 
 class DualGraph(NamedTuple):

@@ -4,8 +4,8 @@ A triangle is a triplet region: three variables each two of which share a factor
 """
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.model.subproblem import Subproblem
 
 
 class DualProvider:
@@ -31,7 +31,7 @@ class DualProvider:
         self.summary = summary
         self._triangles = triangles
 
-    def start(self, local: LocalProblem, backend: Backend = CPU) -> DualState:
+    def start(self, local: Subproblem, backend: Backend = CPU) -> DualState:
         """Return the agent's bound after one sweep on its whole graph."""
         return DualState(local, self._triangles, backend)
 

@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.tuning.dual import MAX_TRIANGLE_BYTES, MAX_TRIPLETS
 from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+
+
+def triplets_fit(graph: DualGraph) -> bool:
+    """Return whether the triangles are few and small enough to become tables of three variables."""
+    triangles, width = len(graph.triangles), int(graph.widths.max(initial=1))
+    limit = MEMORY_ACCOUNT.budget_share(1 / 16, MAX_TRIANGLE_BYTES)
+    return triangles <= MAX_TRIPLETS and 8 * triangles * width**3 <= limit
 
 
 def tables_of(

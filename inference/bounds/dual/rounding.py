@@ -14,17 +14,14 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.bounds.dual.rounding_kernels import RoundingWorkspace, round_rows
+from dmcmc.inference.bounds.tuning.dual import MAX_ROUNDED_ENTRIES, MAX_ROUNDED_VARIABLES, ROUNDING_NOISE
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor_graph import graph_of_tables
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.threads import run_watched
 
-MAX_ROUNDED_VARIABLES = 2048  # variables; rounding more of them takes too long
-MAX_ROUNDED_ENTRIES = 1 << 22  # entries of all pairwise and higher-order tables; rounding more of them takes too long
 _FORBIDDEN = -(1 << 50)  # far below every sum of potentials; 2^12 of them add up without overflow
-# Scales of the Gumbel noise of successive assignments, relative to the typical deviation of a table's max-marginals.
-_NOISE = (0.0, 0.03, 0.1, 0.3)
 
 Ints = NDArray[np.int64]
 
@@ -121,11 +118,11 @@ def rounding_of(state: DualState, seed: int, fixed_interface: bool = False) -> R
     ):
         return None
     tables = [t for t in tables_of(whole, state.potentials, range(n), _FORBIDDEN, as_triplets=False) if t.scope]
-    shape = (1 if fixed_interface else len(_NOISE), n, int(whole.domains.max()))
+    shape = (1 if fixed_interface else len(ROUNDING_NOISE), n, int(whole.domains.max()))
     noise = np.zeros(shape)
     if not fixed_interface:
         gumbel = np.random.Generator(np.random.Philox(seed)).gumbel(size=shape)
-        noise = np.array(_NOISE)[:, None, None] * _typical_deviation(tables) * gumbel
+        noise = np.array(ROUNDING_NOISE)[:, None, None] * _typical_deviation(tables) * gumbel
     return Rounding(
         tables, whole.domains, state.layout.n_hidden if fixed_interface else n, np.rint(noise).astype(np.int64)
     )
@@ -138,7 +135,7 @@ def rounded_assignments(state: DualState, seed: int) -> Iterator[Ints]:
     """
     rounding = rounding_of(state, seed)
     if rounding is not None:
-        for number in range(len(_NOISE)):
+        for number in range(len(ROUNDING_NOISE)):
             yield rounding.rows(np.array([number]))[0]
 
 

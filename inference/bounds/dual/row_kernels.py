@@ -28,12 +28,9 @@ from dmcmc.inference.bounds.dual.pair_kernels import (
 )
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature
 from dmcmc.inference.bounds.dual.triangle_kernels import recentre, triangle_pass
+from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY, RECENTRE_EVERY
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
-
-RECENTRE_EVERY = 16  # sweeps between two calls of recentre, which keeps triangles' tables from drifting out of range
-PRUNE_EVERY = 4  # sweeps between two removals of values, each of which reads all pairwise tables
-INITIAL_SWEEPS = 30  # first sweeps on the whole graph: each helps all rows as much as one sweep of every row
 
 
 @njit(nogil=True, allocates=False)

@@ -38,15 +38,12 @@ from dmcmc.inference.bounds.dual.tables.product_kernels import (
     plus_times,
     short_max_plus_tile,
 )
+from dmcmc.inference.bounds.tuning.dual import FINAL_TEMPERATURE_RATIO, MIN_ANNEALED_SWEEPS
 from dmcmc.inference.runtime.compile import njit
 
 SCRATCH_TABLES = 6  # tables of workspace for a sweep: two for the products and four for smoothed products
 ROUNDING_MARGIN = np.float32(2.0**-12)  # of the temperature: exceeds all rounding errors of a smoothed product
 _LOG2_E = np.float32(1.4426950408889634)  # log2(e)
-MIN_ANNEALED_SWEEPS = 8  # with fewer sweeps, the third of them at temperature 0 cannot undo the smoothing
-FINAL_TEMPERATURE_RATIO = np.float32(0.2)  # limit of the annealed temperature, relative to the first one
-# First temperature of a row, relative to that of the whole graph, whose final potentials a row starts from.
-ROW_TEMPERATURE_RATIO = np.float32(0.25)
 
 
 @njit(nogil=True, allocates=False)

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-
-_MAX_SUMS = 1 << 28  # sums of two table entries that are evaluated in all: about one second
-_MAX_MIDDLES = 8  # common neighbours of a new pair that are combined with each other, the lowest numbers first
+from dmcmc.inference.bounds.tuning.dual import MAX_MIDDLES, MAX_SUMS
 
 
 def frustrated_cycle_triangles(
@@ -35,10 +33,10 @@ def frustrated_cycle_triangles(
     Returns
     -------
     list of (int, int, int)
-        Variables a < b < c of each triangle. Cycles are examined in the order of the variables, up to ``_MAX_SUMS``
+        Variables a < b < c of each triangle. Cycles are examined in the order of the variables, up to ``MAX_SUMS``
         sums.
     """
-    whole, remaining_sums = layout.whole, _MAX_SUMS
+    whole, remaining_sums = layout.whole, MAX_SUMS
     pair_index = {(a, b): i for i, (a, b) in enumerate(whole.pairs.tolist())}
     neighbours = defaultdict[int, list[int]](list)
     for a, b in pair_index:
@@ -54,7 +52,7 @@ def frustrated_cycle_triangles(
     for (a, c), middles in middles_of.items():
         if len(middles) < 2:
             continue
-        middle_candidates = middles[:_MAX_MIDDLES]
+        middle_candidates = middles[:MAX_MIDDLES]
         # Sums for the product over each middle, and for the sum of each two products.
         remaining_sums -= sizes[a] * sizes[c] * (sum(sizes[v] for v in middle_candidates) + len(middle_candidates) ** 2)
         if remaining_sums < 0:

@@ -5,8 +5,12 @@ of the assignment to the utilities. A square is never negative, so no utility fa
 function is chosen such that the sum of the maxima of the new tables becomes small. This is the dual of a semidefinite
 relaxation in low-rank (Burer-Monteiro) form.
 
-``utility_matrix`` holds an agent's factors as one matrix. ``initial_factors`` and ``descent`` find the factor vectors
-of the square in single precision. ``certificate`` rounds them to integers and bounds rows exactly. ``row_dual_ascent``
-improves single rows by a dual ascent on the new tables. ``relaxation`` does all of that for the rows of a
-``DualState``. ``per_row`` finds a square for one row at a time, and branches.
+``utility_matrix`` holds an agent's factors as one matrix. ``shared_term`` is the square that all rows of an agent
+share, ``initial_factors`` the start of its descent, and ``certificate`` bounds rows exactly with it. ``relaxation``
+does all of that for the rows of a ``DualState``.
+
+A *node* is a row, or the agent with its boundary variables hidden, with the values that each hidden variable may take.
+``nodes`` defines schedules, ``agent_buffers`` lays out the agents once, and ``node_steps`` defines the steps of a
+descent. ``node_batch`` makes them for many nodes at once, on the CPU by ``cpu_arrays``. ``node_certificates`` bounds
+the nodes exactly. ``bounder`` bounds the nodes of a branch and bound in rows.
 """

@@ -18,7 +18,7 @@ import numpy as np
 
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.pair_kernels import pair_maxima
+from dmcmc.inference.bounds.semidefinite.node_kernels import pair_maxima
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Floats, Ints
 
@@ -36,11 +36,11 @@ def certified_bounds(matrix: UtilityMatrix, vectors: Floats, messages: Floats, r
     ----------
     matrix : UtilityMatrix
         The agent's utilities.
-    vectors : (n + interface values, r) float64
-        Factor vectors l of the n hidden values, then of the boundary variables' values, in square roots of the scale.
-        The vector w_b of row b is the sum of those of its boundary values.
+    vectors : (n + interface values + 1, r) float64
+        Factor vectors l of the n hidden values, then of the boundary variables' values and of the constant, in square
+        roots of the scale. The vector w_b of row b is the sum of those of its boundary values and of the constant.
     messages : (h, n) float64
-        Messages in the scale, see ``pair_kernels.smooth_pairs``.
+        Messages in the scale, see ``node_kernels.pair_maxima``.
     rows : (k,) int64
         Numbers of the rows.
 
@@ -60,8 +60,8 @@ class PsdTerm(NamedTuple):
     ----------
     hidden_vectors : (n, r) float64
         Factor vectors of the hidden values: integers, in multiples of 2^-bits.
-    interface_vectors : (interface values, r) float64
-        Factor vectors of the boundary variables' values: integers, in multiples of 2^-bits.
+    interface_vectors : (interface values + 1, r) float64
+        Factor vectors of the boundary variables' values, and of the constant: integers, in multiples of 2^-bits.
     messages : (h, n) int64
         Messages in multiples of 4^-bits.
     bits : int
@@ -113,8 +113,8 @@ def bounds_with_term(matrix: UtilityMatrix, term: PsdTerm, rows: Ints) -> Ints:
 
 
 def row_vectors(matrix: UtilityMatrix, interface_vectors: Floats, digits: Ints) -> Floats:
-    """Return the vector w of each row: the sum of its boundary values' factor vectors, (rows, r)."""
-    found: Floats = interface_vectors[interface_positions(matrix, digits)].sum(axis=1)
+    """Return the vector w of each row: the sum of its boundary values' factor vectors and the constant's, (rows, r)."""
+    found: Floats = interface_vectors[interface_positions(matrix, digits)].sum(axis=1) + interface_vectors[-1]
     return found
 
 
@@ -129,7 +129,7 @@ def _fraction_bits(matrix: UtilityMatrix, vectors: Floats, messages: Floats) -> 
         return None
     n, h = matrix.variable_of.size, matrix.starts.size - 1
     norms = np.sqrt(np.einsum("ar,ar->a", vectors, vectors, dtype=np.float64))
-    longest_norm = max(float(norms.max(initial=0.0)), float(norms[n:].max(initial=0.0)) * len(matrix.shape))
+    longest_norm = max(float(norms.max(initial=0.0)), float(norms[n:].max(initial=0.0)) * (len(matrix.shape) + 1))
     return fraction_bits_for(longest_norm, float(np.abs(messages).max(initial=0.0)), h)
 
 

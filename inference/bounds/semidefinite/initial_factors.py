@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
+from dmcmc.inference.bounds.tuning.semidefinite import MIN_EIGENVALUE_RATIO
 
 _NEGATIVE_SHARE = 0.5  # of the negative semidefinite part: the term adds its Gram matrix twice
-_MIN_EIGENVALUE_RATIO = 1 / 64  # of the most negative eigenvalue: smaller ones cost more time than they gain
-EQUIVALENT_STEPS = 10  # upper estimate of the duration of the decomposition, in descent steps
 
 
 def spectral_start(matrix: UtilityMatrix, unit: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -41,6 +40,6 @@ def spectral_start(matrix: UtilityMatrix, unit: float) -> tuple[NDArray[np.float
         values, vectors = np.linalg.eigh(residual)
     except np.linalg.LinAlgError:  # did not converge: start from the messages alone
         return np.zeros((variable_of.size, 1), dtype=np.float32), messages
-    rank = max(1, int((values < _MIN_EIGENVALUE_RATIO * min(0.0, float(values[0]))).sum()))
+    rank = max(1, int((values < MIN_EIGENVALUE_RATIO * min(0.0, float(values[0]))).sum()))
     norms = np.sqrt(np.maximum(0, -_NEGATIVE_SHARE * values[:rank]))
     return np.ascontiguousarray(vectors[:, :rank] * norms, dtype=np.float32), messages

@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.bounds.tuning.semidefinite import RELAXATION_SHARE, STEPS_PER_CHECK
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-
-_STEPS_PER_SWEEP = 10  # descent steps per sweep
-_RELAXATION_SHARE = 0.8  # of the time goes to the relaxation, the rest to the dual ascent; chosen by measurement
+from dmcmc.inference.model.subproblem import Subproblem
 
 
 class SemidefiniteState:
@@ -28,7 +26,7 @@ class SemidefiniteState:
         The relaxation of the rows.
     """
 
-    def __init__(self, local: LocalProblem, backend: Backend = CPU) -> None:
+    def __init__(self, local: Subproblem, backend: Backend = CPU) -> None:
         self.dual = DualState(local, triangles=False, backend=backend)
         self.relaxation = SemidefiniteRelaxation(self.dual)
 
@@ -80,14 +78,14 @@ class SemidefiniteState:
         """Improve the rows' bounds by the relaxation; return the seconds that are left for the dual ascent.
 
         The result is None without a time budget, and all of ``seconds`` if the relaxation is exhausted. Without a time
-        budget the relaxation makes ``_STEPS_PER_SWEEP`` steps per sweep of the ascent, whose default are 10 sweeps.
+        budget the relaxation makes ``STEPS_PER_CHECK`` steps per sweep of the ascent, whose default are 10 sweeps.
         """
         if self.relaxation.exhausted:
             return seconds
         # 10 sweeps: the default of the dual ascent
-        steps = None if seconds is not None else _STEPS_PER_SWEEP * (10 if sweeps is None else sweeps)
-        self.relaxation.improve(None if seconds is None else _RELAXATION_SHARE * seconds, steps, rows, cutoffs)
-        return None if seconds is None else (1 - _RELAXATION_SHARE) * seconds
+        steps = None if seconds is not None else STEPS_PER_CHECK * (10 if sweeps is None else sweeps)
+        self.relaxation.improve(None if seconds is None else RELAXATION_SHARE * seconds, steps, rows, cutoffs)
+        return None if seconds is None else (1 - RELAXATION_SHARE) * seconds
 
 
 class Semidefinite:
@@ -100,7 +98,7 @@ class Semidefinite:
     name = "semidefinite"
     summary = "the semidefinite relaxation, by descent: for many variables that nearly all share factors"
 
-    def start(self, local: LocalProblem, backend: Backend = CPU) -> SemidefiniteState:
+    def start(self, local: Subproblem, backend: Backend = CPU) -> SemidefiniteState:
         """Return an agent's bound after one sweep with the interface free."""
         return SemidefiniteState(local, backend)
 

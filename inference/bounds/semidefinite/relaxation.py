@@ -1,51 +1,59 @@
 """Semidefinite upper bounds of the rows of a dual ascent: tighter for dense agents with many hidden variables.
 
 A row is an assignment of an agent's boundary variables; its cutoff is the utility that it has to exceed to matter. One
-improvement runs a descent for the rows furthest above their cutoffs, certifies the result for all rows, and may follow
-it with a dual ascent of single rows.
+improvement runs a descent for a term that all rows share, and certifies each row's bound with it. On a GPU, branch and
+bound with a term per node follows (``bound_single_rows``).
 """
 
+import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
+from dmcmc.inference.bounds.branch_and_bound.row_search import (
+    BoundarySearch,
+    BoundarySearchRequest,
+    next_above,
+    run_boundary_searches,
+)
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.dual.dual_bound import WHOLE_SWEEPS_PER_ROW_SWEEP, DualState
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.semidefinite.certificate import PsdTerm, bounds_with_term, round_psd_term
-from dmcmc.inference.bounds.semidefinite.descent import TRIAL_STEPS, Descent, DescentPoint, Target, workspace_bytes
-from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch
-from dmcmc.inference.bounds.semidefinite.initial_factors import EQUIVALENT_STEPS
-from dmcmc.inference.bounds.semidefinite.numpy_arrays import NumpyArrays
-from dmcmc.inference.bounds.semidefinite.row_dual_ascent import ascent_bounds
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
+from dmcmc.inference.bounds.semidefinite.certificate import bounds_with_term, round_psd_term
+from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
+from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays
+from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeSchedule
+from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix, build_utility_matrix, is_pairwise
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    CERTIFICATE_STEPS,
+    MAX_ROWS,
+    MAX_WORKSPACE_BYTES,
+    MIN_DENSITY,
+    MIN_HIDDEN_VARIABLES,
+    MIN_HIDDEN_VARIABLES_ON_GPU,
+    MIN_STEPS,
+    SECONDS_PER_ENTRY,
+    SECONDS_PER_PRODUCT,
+    START_STEPS,
+    TRIAL_STEPS,
+    WORKSPACE_SHARE,
+)
 from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.subproblem import Subproblem
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Floats, Ints
 
-_MAX_RANK_SHARE = 1 / 2  # estimated rank r of the factorisation, as a share of the number of hidden values
-_MAX_VALUES = 4096  # hidden values of an agent
-_MAX_BYTES = 1 << 30  # workspace of one agent
-_MEMORY_SHARE = 1 / 16  # of the memory, for the workspace of one agent
-_MAX_ROWS = 1 << 12  # rows of an agent
-_MIN_DENSITY = 0.2  # share of the variable pairs with a factor; below it, triangles bound as well
-_MIN_HIDDEN_VARIABLES = 30  # hidden variables of an agent, at least
-_MIN_HIDDEN_VARIABLES_ON_GPU = 16  # hidden variables of an agent, at least, on a GPU
-MAX_ROWS_PER_DESCENT = 64  # rows per descent: those furthest above their cutoffs
-# After its trial, a descent is expected to gain at most this many times the gain of the trial's second half.
-_EXTRAPOLATION = 2.0
-_MIN_TIMED_STEPS = 5  # steps before their measured duration is used
-_MIN_STEPS = 8  # a call with time for fewer steps does nothing
-_CERTIFICATE_STEPS = 3  # estimated duration of a certificate, in steps
-_MAX_ASCENT_SHARE = 0.25  # of the time may go to the dual ascent that follows a descent
-_ASCENT_SECONDS = 1e-8  # estimated seconds of a dual ascent per pair of values and row
-_SECONDS_PER_ENTRY = 7e-9  # estimated seconds of a step per pair of values
-_SECONDS_PER_PRODUCT = 3e-11  # estimated seconds of a step per pair of values and component of the factor vectors
+_MAX_RANK_SHARE = 1 / 2  # estimated rank r of the factorisation, as a share of the number of values
+_BYTES_PER_ENTRY = 40  # workspace per pair of values: utilities, products, weights, factor vectors and their gradients
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -86,33 +94,11 @@ class PerRowState:
         self.failed, self.search = True, None
 
 
-class RelaxationTask(NamedTuple):
-    """Input of one improvement of a relaxation.
-
-    Attributes
-    ----------
-    descent : Descent
-        The agent's descent.
-    target : Target
-        The rows that the descent minimises over, with their cutoffs.
-    rows : (k,) int64
-        All rows that still matter.
-    cutoffs : (k,) float64
-        Their cutoffs, in the matrix's scale.
-    """
-
-    descent: Descent
-    target: Target
-    rows: Ints
-    cutoffs: Floats
-
-
 class SemidefiniteRelaxation:
     """Lowers the upper bounds of a dual ascent's rows by a semidefinite relaxation.
 
-    The relaxation is ``untested`` for the first ``TRIAL_STEPS`` / 2 descent steps. After ``TRIAL_STEPS`` steps it is
-    judged once: it is ``exhausted`` if the extrapolated gain of the descent lowers no bound. Dual ascents follow the
-    descents until one of them lowers no row. On a GPU, per-row bounds follow after the shared steps.
+    The relaxation is ``untested`` for the first ``TRIAL_STEPS`` descent steps. Later, it is ``exhausted`` after a
+    descent that lowers no bound. On a GPU, per-row bounds follow.
 
     Parameters
     ----------
@@ -124,33 +110,25 @@ class SemidefiniteRelaxation:
     state : DualState
         Holds the rows' bounds.
     per_row : PerRowState
-        State of the per-row bounds, which follow the descent that all rows share, on a GPU.
+        State of the per-row bounds.
+    steps : int
+        Number of descent steps made.
     exhausted : bool
         Whether the relaxation cannot lower any bound further; true from the start if the agent has too many values or
         rows, or hidden variables in factors of more than two variables.
     """
 
     def __init__(self, state: DualState) -> None:
-        self.state, self.per_row = state, PerRowState()
+        self.state, self.per_row, self.steps = state, PerRowState(), 0
         self._matrix: UtilityMatrix | None = None
-        self._descent: Descent | None = None
-        self._trial_judged, self._ascent_helps, self._last_ascent_seconds, self._last_certificate_seconds = (
-            False,
-            True,
-            0.0,
-            0.0,
-        )
+        self._term: SharedTerm | None = None
         self._measured_step_seconds = 0.0
-        self._n_values = sum(int(state.local.domains[v]) for v in state.local.hidden)
-        fits = self._n_values <= _MAX_VALUES and workspace_bytes(self._n_values) <= MEMORY_ACCOUNT.budget_share(
-            _MEMORY_SHARE, _MAX_BYTES
-        )
-        self.exhausted = not (fits and state.enumerated and is_pairwise(state.local))
-
-    @property
-    def steps(self) -> int:
-        """Number of descent steps made."""
-        return 0 if self._descent is None else self._descent.steps
+        local = state.local
+        sizes = [int(local.domains[v]) for v in (*local.hidden, *local.interface)]
+        self._n_values = len(sizes) * max(sizes, default=0)  # with padding to equal domains
+        workspace = _BYTES_PER_ENTRY * self._n_values**2
+        fits = workspace <= MEMORY_ACCOUNT.budget_share(WORKSPACE_SHARE, MAX_WORKSPACE_BYTES)
+        self.exhausted = not (fits and state.enumerated and is_pairwise(local))
 
     @property
     def work_done(self) -> int:
@@ -161,22 +139,27 @@ class SemidefiniteRelaxation:
     def step_seconds(self) -> float:
         """Seconds per descent step, measured or estimated."""
         n = self._n_values
-        return self._measured_step_seconds or n * n * (_SECONDS_PER_ENTRY + _SECONDS_PER_PRODUCT * _MAX_RANK_SHARE * n)
+        return self._measured_step_seconds or n * n * (SECONDS_PER_ENTRY + SECONDS_PER_PRODUCT * _MAX_RANK_SHARE * n)
 
     @property
     def untested(self) -> bool:
         """Whether too few steps were made to judge the relaxation."""
-        return not self.exhausted and self.steps < TRIAL_STEPS // 2
+        return not self.exhausted and self.steps < TRIAL_STEPS
 
     @property
     def trial_seconds(self) -> float:
         """Estimated seconds of one core until the relaxation can be judged."""
-        return (max(0, TRIAL_STEPS // 2 - self.steps) + self._setup_steps) * self.step_seconds
+        return max(0, TRIAL_STEPS - self.steps) * self.step_seconds + self.overhead_seconds
 
     @property
-    def _setup_steps(self) -> int:
-        """Time of the set-up before the first step, in steps."""
-        return 0 if self.steps else EQUIVALENT_STEPS
+    def overhead_seconds(self) -> float:
+        """Estimated seconds of one core of a call of ``improve`` besides its steps: the set-up and the certificate."""
+        return (CERTIFICATE_STEPS + (0 if self.steps else START_STEPS)) * self.step_seconds
+
+    @property
+    def min_seconds(self) -> float:
+        """Estimated seconds of one core below which a call of ``improve`` does nothing."""
+        return MIN_STEPS * self.step_seconds + self.overhead_seconds
 
     def improve(
         self,
@@ -192,112 +175,80 @@ class SemidefiniteRelaxation:
         seconds : float or None
             Time budget; the result then depends on the speed of the machine.
         steps : int or None
-            Number of descent steps, in place of a time budget; without either, ``TRIAL_STEPS``.
+            Number of descent steps, in place of a time budget; without either, those of the schedule.
         rows : Rows or None
             Rows that still matter; None for all.
         cutoffs : (rows of the interface,) or None
             Utility that each row has to exceed to be part of a better solution. The row that is furthest above its
             cutoff is lowered.
         """
-        start = time.perf_counter()
-        if seconds is not None and seconds < self.min_seconds:
-            return  # the set-up would use up the budget
+        start, stop = time.perf_counter(), self.state.backend.stop
+        if steps == 0:
+            return
+        if seconds is not None:
+            if seconds < self.min_seconds:
+                return  # the set-up would use up the budget
+            end = start + seconds - CERTIFICATE_STEPS * self.step_seconds
+            stop = stop.by(end)
         with products_on_one_thread():
             task = self.prepare(rows, cutoffs)
             if task is None:
                 return
-            first_step_time, stop = [start], self.state.backend.stop
-            will_ascend = self.will_ascend(task, seconds)
-
-            def should_continue(made: int) -> bool:
-                if seconds is None:
-                    return made < (TRIAL_STEPS if steps is None else steps) and not stop.over
-                now = time.perf_counter()
-                if not made:
-                    first_step_time[0] = now
-                elif made >= _MIN_TIMED_STEPS:
-                    self._measured_step_seconds = (now - first_step_time[0]) / made
-                return now + self.finishing_seconds(task, will_ascend) < start + seconds and not stop.over
-
-            batch = DescentBatch([task.descent], [task.target], NumpyArrays(task.descent.matrix))
-            (point,) = batch.run(lambda made: int(should_continue(made)))
-            self.finish(task, point, will_ascend)
+            begun, schedule = time.perf_counter(), self.schedule
+            if seconds is not None:
+                fitting = int((end - begun) / self.step_seconds)
+                steps = max(MIN_STEPS, min(schedule.steps, fitting))
+            if steps is not None:
+                schedule = schedule._replace(steps=steps)
+            (lowered,) = lower_terms([task], CpuArrays(), schedule, stop)
+            self._measured_step_seconds = (time.perf_counter() - begun) / lowered.steps
+            self.finish(task, lowered)
 
     @property
-    def min_seconds(self) -> float:
-        """Estimated seconds of one core below which a call of ``improve`` does nothing."""
-        return max(_MIN_STEPS, self._setup_steps) * self.step_seconds
+    def schedule(self) -> NodeSchedule:
+        """Schedule of the next descent: a shorter one if it continues from an earlier one."""
+        return BRANCH_SCHEDULE if self.steps else ROOT_SCHEDULE
 
     def utility_matrix(self) -> UtilityMatrix:
         """Return the agent's utility matrix; it is built once."""
         self._matrix = self._matrix or build_utility_matrix(self.state.local)
         return self._matrix
 
-    def prepare(self, rows: Rows | None = None, cutoffs: Array | None = None) -> RelaxationTask | None:
+    def prepare(self, rows: Rows | None = None, cutoffs: Array | None = None) -> "RelaxationTask | None":
         """Prepare one improvement of the given rows; return None if nothing can be improved.
 
-        The parameters are those of ``improve``. The first call builds the descent. The descent minimises over the rows
-        furthest above their cutoffs, at most ``MAX_ROWS_PER_DESCENT``.
+        The parameters are those of ``improve``. The first call computes the initial term.
         """
         state = self.state
         selected = state.rows(rows)
         selected = selected[state.bounds[selected] > MINUS_INFINITY]
         if self.exhausted or not selected.size or state.backend.stop.over:
             return None
-        if self._descent is None:
-            self._descent = Descent(self.utility_matrix())
-        if self._descent.unit <= 0:
+        self._term = self._term or SharedTerm.initial(self.utility_matrix())
+        if self._term is None:
             self.exhausted = True
             return None
-        encoded = self._encoded_cutoffs(selected, cutoffs)
-        furthest = np.sort(np.argsort(encoded - state.bounds[selected], kind="stable")[:MAX_ROWS_PER_DESCENT])
-        target = Target(self._descent.matrix.digits(selected[furthest]), encoded[furthest])
-        return RelaxationTask(self._descent, target, selected, encoded)
+        return RelaxationTask(self, self._term, selected, self._encoded_cutoffs(selected, cutoffs), cutoffs)
 
-    def will_ascend(self, task: RelaxationTask, seconds: float | None) -> bool:
-        """Return whether a dual ascent follows the descent within the given seconds."""
-        return self._ascent_helps and (
-            seconds is None or self._ascent_seconds(task.rows.size) <= _MAX_ASCENT_SHARE * seconds
-        )
-
-    def finishing_seconds(self, task: RelaxationTask, will_ascend: bool) -> float:
-        """Return the estimated seconds of one core that certificate and ascent take after the last step."""
-        certificate = max(_CERTIFICATE_STEPS * self.step_seconds, self._last_certificate_seconds)
-        return certificate + will_ascend * self._ascent_seconds(task.rows.size)
-
-    def finish(self, task: RelaxationTask, point: DescentPoint, will_ascend: bool) -> None:
-        """Certify the point that the descent found and lower the rows' bounds; judge the relaxation after its trial.
-
-        The trial's gain in its second half, times ``_EXTRAPOLATION``, estimates the gain still to come.
+    def finish(self, task: "RelaxationTask", lowered: "LoweredTerm") -> None:
+        """Take the term that a descent found, certify it, and lower the rows' bounds; judge the relaxation.
 
         Parameters
         ----------
         task : RelaxationTask
             What ``prepare`` returned.
-        point : DescentPoint
-            Factor vectors and messages, in units.
-        will_ascend : bool
-            Whether a dual ascent of the rows furthest above their cutoffs follows.
+        lowered : LoweredTerm
+            What ``lower_terms`` returned for it.
         """
-        (descent, _, selected, cutoffs), start = task, time.perf_counter()
-        if not self._trial_judged and len(descent.trial) == 2:
-            self._trial_judged = True
-            excess_at_half, excess_at_end = descent.trial
-            excess = float((self.state.bounds[selected] - cutoffs).max())
-            self.exhausted = excess_at_end - _EXTRAPOLATION * (excess_at_half - excess_at_end) >= excess
-        term = round_psd_term(descent.matrix, *descent.scaled(point))
-        if term is not None:
-            self.tighten(selected, bounds_with_term(descent.matrix, term, selected))
-            self._last_certificate_seconds = time.perf_counter() - start
-            if will_ascend and not self.state.backend.stop.over:
-                self._ascend(descent.matrix, term, selected, cutoffs)
-
-    def _ascent_seconds(self, rows: int) -> float:
-        """Return the estimated seconds of the dual ascent of the given number of rows."""
-        return (
-            self._last_ascent_seconds
-            or _ASCENT_SECONDS * (WHOLE_SWEEPS_PER_ROW_SWEEP + min(rows, MAX_ROWS_PER_DESCENT)) * self._n_values**2
-        )
+        term, self.steps = task.term, self.steps + lowered.steps
+        term.take(lowered.point)
+        rounded = round_psd_term(term.matrix, *term.scaled(term.point))
+        any_fell = False
+        if rounded is not None:
+            bounds, new_bounds = self.state.bounds, bounds_with_term(term.matrix, rounded, task.rows)
+            any_fell = bool((new_bounds < bounds[task.rows]).any())
+            bounds[task.rows] = np.minimum(bounds[task.rows], new_bounds)
+        self.exhausted = self.steps >= TRIAL_STEPS and not any_fell
 
     def _encoded_cutoffs(self, selected: Ints, cutoffs: Array | None) -> Floats:
         """Return the cutoffs of rows in the scale; zeros if a row has none."""
@@ -306,21 +257,44 @@ class SemidefiniteRelaxation:
         encoded = self.state.layout.scale.encode_all(np.asarray(cutoffs)[selected])
         return np.zeros(selected.size) if (encoded <= MINUS_INFINITY).any() else encoded.astype(np.float64)
 
-    def _ascend(self, matrix: UtilityMatrix, term: PsdTerm, selected: Ints, cutoffs: Floats) -> None:
-        """Improve the rows furthest above their cutoffs by dual ascent; switch the ascent off if no row gains."""
-        state, start = self.state, time.perf_counter()
-        furthest = np.sort(np.argsort(cutoffs - state.bounds[selected], kind="stable")[:MAX_ROWS_PER_DESCENT])
-        rows = selected[furthest][state.bounds[selected[furthest]] > MINUS_INFINITY]
-        if rows.size:
-            self._ascent_helps = self.tighten(rows, ascent_bounds(state.local, matrix, term, rows, state.backend.stop))
-            self._last_ascent_seconds = time.perf_counter() - start
 
-    def tighten(self, rows: Ints, new_bounds: Ints) -> bool:
-        """Lower the bounds of rows to the given ones; return whether any bound fell."""
-        bounds = self.state.bounds
-        any_fell = bool((new_bounds < bounds[rows]).any())
-        bounds[rows] = np.minimum(bounds[rows], new_bounds)
-        return any_fell
+class RelaxationTask(NamedTuple):
+    """Input of one improvement of a relaxation.
+
+    Attributes
+    ----------
+    relaxation : SemidefiniteRelaxation
+        The agent's relaxation.
+    term : SharedTerm
+        The term to start from; ``finish`` replaces its point.
+    rows : (k,) int64
+        All rows that still matter.
+    encoded_cutoffs : (k,) float64
+        Their cutoffs, in the scale.
+    cutoffs : (rows of the interface,) or None
+        The cutoffs of all rows, as utilities.
+    """
+
+    relaxation: SemidefiniteRelaxation
+    term: SharedTerm
+    rows: Ints
+    encoded_cutoffs: Floats
+    cutoffs: Array | None
+
+
+class LoweredTerm(NamedTuple):
+    """Result of a descent.
+
+    Attributes
+    ----------
+    point : DescentPoint
+        The best point on the way.
+    steps : int
+        Number of steps made.
+    """
+
+    point: DescentPoint
+    steps: int
 
 
 class RelaxationRequest(NamedTuple):
@@ -341,50 +315,90 @@ class RelaxationRequest(NamedTuple):
     cutoffs: Array | None
 
 
-class ActiveRelaxation(NamedTuple):
-    """A relaxation with its request and the task that was prepared for it.
+def lower_terms(
+    tasks: Sequence[RelaxationTask], arrays: NodeArrays, schedule: NodeSchedule, stop: Deadline = NO_DEADLINE
+) -> list[LoweredTerm]:
+    """Lower the bounds of several agents by one descent each, all at once; see ``SharedTerm``.
 
-    Attributes
+    Each agent is one node of a batch: the joint agent, with all of its values.
+
+    Parameters
     ----------
-    request : RelaxationRequest
-        The relaxation, rows and cutoffs.
-    task : RelaxationTask
-        What ``prepare`` returned.
+    tasks : sequence of RelaxationTask
+        The agents' terms, rows and cutoffs.
+    arrays : NodeArrays
+        The array library.
+    schedule : NodeSchedule
+        Number of steps, temperatures and step sizes.
+    stop : Deadline
+        The descents end early at this time.
     """
-
-    request: RelaxationRequest
-    task: RelaxationTask
-
-    @property
-    def relaxation(self) -> SemidefiniteRelaxation:
-        """The agent's relaxation."""
-        return self.request.relaxation
+    buffers = AgentBuffers([task.term.joint(task.rows, task.encoded_cutoffs) for task in tasks], arrays, 0)
+    agents, allowed = np.arange(len(tasks)), np.arange(buffers.shape.d) < buffers.sizes[:, :, None]
+    batch = RowNodeBatch(buffers, NodeStarts(agents, np.zeros_like(agents), allowed, agents))
+    steps = batch.run(schedule, stop)
+    return [LoweredTerm(batch.point(agent), steps) for agent in agents.tolist()]
 
 
-def is_suitable(local: LocalProblem, on_gpu: bool = False) -> bool:
+def bound_single_rows(
+    tasks: Sequence[RelaxationTask], seconds: float | None = None, batches: int | None = None
+) -> None:
+    """Lower rows until the time is over or no row can be lowered; a relaxation without such rows is exhausted.
+
+    Parameters
+    ----------
+    tasks : sequence of RelaxationTask
+        Tasks of relaxations that have a search.
+    seconds : float or None
+        Time budget; None for no limit.
+    batches : int or None
+        Maximum number of batches; None for no limit.
+    """
+    start, requests = time.perf_counter(), list[BoundarySearchRequest]()
+    for task in tasks:
+        search, cutoffs = task.relaxation.per_row.search, task.cutoffs
+        assert search is not None
+        if cutoffs is None:
+            cutoffs = np.full(task.relaxation.state.bounds.size, -np.inf)
+        thresholds = next_above(cutoffs) if search.bounder.scale.integral else cutoffs
+        requests.append(BoundarySearchRequest(search, thresholds, cutoffs, task.rows))
+    run_boundary_searches(requests, seconds, batches)
+    for task, (search, *_) in zip(tasks, requests, strict=True):
+        per_row = task.relaxation.per_row
+        per_row.has_branched, per_row.nodes = per_row.has_branched or search.all_branched, search.nodes
+        if search.exhausted:
+            task.relaxation.exhausted, per_row.search = True, None
+    nodes = sum(search.nodes for search, *_ in requests)
+    _LOG.info(
+        f"per-row semidefinite bounds of {len(tasks)} agents in {time.perf_counter() - start:.2f} s:"
+        f" {nodes} nodes so far"
+    )
+
+
+def is_suitable(local: Subproblem, on_gpu: bool = False) -> bool:
     """Return whether a relaxation may bound an agent better than dual ascent with triangles.
 
     Parameters
     ----------
-    local : LocalProblem
+    local : Subproblem
         The agent's problem.
     on_gpu : bool
         Whether the relaxation would run on a GPU, where it pays for smaller agents.
     """
-    hidden, min_variables = set(local.hidden), _MIN_HIDDEN_VARIABLES_ON_GPU if on_gpu else _MIN_HIDDEN_VARIABLES
-    if len(hidden) < min_variables or local.rows > _MAX_ROWS or not is_pairwise(local):
+    hidden, min_variables = set(local.hidden), MIN_HIDDEN_VARIABLES_ON_GPU if on_gpu else MIN_HIDDEN_VARIABLES
+    if len(hidden) < min_variables or local.rows > MAX_ROWS or not is_pairwise(local):
         return False
     pairs = {frozenset(hidden.intersection(factor.scope)) for factor in local.factors}
-    return sum(len(pair) == 2 for pair in pairs) >= _MIN_DENSITY * len(hidden) * (len(hidden) - 1) / 2
+    return sum(len(pair) == 2 for pair in pairs) >= MIN_DENSITY * len(hidden) * (len(hidden) - 1) / 2
 
 
-def runs_after_branch_and_bound(local: LocalProblem) -> bool:
+def runs_after_branch_and_bound(local: Subproblem) -> bool:
     """Return whether branch and bound goes first: it closes the rows of small agents, which a relaxation does not."""
-    return len(local.hidden) < _MIN_HIDDEN_VARIABLES
+    return len(local.hidden) < MIN_HIDDEN_VARIABLES
 
 
 def compile_relaxation() -> None:
     """Compile the CPU kernels of a relaxation."""
     tables = [Factor.of(scope, [[0, 1], [1, 0]]) for scope in ((0, 1), (1, 2), (0, 2))]
-    local = LocalProblem(0, (2,), (0, 1), tuple(tables), np.full(3, 2))
-    SemidefiniteRelaxation(DualState(local, triangles=True)).improve(steps=1)
+    local = Subproblem(0, (2,), (0, 1), tuple(tables), np.full(3, 2))
+    SemidefiniteRelaxation(DualState(local, triangles=True)).improve(steps=2)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.model.subproblem import Subproblem
+from dmcmc.inference.runtime.types import Floats, Ints
 
 
 class UtilityMatrix(NamedTuple):
@@ -86,13 +86,13 @@ class UtilityMatrix(NamedTuple):
         return float(np.sqrt(variances.mean())) / 2 if variances.size else 0.0
 
 
-def is_pairwise(local: LocalProblem) -> bool:
+def is_pairwise(local: Subproblem) -> bool:
     """Return whether there are hidden variables and each of their factors has at most two variables."""
     hidden = set(local.hidden)
     return bool(local.hidden) and all(len(f.scope) <= 2 or not hidden.intersection(f.scope) for f in local.factors)
 
 
-def build_utility_matrix(local: LocalProblem) -> UtilityMatrix:
+def build_utility_matrix(local: Subproblem) -> UtilityMatrix:
     """Build the utility matrix of an agent with pairwise factors; utilities are rounded up as for a dual ascent."""
     scale, tables = quantise(local.factors)
     sizes = [int(local.domains[v]) for v in local.hidden]
@@ -120,6 +120,43 @@ def build_utility_matrix(local: LocalProblem) -> UtilityMatrix:
     return UtilityMatrix(
         starts, variable_of, pairs, unary, interface_pairs, tuple(interface_tables), local.interface_shape, scale
     )
+
+
+def joint_matrix(matrix: UtilityMatrix, rows: Ints, cutoffs: Floats) -> UtilityMatrix:
+    """Return the matrix of the agent whose boundary variables are hidden as well; they follow the others.
+
+    A row's excess is its utility minus its cutoff. The utility that boundary variables add by themselves, minus the
+    cutoff, is bounded by a sum of unary tables: each value has the largest such number of a row with this value,
+    divided by the number of boundary variables. A descent that lowers the joint agent's bound thus lowers the largest
+    excess. The numbers are relative to the largest one. Values that occur in no row are forbidden.
+
+    Parameters
+    ----------
+    matrix : UtilityMatrix
+        The agent's utilities.
+    rows : (k,) int64
+        Rows that matter.
+    cutoffs : (k,) float64
+        Their cutoffs, in the scale.
+    """
+    if not matrix.shape:
+        return matrix
+    n, o = matrix.variable_of.size, sum(matrix.shape)
+    pairs, digits = np.zeros((n + o, n + o), dtype=np.int32), matrix.digits(rows)
+    pairs[:n, :n] = matrix.pairs
+    tables = np.concatenate(matrix.interface_pairs)
+    pairs[n:, :n] = np.where(tables < FORBIDDEN_BELOW, FORBIDDEN, tables)
+    pairs[:n, n:] = pairs[n:, :n].T
+    excesses = matrix.interface_utilities(digits) - cutoffs
+    # only differences matter, and an excess below FORBIDDEN stands for minus infinity like any other one
+    share = np.rint((excesses - excesses.max(initial=-np.inf)) / len(matrix.shape)).clip(FORBIDDEN).astype(np.int64)
+    added = [np.full(d, FORBIDDEN, dtype=np.int64) for d in matrix.shape]
+    for utilities, column in zip(added, digits.T, strict=True):
+        np.maximum.at(utilities, column, share)
+    starts = np.concatenate([matrix.starts, n + np.cumsum(matrix.shape)])
+    variable_of = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+    unary = np.concatenate([matrix.unary, *added])
+    return UtilityMatrix(starts, variable_of, pairs, unary, (), (), (), matrix.scale)
 
 
 def _add_pair_table(pairs: NDArray[np.int32], rows: slice, columns: slice, table: NDArray[np.int32]) -> None:

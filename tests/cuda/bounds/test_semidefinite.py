@@ -6,80 +6,31 @@ import numpy as np
 import pytest
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
-from support.semidefinite.naive_batch import NaiveArrays, descents
 from support.semidefinite.naive_nodes import NaiveNodes
+from support.semidefinite.row_searches import agents as dense_agents
+from support.semidefinite.row_searches import tasks_of
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.semidefinite import bounder as bounder_module
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, entry_bytes
+from dmcmc.inference.bounds.semidefinite.bounder import NodeSchedules, SemidefiniteRunner, max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation
 from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu, load_relaxation_kernels
-from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import DeviceArrays
 from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArrays
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_block
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import FIELDS_PER_STEP
-from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch
-from dmcmc.inference.bounds.semidefinite.per_row import bounder as bounder_module
-from dmcmc.inference.bounds.semidefinite.per_row.bound_single_rows import bound_single_rows
-from dmcmc.inference.bounds.semidefinite.per_row.bounder import NodeSchedules, SemidefiniteRunner, max_nodes_per_batch
-from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers, entry_bytes
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeShape, NodeWorkspace
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE, certified_node_bound
-from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest, SemidefiniteRelaxation
+from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeShape, NodeWorkspace
+from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE, certified_node_bound
+from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest, SemidefiniteRelaxation, bound_single_rows
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import gpu_problem
 
+SHARED = ROOT_SCHEDULE._replace(steps=4)
 BATCHES = 2  # per call: the simulator is slow
 SHORTER = NodeSchedules(ROOT_SCHEDULE._replace(steps=3), BRANCH_SCHEDULE._replace(steps=2))
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
-
-
-@pytest.mark.parametrize("sizes", [((4, 3, 2, 5), (1, 5, 0, 0)), ((9, 9, 2),)])
-def test_smooth_maxima_of_all_pairs_equal_the_numpy_reference(sizes):
-    rng, (agents, h), d = np.random.default_rng(0), np.shape(sizes), max(map(max, sizes))
-    n, like = h * d, {"dtype": np.float32}
-    inputs = [rng.standard_normal(s, **like) for s in ((agents, n, n), (agents, n, n), (agents, h, n))]
-    inputs[0][rng.random(inputs[0].shape) < 0.1] = -1e9
-    parameters = rng.random((2, agents, FIELDS_PER_STEP), **like) + 2
-    inputs += [np.array(sizes, dtype=np.int32), parameters]
-    results = []
-    for arrays in (NaiveArrays(), DeviceArrays()):
-        copies = tuple(map(arrays.put, inputs))
-        outputs = [arrays.put(np.zeros(s, dtype=np.float32)) for s in ((agents, n, n), (agents, h, n), (agents, h, h))]
-        arrays.smooth(copies, tuple(outputs), (agents, h, d))(1)
-        results.append(list(map(arrays.get, outputs)))
-    assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*results, strict=True))
-    assert (results[1][0] > 0).any()
-
-
-def test_adam_steps_equal_the_numpy_reference():
-    rng, agents = np.random.default_rng(0), 3
-    inputs = [rng.standard_normal((agents, 5, 4), dtype=np.float32) for _ in range(3)]
-    inputs.append(rng.random((agents, 5, 4), dtype=np.float32))
-    parameters = rng.random((2, agents, FIELDS_PER_STEP), dtype=np.float32) + 1
-    results = []
-    for arrays in (NaiveArrays(), DeviceArrays()):
-        copies = tuple(map(arrays.put, inputs))
-        arrays.adam(copies, arrays.put(parameters), agents)(1)
-        results.append(list(map(arrays.get, copies)))
-    assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*results, strict=True))
-    assert not np.allclose(results[1][0], inputs[0])
-
-
-def test_a_batch_makes_the_step_of_the_numpy_reference():
-    (one, targets), (other, _) = descents(), descents()
-    for agents, arrays in ((one, NaiveArrays()), (other, DeviceArrays())):
-        DescentBatch(agents, targets, arrays).run(lambda made: 1 - made)
-    for a, b in zip(one, other, strict=True):
-        for x, y in zip(a.first_moment, b.first_moment, strict=True):
-            assert np.allclose(x, y, atol=0.01 * np.abs(x).max())  # tensor cores round to 11 bits
-    (exact, _) = descents()
-    DescentBatch(exact, targets, DeviceArrays(), low_precision_steps=0).run(lambda made: 1 - made)
-    for a, b in zip(one, exact, strict=True):
-        assert all(
-            np.allclose(x, y, atol=1e-4 * np.abs(x).max()) for x, y in zip(a.first_moment, b.first_moment, strict=True)
-        )
 
 
 def make_relaxations():
@@ -94,18 +45,14 @@ def decoded(relaxation):
     return [relaxation.state.layout.scale.decode(int(bound)) for bound in relaxation.state.bounds]
 
 
-def test_relaxations_on_the_gpu_bound_as_on_the_cpu_and_resume():
+def test_relaxations_on_the_gpu_bound_as_on_the_cpu(short_shared):
     (on_cpu, exact), (on_gpu, _) = make_relaxations(), make_relaxations()
     before = [decoded(relaxation) for relaxation in on_gpu]
-    for steps in (2, 2):
-        for relaxation in on_cpu:
-            relaxation._ascent_helps = False
-            relaxation.improve(steps=steps)
-        assert bound_on_gpu(
-            [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda", 2), steps=steps
-        )
+    for relaxation in on_cpu:
+        relaxation.improve(steps=SHARED.steps)
+    assert bound_on_gpu([RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda", 2))
     for one, other, values, above in zip(on_cpu, on_gpu, exact, before, strict=True):
-        assert other.steps == one.steps == 4
+        assert other.steps == one.steps == SHARED.steps
         assert (np.array(decoded(other)) <= above).all() and (np.array(decoded(other)) >= values).all()
         assert np.allclose(decoded(one), decoded(other), rtol=0.02)
     assert any(decoded(relaxation) != above for relaxation, above in zip(on_gpu, before, strict=True))
@@ -113,8 +60,8 @@ def test_relaxations_on_the_gpu_bound_as_on_the_cpu_and_resume():
 
 def batch_of(arrays):
     """Return a batch of nodes of two agents of different sizes, with up to two variables fixed."""
-    all_descents, _ = descents()
-    buffers = AgentBuffers(all_descents[:2], arrays, 2)
+    tasks = tasks_of(SemidefiniteRelaxation(DualState(local, triangles=False)) for local in dense_agents()[:2])
+    buffers = AgentBuffers([task.term for task in tasks], arrays, 2)
     agents = np.array([0, 1, 0, 0])
     allowed = (np.arange(buffers.shape.d) < buffers.sizes[:, :, None])[agents]
     allowed[2:, 0, 1:] = False
@@ -150,35 +97,40 @@ def test_nodes_end_where_the_reference_ends_and_certificates_equal_the_cpus():
     ends = []
     for arrays in (NaiveNodes(), DeviceNodeArrays()):
         batch = batch_of(arrays)
-        assert batch.run(BRANCH_SCHEDULE._replace(steps=4), lambda made: 2) == 4
+        assert batch.run(BRANCH_SCHEDULE._replace(steps=4)) == 4
         bounds = certificates(batch).bounds
         for b, agent in enumerate(batch.starts.agents.tolist()):
-            assert bounds[b] == certified_node_bound(batch.buffers.descents[agent], batch.node(b), batch.point(b))
+            assert bounds[b] == certified_node_bound(batch.buffers.terms[agent], batch.node(b), batch.point(b))
         ends.append(bounds / batch.buffers.units[batch.starts.agents])
     assert np.allclose(*ends, rtol=1e-2)
 
 
 @pytest.fixture
-def per_row_after_two_steps(monkeypatch):
-    """Start the per-row bounds after two shared steps, with short schedules and time for a few batches."""
-    monkeypatch.setattr(batched_relaxation, "SHARED_STEPS", 2)
-    monkeypatch.setattr(SemidefiniteRelaxation, "min_seconds", 0.0)
-    monkeypatch.setattr(SemidefiniteRelaxation, "finishing_seconds", lambda self, task, will_ascend: 0.0)
-    monkeypatch.setattr(bounder_module, "_MAX_NODES_PER_BATCH", 24)
+def short_shared(monkeypatch):
+    """Make the shared term's descent short."""
+    monkeypatch.setattr(batched_relaxation, "TRIAL_STEPS", SHARED.steps)
+    monkeypatch.setattr(batched_relaxation, "ROOT_SCHEDULE", SHARED)
+
+
+@pytest.fixture
+def per_row(short_shared, monkeypatch):
+    """Shorten all schedules, and allow a few batches of per-row bounds in each call."""
+    monkeypatch.setattr(SemidefiniteRelaxation, "overhead_seconds", 0.0)
+    monkeypatch.setattr(bounder_module, "MAX_NODES_PER_BATCH", 24)
     monkeypatch.setattr(
         batched_relaxation, "SemidefiniteRunner", lambda *given: SemidefiniteRunner(*given, schedules=SHORTER)
     )
     monkeypatch.setattr(
-        batched_relaxation, "bound_single_rows", lambda active, seconds: bound_single_rows(active, batches=BATCHES)
+        batched_relaxation, "bound_single_rows", lambda tasks, seconds: bound_single_rows(tasks, batches=BATCHES)
     )
 
 
-def test_per_row_bounds_follow_the_shared_term_and_resume(per_row_after_two_steps):
+def test_per_row_bounds_follow_the_shared_term_and_resume(per_row):
     on_gpu, exact = make_relaxations()
     for relaxation in on_gpu:
         relaxation.per_row.expected = True
     requests = [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu]
-    assert bound_on_gpu(requests, Backend("cuda", 2), steps=2)
+    assert bound_on_gpu(requests, Backend("cuda", 2))
     before = [decoded(relaxation) for relaxation in on_gpu]
     assert bound_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
     middle, searches = [decoded(relaxation) for relaxation in on_gpu], [one.per_row.search for one in on_gpu]
@@ -187,55 +139,48 @@ def test_per_row_bounds_follow_the_shared_term_and_resume(per_row_after_two_step
     assert bound_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
     assert runner.exact
     for relaxation, values, above, between in zip(on_gpu, exact, before, middle, strict=True):
-        assert relaxation.steps == 2 and relaxation.per_row.nodes and not relaxation.per_row.failed
+        assert relaxation.steps == SHARED.steps and relaxation.per_row.nodes and not relaxation.per_row.failed
         assert (np.array(decoded(relaxation)) <= between).all() and (np.array(between) <= above).all()
         assert (np.array(decoded(relaxation)) >= values).all()
     assert any(decoded(relaxation) != above for relaxation, above in zip(on_gpu, before, strict=True))
 
 
-def test_per_row_bounds_start_in_the_call_that_completes_the_shared_steps(per_row_after_two_steps):
+def test_per_row_bounds_start_in_the_call_that_completes_the_shared_steps(per_row):
     on_gpu, _ = make_relaxations()
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].steps == 2 and on_gpu[1].per_row.nodes and on_gpu[1].work_done > 2
+    assert on_gpu[1].steps == SHARED.steps and on_gpu[1].per_row.nodes and on_gpu[1].work_done > SHARED.steps
 
 
-def test_agents_that_come_later_have_a_separate_runner(per_row_after_two_steps, monkeypatch):
+def test_agents_that_come_later_have_a_separate_runner(per_row, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "BATCHES", 1)  # so that no search ends
     on_gpu, _ = make_relaxations()
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
-    assert bound_on_gpu(
-        [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda"), seconds=1e6
-    )
+    requests = [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu]
+    assert bound_on_gpu(requests, Backend("cuda"), seconds=1e6)
     first, second = (relaxation.per_row.search for relaxation in on_gpu)
     assert first.bounder.runner is not second.bounder.runner and first.nodes and second.nodes
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError("out of memory")])
-def test_after_a_failure_of_per_row_bounds_the_shared_term_continues(per_row_after_two_steps, monkeypatch, error):
-    on_gpu, _ = make_relaxations()
+def test_a_failure_of_per_row_bounds_ends_the_relaxation_and_keeps_its_bounds(per_row, monkeypatch, error):
+    on_gpu, exact = make_relaxations()
+    before = decoded(on_gpu[1])
 
     def fail(*_):
         raise error
 
     monkeypatch.setattr(batched_relaxation, "bound_single_rows", fail)
-    request = RelaxationRequest(on_gpu[1], None, None)
-    assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].per_row.failed and not on_gpu[1].exhausted and on_gpu[1].steps == 2
-    monkeypatch.setattr(batched_relaxation, "_until_time", lambda end, stop: lambda made: min(3, 5 - made))
-    assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].steps == 7
+    assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
+    assert on_gpu[1].per_row.failed and on_gpu[1].exhausted and on_gpu[1].steps == SHARED.steps
+    assert (np.array(decoded(on_gpu[1])) <= before).all() and (np.array(decoded(on_gpu[1])) >= exact[1]).all()
 
 
-def test_tables_too_large_for_a_block_leave_the_shared_term_alone(per_row_after_two_steps, monkeypatch):
+def test_tables_too_large_for_a_block_leave_the_work_to_the_cpu(monkeypatch):
     assert [tables_per_block(values) for values in (2, 24, 48, 100, 101)] == [128, 10, 4, 1, 0]
     monkeypatch.setattr(batched_relaxation, "tables_per_block", lambda domain: 0)
-    on_gpu, exact = make_relaxations()
-    request = RelaxationRequest(on_gpu[1], None, None)
-    assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].per_row.failed and not on_gpu[1].per_row.nodes and not on_gpu[1].exhausted and on_gpu[1].steps == 2
-    monkeypatch.setattr(batched_relaxation, "_until_time", lambda end, stop: lambda made: min(3, 5 - made))
-    assert bound_on_gpu([request], Backend("cuda"), seconds=1e6)
-    assert on_gpu[1].steps == 7 and (np.array(decoded(on_gpu[1])) >= exact[1]).all()
+    on_gpu, _ = make_relaxations()
+    assert not bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
+    assert on_gpu[1].steps == 0
 
 
 def test_a_past_deadline_and_no_relevant_rows_leave_relaxations_unchanged():
@@ -243,7 +188,7 @@ def test_a_past_deadline_and_no_relevant_rows_leave_relaxations_unchanged():
     on_gpu[0].state.backend = Backend(stop=Deadline(until=0.0))
     rows = np.zeros(0, dtype=np.int64)
     requests = [RelaxationRequest(on_gpu[0], None, None), RelaxationRequest(on_gpu[1], rows, None)]
-    assert bound_on_gpu(requests, Backend("cuda"), steps=3)
+    assert bound_on_gpu(requests, Backend("cuda"))
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e-9)
     assert [relaxation.steps for relaxation in on_gpu] == [0, 0]
 
@@ -251,30 +196,20 @@ def test_a_past_deadline_and_no_relevant_rows_leave_relaxations_unchanged():
 def test_insufficient_device_memory_leaves_the_work_to_the_cpu(monkeypatch):
     on_gpu, _ = make_relaxations()
     monkeypatch.setattr(Backend, "limit", lambda self: 1000)
-    assert not bound_on_gpu(
-        [RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda"), steps=3
-    )
+    assert not bound_on_gpu([RelaxationRequest(relaxation, None, None) for relaxation in on_gpu], Backend("cuda"))
     assert [relaxation.steps for relaxation in on_gpu] == [0, 0]
 
 
-def test_a_time_budget_ends_the_steps(monkeypatch):
-    on_gpu, _ = make_relaxations()
-    monkeypatch.setattr(SemidefiniteRelaxation, "min_seconds", 0.0)
-    monkeypatch.setattr(SemidefiniteRelaxation, "finishing_seconds", lambda self, task, will_ascend: 0.0)
-    assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1.0)
-    assert on_gpu[1].steps >= 1
-
-
 @pytest.mark.parametrize("wide_bytes", [1 << 31, 0])
-def test_all_launched_kernels_are_loaded_in_advance(launches, monkeypatch, wide_bytes):
+def test_all_launched_kernels_are_loaded_in_advance(short_shared, launches, monkeypatch, wide_bytes):
     _, launched = launches
     monkeypatch.setattr(batched_relaxation, "_WIDE_ARRAY_BYTES", wide_bytes)
-    monkeypatch.setattr(bounder_module, "_MAX_NODES_PER_BATCH", 3)
-    monkeypatch.setattr(batched_relaxation, "_MAX_STORED_FACTORS", 5)
+    monkeypatch.setattr(bounder_module, "MAX_NODES_PER_BATCH", 3)
+    monkeypatch.setattr(batched_relaxation, "MAX_STORED_FACTORS", 5)
     load_relaxation_kernels([dense_agent(7, hidden=3, max_domain=4)], Backend("cuda"))
     loaded = set(launched)
     on_gpu, _ = make_relaxations()
-    assert bound_on_gpu([RelaxationRequest(on_gpu[0], None, None)], Backend("cuda"), steps=1)
+    assert bound_on_gpu([RelaxationRequest(on_gpu[0], None, None)], Backend("cuda"))
     assert {one[0] for one in launched} == {one[0] for one in loaded}
 
 
@@ -284,4 +219,4 @@ def test_kernels_are_loaded_for_the_array_sizes_of_a_run():
     cases, points = batched_relaxation._load_sizes(large, free_bytes)
     assert (cases, points) == batched_relaxation._batch_sizes(large, free_bytes)
     assert cases == max_nodes_per_batch(large, free_bytes - points * entry_bytes(large)) > 2
-    assert points == int(batched_relaxation._FACTORS_SHARE * free_bytes) // entry_bytes(large)
+    assert points == int(batched_relaxation.FACTORS_SHARE * free_bytes) // entry_bytes(large)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
-from support.semidefinite.row_searches import active_of, relaxation_of, start_searches
+from support.semidefinite.row_searches import relaxation_of, start_searches, tasks_of
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import (
     JOB_ROW,
@@ -26,6 +26,7 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
 )
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 
@@ -48,9 +49,9 @@ def dual(local, capacity, memory_limit=None):
 
 
 def semidefinite(local, capacity, memory_limit=None):
-    """Return a search with semidefinite bounds at the nodes, on NumPy arrays."""
+    """Return a search with semidefinite bounds at the nodes, by the compiled kernels of the CPU."""
     relaxation = relaxation_of(local)
-    start_searches(active_of([relaxation]), capacity, memory_limit=memory_limit)
+    start_searches(tasks_of([relaxation]), capacity, memory_limit=memory_limit, arrays=CpuArrays())
     return Case(local, relaxation.state, relaxation.per_row.search)
 
 

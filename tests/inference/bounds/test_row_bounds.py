@@ -51,7 +51,7 @@ def agent():
 
 @pytest.mark.parametrize("memory_limit", [1, 1 << 20])
 def test_the_allowed_values_of_rows_stay_within_their_memory_limit(memory_limit, monkeypatch):
-    monkeypatch.setattr(dual, "_MAX_ALLOWED_BYTES", memory_limit)
+    monkeypatch.setattr(dual, "MAX_ALLOWED_BYTES", memory_limit)
     local, _ = agent()
     state = registry.get("dual").start(local)
     low = np.full(local.rows, -(2**62))
@@ -65,7 +65,7 @@ def test_the_allowed_values_of_rows_stay_within_their_memory_limit(memory_limit,
 
 @pytest.mark.parametrize("max_plans", [1, 2, 1 << 14])
 def test_no_more_than_the_maximum_number_of_plans_is_held(max_plans, monkeypatch):
-    monkeypatch.setattr(exact_residual, "_MAX_PLANS", max_plans)
+    monkeypatch.setattr(exact_residual, "MAX_PLANS", max_plans)
     local, arithmetic = agent()
     state = registry.get("dual").start(local)
     pruned = state.prune(np.full(local.rows, -(2**62)), sweeps=2)

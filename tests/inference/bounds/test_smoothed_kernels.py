@@ -21,6 +21,7 @@ from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import (
 )
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.triangle_kernels import combine_over_third
+from dmcmc.inference.bounds.tuning.dual import SMOOTHED_SWEEP_COST
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
@@ -145,7 +146,7 @@ def test_smoothed_sweeps_lower_the_bound_further_on_a_dense_graph():
 def test_annealing_fits_the_time_and_a_few_sweeps_are_not_smoothed(done, fitting, cooling):
     state = dual.DualState(dense(0, n=5), triangles=True, backend=TIMED)
     state.sweeps_done, state._sweep_seconds = done, (0.01,)
-    state._plan_annealing(fitting * dual._SMOOTHED_SWEEP_COST * 0.01)
+    state._plan_annealing(fitting * SMOOTHED_SWEEP_COST * 0.01)
     assert state._annealed_sweeps == cooling
     state._sweep_seconds = ()  # the time of a sweep is unknown
     state._plan_annealing(1e9)

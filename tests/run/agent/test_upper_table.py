@@ -40,7 +40,7 @@ def test_a_branch_and_bound_that_has_begun_is_not_excluded(monkeypatch):
 
 
 def test_a_relaxation_without_time_for_its_trial_is_excluded_for_good(monkeypatch):
-    monkeypatch.setattr(relaxation, "_MIN_HIDDEN_VARIABLES", 3)
+    monkeypatch.setattr(relaxation, "MIN_HIDDEN_VARIABLES", 3)
     rng, domains = np.random.default_rng(0), np.full(4, 5)
     pairs = ((0, 1), (1, 2), (0, 2), (2, 3))
     local = LocalProblem(
@@ -67,7 +67,7 @@ def test_a_relaxation_without_time_for_its_trial_is_excluded_for_good(monkeypatc
 
 @pytest.mark.parametrize("gpu", [True, False])
 def test_per_row_relaxations_are_only_awaited_on_a_gpu(monkeypatch, gpu):
-    for threshold in ("_MIN_HIDDEN_VARIABLES_ON_GPU", "_MIN_HIDDEN_VARIABLES"):
+    for threshold in ("MIN_HIDDEN_VARIABLES_ON_GPU", "MIN_HIDDEN_VARIABLES"):
         monkeypatch.setattr(relaxation, threshold, 3)
     monkeypatch.setattr(semidefinite_rows, "runs_on_gpu", lambda backend, seconds: gpu)
     tables = [Factor.of(p, [[0, 1], [1, 0]]) for p in ((0, 1), (1, 2), (0, 2), (2, 3))]
@@ -84,7 +84,7 @@ def test_per_row_relaxations_are_only_awaited_on_a_gpu(monkeypatch, gpu):
 
 @pytest.mark.parametrize("seconds", [math.inf, 25.0, 15.0])
 def test_branch_and_bound_goes_before_a_relaxation_if_it_may_close_rows(monkeypatch, seconds):
-    monkeypatch.setattr(relaxation, "_MIN_HIDDEN_VARIABLES_ON_GPU", 3)
+    monkeypatch.setattr(relaxation, "MIN_HIDDEN_VARIABLES_ON_GPU", 3)
     monkeypatch.setattr(semidefinite_rows, "runs_on_gpu", lambda backend, seconds: True)
     tables = [Factor.of(p, [[0, 1], [1, 0]]) for p in ((0, 1), (1, 2), (0, 2), (2, 3))]
     local = LocalProblem(0, (3,), (0, 1, 2), tuple(tables), np.full(4, 2))
@@ -95,7 +95,7 @@ def test_branch_and_bound_goes_before_a_relaxation_if_it_may_close_rows(monkeypa
     above.search_stalled = other.search_too_slow = True
     for one in (above, other):  # the relaxation needs about 20 seconds to overtake the search
         assert one.may_relax(local) == (seconds > 20) and one.no_relaxation == (seconds < 20)
-    monkeypatch.setattr(relaxation, "_MIN_HIDDEN_VARIABLES", 3)
+    monkeypatch.setattr(relaxation, "MIN_HIDDEN_VARIABLES", 3)
     many = UpperTable()
     many.start("triangles", local, Backend())
     assert many.may_relax(local)

@@ -7,18 +7,20 @@ import numpy as np
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import BIAS_CORRECTION, INVERSE_TEMPERATURE, STEP_SIZE
-from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
-    ADAM_EPSILON,
-    MAX_UTILITY_DROP,
-    MESSAGE_DAMPING,
-    MOMENTUM,
-    SECOND_MOMENT_DECAY,
+from dmcmc.inference.bounds.semidefinite.node_steps import (
+    POWER,
     ExactInputs,
     NodeInputs,
     NodeShape,
     NodeWorkspace,
     StepPasses,
+)
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    ADAM_EPSILON,
+    MAX_UTILITY_DROP,
+    MESSAGE_DAMPING,
+    MOMENTUM,
+    SECOND_MOMENT_DECAY,
 )
 
 
@@ -26,6 +28,7 @@ class NaiveNodes:
     """NumPy arrays whose passes loop over pairs; implements the protocol of ``node_steps``."""
 
     module = np
+    half = np.float16
 
     def put(self, array):
         return array.copy()
@@ -42,8 +45,8 @@ class NaiveNodes:
     def exact_products(self, vectors):
         return vectors @ vectors.transpose(0, 2, 1)
 
-    def maxima(self, given: ExactInputs, shape: NodeShape):
-        found, d = np.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64), shape.d
+    def maxima_sums(self, given: ExactInputs, shape: NodeShape):
+        sums, d = np.zeros(shape.nodes, dtype=np.int64), shape.d
         for b, sizes in enumerate(given.sizes):
             for u, v in combinations(np.flatnonzero(sizes).tolist(), 2):
                 values_u, values_v = (np.arange(w * d, w * d + sizes[w]) for w in (u, v))
@@ -52,8 +55,9 @@ class NaiveNodes:
                     np.int64
                 )
                 table -= given.messages[b, v, values_u][:, None] + given.messages[b, u, values_v]
-                found[b, u, v] = np.where(utilities < FORBIDDEN_BELOW, MINUS_INFINITY, table).max()
-        return found
+                best = np.where(utilities < FORBIDDEN_BELOW, MINUS_INFINITY, table).max()
+                sums[b] = MINUS_INFINITY if MINUS_INFINITY in (best, sums[b]) else sums[b] + best
+        return sums
 
 
 class _NaivePasses:

@@ -4,13 +4,9 @@ import numpy as np
 
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.semidefinite.per_row.bounder import NodeSchedules, SemidefiniteRunner
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE
-from dmcmc.inference.bounds.semidefinite.relaxation import (
-    ActiveRelaxation,
-    RelaxationRequest,
-    SemidefiniteRelaxation,
-)
+from dmcmc.inference.bounds.semidefinite.bounder import NodeSchedules, SemidefiniteRunner
+from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE
+from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
 from support.semidefinite.naive_nodes import NaiveNodes
@@ -30,7 +26,6 @@ def agents(hard=0.0, floats=False):
 def relaxation_of(local, steps=5):
     """Return a relaxation that has made some shared steps."""
     relaxation = SemidefiniteRelaxation(DualState(local, triangles=False))
-    relaxation._ascent_helps = False
     relaxation.improve(steps=steps)
     return relaxation
 
@@ -41,19 +36,18 @@ def relaxations(hard=0.0, floats=False, steps=5):
     return [relaxation_of(local, steps) for local in locals_], [naive.row_values(local).ravel() for local in locals_]
 
 
-def active_of(found, rows=None, cutoffs=None):
-    """Return the relaxations that have a task; the others are proven infeasible."""
-    requests = [RelaxationRequest(relaxation, rows, cutoffs) for relaxation in found if not relaxation.exhausted]
-    tasks = [(request, request.relaxation.prepare(rows, cutoffs)) for request in requests]
-    return [ActiveRelaxation(*one) for one in tasks if one[1] is not None]
+def tasks_of(found, rows=None, cutoffs=None):
+    """Return the tasks of relaxations; those that are proven infeasible have none."""
+    tasks = [relaxation.prepare(rows, cutoffs) for relaxation in found]
+    return [task for task in tasks if task is not None]
 
 
-def start_searches(relaxations, capacity=200, max_nodes=9, schedules=SHORT, memory_limit=None):
-    """Create the searches of active relaxations, which share a runner; return the runner."""
-    descents = [active.task.descent for active in relaxations]
-    runner = SemidefiniteRunner(descents, NaiveNodes(), capacity, max_nodes, schedules=schedules)
-    for active, bounder in zip(relaxations, runner.bounders, strict=True):
-        active.relaxation.per_row.search = BoundarySearch(active.relaxation.state, bounder, memory_limit=memory_limit)
+def start_searches(tasks, capacity=200, max_nodes=9, schedules=SHORT, memory_limit=None, arrays=None):
+    """Create the searches of relaxations, which share a runner; return the runner."""
+    terms = [task.term for task in tasks]
+    runner = SemidefiniteRunner(terms, arrays or NaiveNodes(), capacity, max_nodes, schedules=schedules)
+    for task, bounder in zip(tasks, runner.bounders, strict=True):
+        task.relaxation.per_row.search = BoundarySearch(task.relaxation.state, bounder, memory_limit=memory_limit)
     return runner
 
 

@@ -23,10 +23,6 @@ from numba import cuda
 from dmcmc.inference.bounds.branch_and_bound.bounder import (
     LEAF,
 )
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
-    BRANCH_GAP_BITS,
-    BRANCH_SHARE,
-)
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
     DOMAINS,
     INCIDENCE_RECORD,
@@ -41,6 +37,7 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
 )
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE
 
 
 @cuda.jit(device=True)

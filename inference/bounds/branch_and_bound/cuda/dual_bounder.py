@@ -30,12 +30,10 @@ from dmcmc.inference.bounds.branch_and_bound.dual_bounder import DUAL_WORK, allo
 from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, DevicePlacement, place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout
+from dmcmc.inference.bounds.tuning.search import DEVICE_MEMORY_SHARE
 from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import shared_device
 
-# Share of the free device memory for the tables of all agents' nodes. A node without stored tables takes twice as long,
-# as its tables are first computed again from its row.
-_MEMORY_SHARE = 3 / 4
 _MAX_ENTRIES_PER_BLOCK = 64  # limit of an agent's buffer entries, per concurrent block; chosen by measurement
 _NODES_PER_BLOCK = 4  # nodes of a batch per concurrent block: keeps the host work between two launches small
 _SHORT_LAUNCH_SECONDS = 0.5 * MAX_CHECK_INTERVAL  # after a shorter launch, the next one has twice as many groups
@@ -81,7 +79,7 @@ class DeviceNodeBuffer:
         sizes = [_table_sizes(layout, group.width) for layout in group.layouts]
         self._entry_size, self._workspace_size = max(x for x, _ in sizes), max(x for _, x in sizes)
         self._mask_size = max(layout.n_hidden for layout in group.layouts) * group.width
-        memory = int(_MEMORY_SHARE * min(self.device.limit, self.device.free_bytes())) // max(1, sharers)
+        memory = int(DEVICE_MEMORY_SHARE * min(self.device.limit, self.device.free_bytes())) // max(1, sharers)
         self.capacity = min(memory // (4 * self._entry_size) // agents, _MAX_ENTRIES_PER_BLOCK * group.blocks)
         self.batch_size = _NODES_PER_BLOCK * group.blocks
         self._buffer = self.device.lease(agents * self.capacity * self._entry_size, np.dtype(np.int32), self)

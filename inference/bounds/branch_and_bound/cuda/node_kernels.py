@@ -68,7 +68,7 @@ from dmcmc.inference.bounds.dual.cuda.row_kernels import (
 from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread, shared_array
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY
+from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY
 from dmcmc.inference.runtime.compile import cuda_inline, cuda_jit
 
 NOTE_FIELDS = 3  # int64 per buffer entry: the row's constant, sweeps made, right shift of the triplet tables in bits

@@ -17,18 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
-from dmcmc.inference.bounds.dual.dual_bound import MAX_INITIAL_FRACTION, WHOLE_SWEEPS_PER_ROW_SWEEP, DualState
-from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.tuning.dual import (
+    INITIAL_SWEEPS,
+    MAX_INITIAL_FRACTION,
+    SECONDS_PER_CALL,
+    SWEEPS_PER_LAUNCH,
+    TRIAL_SWEEPS,
+    WHOLE_SWEEPS_PER_ROW_SWEEP,
+)
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 if TYPE_CHECKING:
     from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, DevicePlacement
-
-_TRIAL_SWEEPS = 2  # sweeps of a first pass over the rows, which is timed: few, so that most of the time remains
-_SWEEPS_PER_CALL = 16  # most sweeps on the whole graphs between two checks of the clock
-_MAX_LAUNCH_SECONDS = 0.25  # longest launch, in seconds: a launch cannot be interrupted
 
 
 def improve_on_gpu(
@@ -130,12 +133,12 @@ class _BatchedAscent:
             seconds_per_sweep = self._timed_sweeps(sweeps_per_call)
             sweeps_per_call = self._limit_sweeps(2 * sweeps_per_call, seconds_per_sweep)
         trial_start = time.perf_counter()
-        remaining = self._bound_rows(_TRIAL_SWEEPS)
-        seconds_per_row_sweep = (time.perf_counter() - trial_start) / _TRIAL_SWEEPS  # for one sweep of all rows
+        remaining = self._bound_rows(TRIAL_SWEEPS)
+        seconds_per_row_sweep = (time.perf_counter() - trial_start) / TRIAL_SWEEPS  # for one sweep of all rows
         seconds_per_sweep = seconds_per_sweep or self._timed_sweeps(1)
         # The whole graphs get WHOLE_SWEEPS_PER_ROW_SWEEP sweeps per sweep of the rows; the rows come last.
         # A launch contains at least one row per block, so its time limits the sweeps per row.
-        max_row_sweeps = max(1, int(_MAX_LAUNCH_SECONDS / (seconds_per_row_sweep * self._smallest_fraction())))
+        max_row_sweeps = max(1, int(SECONDS_PER_CALL / (seconds_per_row_sweep * self._smallest_fraction())))
         row_sweeps_left = min(
             int(
                 (deadline - time.perf_counter())
@@ -143,22 +146,20 @@ class _BatchedAscent:
             ),
             max_row_sweeps,
         )
-        if row_sweeps_left <= _TRIAL_SWEEPS:
+        if row_sweeps_left <= TRIAL_SWEEPS:
             return remaining
         final_rows_start = deadline - row_sweeps_left * seconds_per_row_sweep
-        sweeps_per_call = self._limit_sweeps(_SWEEPS_PER_CALL, seconds_per_sweep)
+        sweeps_per_call = self._limit_sweeps(SWEEPS_PER_LAUNCH, seconds_per_sweep)
         while (
             time.perf_counter() + sweeps_per_call * seconds_per_sweep < final_rows_start and self._fewest_sweeps() < inf
         ):
             seconds_per_sweep = self._timed_sweeps(sweeps_per_call)
         row_sweeps_left = min(int((deadline - time.perf_counter()) / seconds_per_row_sweep), max_row_sweeps)
-        return (
-            self._bound_rows(row_sweeps_left) if row_sweeps_left > _TRIAL_SWEEPS and not self.stop.over else remaining
-        )
+        return self._bound_rows(row_sweeps_left) if row_sweeps_left > TRIAL_SWEEPS and not self.stop.over else remaining
 
     def _limit_sweeps(self, sweeps: int, seconds_per_sweep: float) -> int:
-        """Limit a number of sweeps so that a launch takes at most ``_MAX_LAUNCH_SECONDS``."""
-        return max(1, min(sweeps, _SWEEPS_PER_CALL, int(_MAX_LAUNCH_SECONDS / max(seconds_per_sweep, 1e-9))))
+        """Limit a number of sweeps so that a launch takes at most ``SECONDS_PER_CALL``."""
+        return max(1, min(sweeps, SWEEPS_PER_LAUNCH, int(SECONDS_PER_CALL / max(seconds_per_sweep, 1e-9))))
 
     def _smallest_fraction(self) -> float:
         """Return the smallest fraction of the rows that a launch can contain: one row per block that runs at once."""

@@ -57,8 +57,7 @@ from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread, sh
 from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.bounds.dual.row_kernels import INITIAL_SWEEPS, PRUNE_EVERY, RECENTRE_EVERY
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROW_TEMPERATURE_RATIO
+from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS, PRUNE_EVERY, RECENTRE_EVERY, ROW_TEMPERATURE_RATIO
 from dmcmc.inference.runtime.compile import cuda_jit
 
 # Fields of a job's record: index of the agent, row number, and cutoff or MINUS_INFINITY; length of the record.

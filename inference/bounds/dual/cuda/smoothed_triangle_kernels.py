@@ -36,8 +36,6 @@ from numba import cuda, int32
 from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import LINE_THREADS
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import (
-    FINAL_TEMPERATURE_RATIO,
-    MIN_ANNEALED_SWEEPS,
     ROUNDING_MARGIN,
 )
 from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import (
@@ -46,6 +44,7 @@ from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import (
     MAX_PRODUCT_BITS,
     MIN_POWER_BITS,
 )
+from dmcmc.inference.bounds.tuning.dual import FINAL_TEMPERATURE_RATIO, MIN_ANNEALED_SWEEPS
 
 _LOADS_PER_BATCH = 3  # entries that a thread loads before it writes the first exponential
 LINE_GAP = 4  # gap between two lines, so that threads that load four entries at once access different memory banks

@@ -1,61 +1,53 @@
 """Run the semidefinite relaxations of several agents at once on a GPU, with set-up and certificates on CPU threads.
 
 A row is an assignment of an agent's boundary variables. The bound adds a positive semidefinite term to the utilities; a
-certificate is the exact integer bound that follows. Each agent first gets ``SHARED_STEPS`` steps of a descent whose
-term all of its rows share, batched over the agents. The remaining time goes to per-row terms, which bound single rows
-by branch and bound.
+certificate is the exact integer bound that follows. Each agent first gets a descent for the term that all of its rows
+share, batched over the agents. The remaining time goes to per-row terms, which bound single rows by branch and bound.
 """
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
 from dmcmc.inference.bounds.dual.integer_scaling import Scale
-from dmcmc.inference.bounds.semidefinite.batched_steps import BatchShape
-from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MAX_DOMAIN, DeviceArrays
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, entry_bytes, node_shape
+from dmcmc.inference.bounds.semidefinite.bounder import MAX_BRANCHES, SemidefiniteRunner, max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArrays
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_block
-from dmcmc.inference.bounds.semidefinite.descent import STEPS_PER_CHECK, Descent, DescentPoint, Float32Array, Target
-from dmcmc.inference.bounds.semidefinite.descent_batch import DescentBatch, batch_shape
-from dmcmc.inference.bounds.semidefinite.per_row.bound_single_rows import bound_single_rows
-from dmcmc.inference.bounds.semidefinite.per_row.bounder import MAX_BRANCHES, SemidefiniteRunner, max_nodes_per_batch
-from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers, entry_bytes, node_shape
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeShape
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import ROOT_SCHEDULE
-from dmcmc.inference.bounds.semidefinite.relaxation import MAX_ROWS_PER_DESCENT, ActiveRelaxation, RelaxationRequest
-from dmcmc.inference.bounds.semidefinite.step_throughput import step_allowance
+from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeShape
+from dmcmc.inference.bounds.semidefinite.nodes import ROOT_SCHEDULE
+from dmcmc.inference.bounds.semidefinite.relaxation import (
+    RelaxationRequest,
+    RelaxationTask,
+    bound_single_rows,
+    lower_terms,
+)
+from dmcmc.inference.bounds.semidefinite.shared_term import Float32Array, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.bounds.tuning.search import DEVICE_MEMORY_SHARE
+from dmcmc.inference.bounds.tuning.semidefinite import FACTORS_SHARE, MAX_STORED_FACTORS, TRIAL_STEPS
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.device import GPU_CLAIMS, is_out_of_memory, shared_device
 from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 
-SHARED_STEPS = 600  # descent steps per agent for the term that all of its rows share; more steps gain little
-_FREE_MEMORY_SHARE = 0.75  # of the free device memory is used; the rest is left to libraries and other work
-_FACTORS_SHARE = 0.5  # of that memory goes to stored factor vectors
-_MAX_STORED_FACTORS = 1 << 17  # nodes whose factor vectors are stored
 _MAX_LOADED_AGENTS = 16  # agents in the step that loads kernels and libraries
 _WIDE_ARRAY_BYTES = 1 << 31  # array libraries use other kernels for larger arrays
-_MAX_ARRAY_ENTRIES = 1 << 31  # kernels use 32-bit indices
 _LOG = logging.getLogger(__name__)
 
 
-def bound_on_gpu(
-    requests: Sequence[RelaxationRequest], backend: Backend, seconds: float | None = None, steps: int | None = None
-) -> bool:
-    """Lower the bounds of several agents' rows within a common time budget, without dual ascents.
+def bound_on_gpu(requests: Sequence[RelaxationRequest], backend: Backend, seconds: float | None = None) -> bool:
+    """Lower the bounds of several agents' rows within a common time budget.
 
-    An ascent would run on the CPU, mostly in Python, and take as long as thousands of steps for many agents. Without a
-    time budget, only the shared term is used.
+    Without a time budget, only the term that all rows of an agent share is used.
 
     Parameters
     ----------
@@ -65,135 +57,103 @@ def bound_on_gpu(
         Threads, memory and deadline.
     seconds : float or None
         Time budget for all agents together.
-    steps : int or None
-        Number of descent steps, in place of a time budget; 10 if both are None.
 
     Returns
     -------
     bool
-        False if the device memory does not suffice: the caller then runs the relaxations one by one. True also if the
-        time did not suffice for a step.
+        False if the device memory does not suffice, or a pairwise table exceeds a block's shared memory: the caller
+        then runs the relaxations one by one. True also if the time did not suffice for a step.
     """
     # rounds: agents per thread, since each thread sets up one agent after the other
     start, rounds = time.perf_counter(), -(-len(requests) // backend.threads)
-    if seconds is not None and seconds < rounds * max((r.relaxation.min_seconds for r in requests), default=0.0):
+    if seconds is not None and seconds < rounds * max((r.relaxation.overhead_seconds for r in requests), default=0.0):
         return True  # the set-up would use up the time
-    prepared = dict[int, ActiveRelaxation]()
+    prepared = dict[int, RelaxationTask]()
 
     def begin(number: int, request: RelaxationRequest) -> None:
         """Prepare the task of a relaxation."""
         task = request.relaxation.prepare(request.rows, request.cutoffs)
         if task is not None:
-            prepared[number] = ActiveRelaxation(request, task)
+            prepared[number] = task
 
     for request in requests:
         if not request.relaxation.exhausted and not backend.stop.over:
             request.relaxation.utility_matrix()
     with products_on_one_thread():
-        run_parallel(
-            [partial(begin, *numbered_request) for numbered_request in enumerate(requests)],
-            backend.threads,
-            backend.stop,
-        )
-        relaxations = [prepared[number] for number in sorted(prepared)]
-        shared = [
-            active
-            for active in relaxations
-            if seconds is None or active.relaxation.steps < SHARED_STEPS or active.relaxation.per_row.failed
-        ]
-        if shared and not backend.stop.over:
-            end = None if seconds is None else start + seconds
-            if not _descend_shared(shared, backend, end, steps):
-                return False
-            for active in shared:  # the gain of the shared term says nothing about the per-row terms
-                active.relaxation.exhausted = active.relaxation.exhausted and (
-                    seconds is None or active.relaxation.per_row.failed
-                )
+        run_parallel([partial(begin, *numbered) for numbered in enumerate(requests)], backend.threads, backend.stop)
+        tasks = [prepared[number] for number in sorted(prepared)]
+        shared = [task for task in tasks if seconds is None or task.relaxation.steps < TRIAL_STEPS]
+        if shared and not backend.stop.over and not _lower_shared(shared, backend):
+            return False
         if seconds is not None:
-            _bound_single_rows(relaxations, backend, start + seconds)
+            _bound_single_rows(tasks, backend, start + seconds)
     return True
 
 
-def _descend_shared(
-    relaxations: Sequence[ActiveRelaxation], backend: Backend, end: float | None, steps: int | None
-) -> bool:
-    """Lower rows by a term that all rows of an agent share; return False if the device memory does not suffice.
+def _lower_shared(tasks: Sequence[RelaxationTask], backend: Backend) -> bool:
+    """Lower rows by a term that all rows of an agent share; return False if the device cannot do so.
 
-    Parameters
-    ----------
-    relaxations : sequence of ActiveRelaxation
-        The agents' relaxations.
-    backend : Backend
-        Threads, memory and deadline.
-    end : float or None
-        Time at which certificates have to be complete, on the clock ``time.perf_counter``; None for no limit.
-    steps : int or None
-        Number of steps if ``end`` is None; None for 10.
+    The whole schedule takes well under a second, so only the deadline ends it early.
     """
-    start, steps_before = time.perf_counter(), relaxations[0].relaxation.steps
-    if not _fits_on_device(
-        batch_shape([active.task.descent for active in relaxations], _max_rows(relaxations)), backend
-    ):
+    start, shape = time.perf_counter(), _joint_shape([task.term for task in tasks])._replace(nodes=len(tasks))
+    host_bytes, n_bytes = MEMORY_ACCOUNT.available_bytes(), shape.bytes + 16 * len(tasks) * shape.n**2
+    # half: a reserve for other arrays; the utilities of the agents are laid out on the host first
+    too_large = n_bytes > _usable_bytes(backend) or (host_bytes is not None and n_bytes > host_bytes // 2)
+    if too_large or not tables_per_block(shape.d) or max_nodes_per_batch(shape, _usable_bytes(backend)) < len(tasks):
         return False
-    if end is None:
-        steps_to_make = _fixed_steps(10 if steps is None else steps, backend.stop)
-    else:
-        rounds = -(-len(relaxations) // backend.threads)
-        # time for the certificates, which follow on the CPU threads
-        reserve = rounds * max(
-            active.relaxation.finishing_seconds(active.task, will_ascend=False) for active in relaxations
-        )
-        end = min(end, start + backend.stop.left) - reserve
-        if start >= end:
-            return True  # no time for a step
-        steps_to_make = _until_time(end, backend.stop)
-        if not any(active.relaxation.per_row.failed for active in relaxations):
-            steps_to_make = _limited(
-                SHARED_STEPS - min(active.relaxation.steps for active in relaxations), steps_to_make
-            )
-    with GPU_CLAIMS.claim():
-        points = _run_descents(relaxations, DeviceArrays(), steps_to_make)
-    if points is None:
+    arrays = DeviceNodeArrays()
+    try:
+        with GPU_CLAIMS.claim():
+            lowered = lower_terms(tasks, arrays, ROOT_SCHEDULE, backend.stop)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
         return False
+    finally:
+        arrays.close()
     descended = time.perf_counter()
     run_parallel(
-        [partial(x.relaxation.finish, x.task, point, False) for x, point in zip(relaxations, points, strict=True)],
+        [partial(task.relaxation.finish, task, term) for task, term in zip(tasks, lowered, strict=True)],
         backend.threads,
     )
+    for task in tasks:  # the gain of the shared term says nothing about the per-row terms
+        task.relaxation.exhausted = False
     _LOG.info(
-        f"semidefinite bounds of {len(relaxations)} agents: {relaxations[0].relaxation.steps - steps_before} steps in"
-        f" {descended - start:.2f} s, certificates {time.perf_counter() - descended:.2f} s"
+        f"semidefinite bounds of {len(tasks)} agents: {lowered[0].steps} steps in {descended - start:.2f} s,"
+        f" certificates {time.perf_counter() - descended:.2f} s"
     )
     return True
 
 
-def _bound_single_rows(relaxations: Sequence[ActiveRelaxation], backend: Backend, end: float) -> None:
+def _joint_shape(terms: Sequence[SharedTerm]) -> NodeShape:
+    """Return the array sizes of a node whose variables are all variables of an agent."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return node_shape([term.joint(nothing, np.zeros(0)) for term in terms])
+
+
+def _bound_single_rows(tasks: Sequence[RelaxationTask], backend: Backend, end: float) -> None:
     """Lower rows by per-row terms as long as there is time.
 
-    Any failure of the device, a driver or a library switches the per-row bounds off for good. They are also switched
-    off if a pairwise table exceeds a block's shared memory.
+    Any failure of the device, a driver or a library switches the per-row bounds off for good.
     """
-    relaxations = [
-        x
-        for x in relaxations
-        if not x.relaxation.exhausted and not x.relaxation.per_row.failed and x.relaxation.steps >= SHARED_STEPS
+    tasks = [
+        task
+        for task in tasks
+        if not task.relaxation.exhausted and not task.relaxation.per_row.failed and task.relaxation.steps >= TRIAL_STEPS
     ]
-    if not relaxations or time.perf_counter() >= end or backend.stop.over:
-        return
-    if not tables_per_block(node_shape([active.task.descent for active in relaxations]).d):
-        for active in relaxations:
-            active.relaxation.per_row.fail()
+    if not tasks or time.perf_counter() >= end or backend.stop.over:
         return
     arrays = DeviceNodeArrays()
     try:
-        new = [active for active in relaxations if active.relaxation.per_row.search is None]
+        new = [task for task in tasks if task.relaxation.per_row.search is None]
         if new:
             _create_searches(new, backend, arrays)
         with GPU_CLAIMS.claim():
-            bound_single_rows(relaxations, end - time.perf_counter())
+            bound_single_rows(tasks, end - time.perf_counter())
     except Exception as error:  # a device, its driver or a library may raise anything; the shared term remains
-        for active in relaxations:
-            active.relaxation.per_row.fail()
+        for task in tasks:
+            task.relaxation.per_row.fail()
+            task.relaxation.exhausted = True
         log = _LOG.info if is_out_of_memory(error) else _LOG.warning
         log(f"dmcmc: no per-row bounds on the GPU: {type(error).__name__}: {' '.join(str(error).split())[:100]}")
         _LOG.debug("traceback of the failure", exc_info=True)
@@ -201,16 +161,16 @@ def _bound_single_rows(relaxations: Sequence[ActiveRelaxation], backend: Backend
         arrays.close()
 
 
-def _create_searches(relaxations: Sequence[ActiveRelaxation], backend: Backend, arrays: DeviceNodeArrays) -> None:
+def _create_searches(tasks: Sequence[RelaxationTask], backend: Backend, arrays: DeviceNodeArrays) -> None:
     """Create the searches of some agents; their buffers stay on the device as long as one of them is used."""
-    descents = [active.task.descent for active in relaxations]
-    max_nodes, stored = _batch_sizes(node_shape(descents), _usable_bytes(backend))
-    capacity = stored // len(descents)
+    terms = [task.term for task in tasks]
+    max_nodes, stored = _batch_sizes(node_shape(terms), _usable_bytes(backend))
+    capacity = stored // len(terms)
     if max_nodes < 1 or capacity <= MAX_BRANCHES:
         raise MemoryError("out of memory: not enough device memory for per-row semidefinite bounds")
-    runner = SemidefiniteRunner(descents, arrays, capacity, max_nodes, backend.threads)
-    for active, bounder in zip(relaxations, runner.bounders, strict=True):
-        active.relaxation.per_row.search = BoundarySearch(active.relaxation.state, bounder)
+    runner = SemidefiniteRunner(terms, arrays, capacity, max_nodes, backend.threads)
+    for task, bounder in zip(tasks, runner.bounders, strict=True):
+        task.relaxation.per_row.search = BoundarySearch(task.relaxation.state, bounder)
 
 
 def _batch_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
@@ -218,48 +178,46 @@ def _batch_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
 
     A buffer entry stores the factor vectors and messages of one node of the searches.
     """
-    stored = min(_MAX_STORED_FACTORS, int(_FACTORS_SHARE * free_bytes) // entry_bytes(shape))
+    stored = min(MAX_STORED_FACTORS, int(FACTORS_SHARE * free_bytes) // entry_bytes(shape))
     return max_nodes_per_batch(shape, free_bytes - stored * entry_bytes(shape)), stored
 
 
-def load_relaxation_kernels(locals_: Sequence[LocalProblem], backend: Backend) -> None:
+def load_relaxation_kernels(locals_: Sequence[Subproblem], backend: Backend) -> None:
     """Compile the kernels that the given agents use on the GPU, or load them from disk; load the libraries.
 
-    Kernels depend on the sizes of sums, so this runs a step of agents of the same sizes with synthetic utilities.
+    Kernels depend on the sizes of sums, so this runs nodes of agents of the same sizes with synthetic utilities.
     """
-    locals_ = locals_[:_MAX_LOADED_AGENTS]
-    descents = [Descent(_synthetic_matrix(local), _zero_start) for local in locals_]
-    targets = [Target(descent.matrix.digits(np.arange(_rows_of_agent(local))), np.zeros(_rows_of_agent(local)))
-               for descent, local in zip(descents, locals_, strict=True)]  # fmt: skip
-    DescentBatch(descents, targets, DeviceArrays(), rows=max(map(_rows_of_agent, locals_))).run(_fixed_steps(1))
-    _load_per_row(max(descents, key=lambda descent: descent.matrix.variable_of.size), backend)
+    terms = [SharedTerm.initial(_synthetic_matrix(local), _zero_start) for local in locals_[:_MAX_LOADED_AGENTS]]
+    largest = max((term for term in terms if term is not None), key=lambda term: term.matrix.variable_of.size)
+    nothing = np.zeros(0, dtype=np.int64)
+    for term in (largest.joint(nothing, np.zeros(0)), largest):
+        if tables_per_block(node_shape([term]).d):
+            _load_nodes(term, backend)
 
 
-def _load_per_row(descent: Descent, backend: Backend) -> None:
-    """Load the kernels of the per-row bounds, for two agents: libraries compile other kernels for a single one.
+def _load_nodes(term: SharedTerm, backend: Backend) -> None:
+    """Load the kernels of a term's nodes, for two agents: libraries compile other kernels for a single one.
 
     The first batch has nodes without fixed variables, the second one nodes with a fixed variable and a restricted
     domain, which start from stored points.
     """
-    if not tables_per_block(node_shape([descent]).d):
-        return
     arrays = DeviceNodeArrays()
     try:
-        count, capacity = _load_sizes(node_shape([descent]), _usable_bytes(backend))
-        buffers = AgentBuffers([descent, descent], arrays, max(capacity, count))
+        count, capacity = _load_sizes(node_shape([term]), _usable_bytes(backend))
+        buffers = AgentBuffers([term, term], arrays, max(capacity, count))
         numbers, allowed = np.arange(count), np.arange(buffers.shape.d) < buffers.sizes[:, :, None]
         agents = numbers % 2
         starts = NodeStarts(agents, np.zeros(count, dtype=np.int64), allowed[agents], agents)
         for is_root in (True, False):
             batch = RowNodeBatch(buffers, starts)
-            batch.run(ROOT_SCHEDULE._replace(steps=2), _fixed_steps(1))
+            batch.run(ROOT_SCHEDULE._replace(steps=2))
             certificates(batch)
             if is_root:
                 buffers.store(batch.steps.best, numbers, 2 + numbers)
                 starts.allowed[:, 0, 1:] = starts.allowed[:, 1:2, 2:] = False
                 starts = starts._replace(entries=2 + numbers)
     except Exception as error:  # the same error is raised again when the bounds are computed
-        _LOG.info(f"dmcmc: kernels of the per-row semidefinite bounds are not loaded: {type(error).__name__}: {error}")
+        _LOG.info(f"dmcmc: kernels of the semidefinite bounds are not loaded: {type(error).__name__}: {error}")
     finally:
         arrays.close()
 
@@ -278,7 +236,7 @@ def _load_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
     )
 
 
-def _synthetic_matrix(local: LocalProblem) -> UtilityMatrix:
+def _synthetic_matrix(local: Subproblem) -> UtilityMatrix:
     """Return a synthetic utility matrix of the size of an agent's."""
     sizes = [int(local.domains[v]) for v in local.hidden]
     starts = np.cumsum([0, *sizes], dtype=np.int64)
@@ -299,67 +257,9 @@ def _zero_start(matrix: UtilityMatrix, unit: float) -> tuple[Float32Array, Float
     return np.zeros((n, max(1, n // 2)), dtype=np.float32), np.zeros((h, n), dtype=np.float32)
 
 
-def _rows_of_agent(local: LocalProblem) -> int:
-    """Return the number of rows to lay out for an agent, an upper bound on those that matter."""
-    return min(MAX_ROWS_PER_DESCENT, local.rows)
-
-
-def _max_rows(relaxations: Sequence[ActiveRelaxation]) -> int:
-    """Return the largest number of rows to lay out for an agent."""
-    return max(_rows_of_agent(active.relaxation.state.local) for active in relaxations)
-
-
-def _fits_on_device(shape: BatchShape, backend: Backend) -> bool:
-    """Return whether host and device memory suffice, and kernels can index the arrays."""
-    host_bytes = MEMORY_ACCOUNT.available_bytes()  # the arrays are laid out on the host first
-    # half: a reserve for other arrays
-    if host_bytes is not None and shape.bytes > host_bytes // 2:
-        return False
-    return (
-        shape.d <= MAX_DOMAIN
-        and shape.bytes <= _usable_bytes(backend)
-        and shape.agents * shape.n**2 < _MAX_ARRAY_ENTRIES
-    )
-
-
 def _usable_bytes(backend: Backend) -> int:
     """Return the bytes of device memory that this process may use.
 
-    That is ``_FREE_MEMORY_SHARE`` of the limit or of the process's part of the free memory, whichever is smaller.
+    That is ``DEVICE_MEMORY_SHARE`` of the limit or of the process's part of the free memory, whichever is smaller.
     """
-    return int(_FREE_MEMORY_SHARE * min(backend.limit(), shared_device().free_bytes() // backend.processes_per_gpu))
-
-
-def _run_descents(
-    relaxations: Sequence[ActiveRelaxation], arrays: DeviceArrays, steps_to_make: Callable[[int], int]
-) -> list[DescentPoint] | None:
-    """Make descent steps; return None if the device is out of memory."""
-    try:
-        descents, targets = [x.task.descent for x in relaxations], [x.task.target for x in relaxations]
-        return DescentBatch(descents, targets, arrays, rows=_max_rows(relaxations)).run(steps_to_make)
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
-    finally:
-        arrays.close()
-
-
-def _fixed_steps(steps: int, stop: Deadline | None = None) -> Callable[[int], int]:
-    """Return a function that allows a fixed number of steps, ``STEPS_PER_CHECK`` at a time."""
-    return lambda steps_made: 0 if stop is not None and stop.over else min(STEPS_PER_CHECK, steps - steps_made)
-
-
-def _limited(steps: int, steps_to_make: Callable[[int], int]) -> Callable[[int], int]:
-    """Return a function that allows the steps of another one, up to a total."""
-    return lambda steps_made: min(steps_to_make(steps_made), steps - steps_made)
-
-
-def _until_time(end: float, stop: Deadline) -> Callable[[int], int]:
-    """Return a function that allows steps until a point in time."""
-    return step_allowance(_seconds_left(end, stop))
-
-
-def _seconds_left(end: float, stop: Deadline) -> Callable[[], float]:
-    """Return a function that returns the seconds until a point in time or the deadline."""
-    return lambda: min(end - time.perf_counter(), stop.left)
+    return int(DEVICE_MEMORY_SHARE * min(backend.limit(), shared_device().free_bytes() // backend.processes_per_gpu))

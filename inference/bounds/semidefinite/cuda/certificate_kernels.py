@@ -13,7 +13,7 @@ from numba import cuda
 
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MAX_BLOCK_THREADS
+from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MAX_BLOCK_THREADS
 from dmcmc.inference.runtime.compile import cuda_jit
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite.cuda import node_kernels as kernels
 from dmcmc.inference.bounds.semidefinite.cuda.certificate_kernels import maxima_kernel
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import DeviceArrays, launch_shape
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
+from dmcmc.inference.bounds.semidefinite.node_steps import (
     ExactInputs,
     NodeInputs,
     NodeShape,
@@ -20,6 +21,7 @@ from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
     PassLaunch,
     StepPasses,
 )
+from dmcmc.inference.runtime.types import Ints
 
 _ADAM_BLOCK = (32, 8)  # threads per factor vector (a warp), factor vectors per block
 _SIMULATED_BLOCK = (2, 2)  # the same under the simulator
@@ -27,6 +29,8 @@ _SIMULATED_BLOCK = (2, 2)  # the same under the simulator
 
 class DeviceNodeArrays(DeviceArrays):
     """Device arrays for nodes, a ``NodeArrays``; NumPy arrays under Numba's simulator."""
+
+    half: Any = np.float16
 
     def passes(self, inputs: NodeInputs, work: NodeWorkspace, schedule: Any, shape: NodeShape) -> StepPasses:
         """Return launches of the passes of a step.
@@ -84,17 +88,16 @@ class DeviceNodeArrays(DeviceArrays):
         self.multiply(vectors, vectors, out, transposed=True)
         return out
 
-    def maxima(self, inputs: ExactInputs, shape: NodeShape) -> Any:
-        """Return the exact maxima of the pairwise tables of the pairs (u, v) with u < v, (nodes, h, h) int64.
-
-        An entry is ``MINUS_INFINITY`` for a table without an allowed entry, and 0 where there is no such pair.
-        """
-        maxima = self.module.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64)
+    def maxima_sums(self, inputs: ExactInputs, shape: NodeShape) -> Ints:
+        """Return the sums of the exact maxima of the nodes' pairwise tables, (nodes,) int64; see ``NodeArrays``."""
+        xp, maxima = self.module, self.module.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64)
         blocks, threads = launch_shape(shape.h, shape.d, self._simulated)
         arguments = [self._flat(array) for array in (*inputs, maxima)]
         launch = self._device.prepare_launch(maxima_kernel(shape.d), (*arguments, shape.m, shape.h), len(arguments) + 1)
         launch(shape.h, (blocks // shape.h, shape.h, shape.nodes), threads)
-        return maxima
+        infeasible = (maxima == MINUS_INFINITY).any(axis=(1, 2))
+        sums: Ints = self.get(xp.where(infeasible, np.int64(MINUS_INFINITY), maxima.sum(axis=(1, 2))))
+        return sums
 
     def _launched(self, kernel: Any, arguments: tuple[Any, ...], blocks: Any, threads: Any) -> PassLaunch:
         """Return a launch of a kernel whose last argument is the index of the step.

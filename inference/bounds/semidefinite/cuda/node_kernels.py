@@ -43,9 +43,9 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MAX_BLOCK_THREADS
-from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
+from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MAX_BLOCK_THREADS
+from dmcmc.inference.bounds.semidefinite.node_steps import POWER
+from dmcmc.inference.bounds.tuning.semidefinite import (
     ADAM_EPSILON,
     MAX_UTILITY_DROP,
     MESSAGE_DAMPING,

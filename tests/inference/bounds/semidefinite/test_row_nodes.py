@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 from support.semidefinite.dense_agents import dense_agent
 from support.semidefinite.naive_nodes import NaiveNodes
-from support.semidefinite.row_searches import relaxations
+from support.semidefinite.row_searches import relaxations, tasks_of
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import OUT_OF_RANGE
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.semidefinite.descent import DescentPoint
-from dmcmc.inference.bounds.semidefinite.per_row.bounder import max_nodes_per_batch
-from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers, entry_bytes, node_shape
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, entry_bytes, node_shape
+from dmcmc.inference.bounds.semidefinite.bounder import max_nodes_per_batch
+from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
+from dmcmc.inference.bounds.semidefinite.nodes import (
     BRANCH_SCHEDULE,
     ROOT_SCHEDULE,
     NodeSchedule,
@@ -26,7 +25,8 @@ from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
     node_utilities,
 )
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
-from dmcmc.inference.bounds.semidefinite.step_throughput import step_allowance
+from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint
+from dmcmc.inference.runtime.deadline import Deadline
 
 
 def starts_of(buffers, agents, rows, entries, changes=()):
@@ -38,12 +38,12 @@ def starts_of(buffers, agents, rows, entries, changes=()):
     return NodeStarts(agents, np.array(rows, dtype=np.int64), allowed, np.array(entries, dtype=np.int64))
 
 
-def batch_of(descents, capacity=50):
+def batch_of(terms, capacity=50):
     """Return a batch of rows of all agents, and one of their branches; neither has made steps."""
-    buffers = AgentBuffers(descents, NaiveNodes(), capacity)
-    rows = [(a, r) for a, x in enumerate(descents) for r in range(min(2, math.prod(x.matrix.shape)))]
+    buffers = AgentBuffers(terms, NaiveNodes(), capacity)
+    rows = [(a, r) for a, x in enumerate(terms) for r in range(min(2, math.prod(x.matrix.shape)))]
     first = RowNodeBatch(buffers, starts_of(buffers, *zip(*rows, strict=True), [a for a, _ in rows]))
-    entries = len(descents) + np.arange(len(rows))
+    entries = len(terms) + np.arange(len(rows))
     buffers.store(first.steps.best, np.arange(len(rows)), entries)
     nodes, changes = list[tuple[int, int, int]](), list[tuple[int, int, list[int]]]()
     for (agent, row), entry in zip(rows, entries.tolist(), strict=True):
@@ -59,14 +59,13 @@ def agents_and_rows(batch):
     return list(zip(batch.starts.agents.tolist(), batch.starts.rows.tolist(), strict=True))
 
 
-def descents_of(hard=0.0):
-    found, _ = relaxations(hard)
-    return [relaxation._descent for relaxation in found if relaxation._descent is not None]
+def terms_of(hard=0.0):
+    return [task.term for task in tasks_of(relaxations(hard)[0])]
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])
 def test_fixing_a_variable_raises_no_bound(hard):
-    rows, branches = batch_of(descents_of(hard))
+    rows, branches = batch_of(terms_of(hard))
     known = dict(zip(agents_and_rows(rows), certificates(rows).bounds.tolist(), strict=True))
     rounded = 0.01 * max(abs(bound) for bound in known.values())  # stored points have 11 bits
     for node, bound in zip(agents_and_rows(branches), certificates(branches).bounds.tolist(), strict=True):
@@ -75,12 +74,12 @@ def test_fixing_a_variable_raises_no_bound(hard):
 
 @pytest.mark.parametrize("hard", [0.0, 0.15])
 def test_batched_certificates_equal_single_ones(hard):
-    descents = descents_of(hard)
-    for batch in batch_of(descents):
-        batch.run(BRANCH_SCHEDULE._replace(steps=3), lambda made: 2)
+    terms = terms_of(hard)
+    for batch in batch_of(terms):
+        batch.run(BRANCH_SCHEDULE._replace(steps=3))
         bounds, gaps = certificates(batch)
         for b, agent in enumerate(batch.starts.agents.tolist()):
-            assert bounds[b] == certified_node_bound(descents[agent], batch.node(b), batch.point(b))
+            assert bounds[b] == certified_node_bound(terms[agent], batch.node(b), batch.point(b))
         assert MINUS_INFINITY not in bounds or hard
         feasible = batch.exists & (bounds > MINUS_INFINITY)[:, None]
         assert (gaps[batch.starts.allowed & feasible[:, :, None]] >= 0).all()
@@ -89,41 +88,41 @@ def test_batched_certificates_equal_single_ones(hard):
 
 
 def test_numbers_that_are_too_large_are_not_certified():
-    descents = descents_of()
-    batch, _ = batch_of(descents)
+    terms = terms_of()
+    batch, _ = batch_of(terms)
     batch.steps.best[0][1] *= 1e20
     batch.steps.best[1][2, 0, 9] = np.nan
     with np.errstate(over="ignore"):
         bounds = certificates(batch).bounds
     assert (bounds == OUT_OF_RANGE).tolist()[:3] == [False, True, True]
-    assert certified_node_bound(descents[batch.starts.agents[1]], batch.node(1), batch.point(1)) is None
+    assert certified_node_bound(terms[batch.starts.agents[1]], batch.node(1), batch.point(1)) is None
 
 
 def test_a_batch_makes_the_steps_of_single_nodes():
-    descents = descents_of()
-    batch_of_all, _ = batch_of(descents)
-    assert batch_of_all.run(ROOT_SCHEDULE._replace(steps=6), lambda made: 4) == 6
+    terms = terms_of()
+    batch_of_all, _ = batch_of(terms)
+    assert batch_of_all.run(ROOT_SCHEDULE._replace(steps=6)) == 6
     for b, (agent, row) in enumerate(agents_and_rows(batch_of_all)):
-        buffers = AgentBuffers([descents[agent]], NaiveNodes(), 0)
+        buffers = AgentBuffers([terms[agent]], NaiveNodes(), 0)
         single = RowNodeBatch(buffers, starts_of(buffers, [0], [row], [0]))
-        single.run(ROOT_SCHEDULE._replace(steps=6), lambda made: 4)
+        single.run(ROOT_SCHEDULE._replace(steps=6))
         assert all(np.allclose(x, y, atol=0.01) for x, y in zip(single.point(0), batch_of_all.point(b), strict=True))
         assert float(single.steps.least_bound[0]) == pytest.approx(float(batch_of_all.steps.least_bound[b]), rel=1e-3)
 
 
-def test_the_descents_bound_matches_the_certificate_and_steps_lower_it():
-    descents = descents_of()
-    for batch in batch_of(descents):
+def test_the_terms_bound_matches_the_certificate_and_steps_lower_it():
+    terms = terms_of()
+    for batch in batch_of(terms):
         before = certificates(batch).bounds
-        batch.run(BRANCH_SCHEDULE._replace(steps=30), lambda made: 30)
+        batch.run(BRANCH_SCHEDULE._replace(steps=30))
         after = certificates(batch).bounds
         for agent, bound, least in zip(batch.starts.agents, after, batch.steps.least_bound.tolist(), strict=True):
-            assert bound / descents[agent].unit == pytest.approx(least, rel=5e-3, abs=5e-3)
+            assert bound / terms[agent].unit == pytest.approx(least, rel=5e-3, abs=5e-3)
         assert after.sum() < before.sum()
 
 
 def test_gradients_match_finite_differences():
-    batch, _ = batch_of(descents_of())
+    batch, _ = batch_of(terms_of())
     parameters = np.array([NodeSchedule(2, 0.3, 0.3, 1e-9, 1e-9).at(0)] * 2, dtype=np.float32)
     steps = batch.steps
     passes = steps.passes(parameters)
@@ -171,19 +170,19 @@ def test_the_matrix_of_a_node_has_the_agents_utilities():
     first, second = matrix.starts[u], matrix.starts[v] + 1
     of_node = node_matrix(matrix, RowNode(1, allowed))
     kept = ~np.isin(matrix.variable_of, (u, v))
-    assert of_node.variable_of.size == kept.sum() and of_node.shape == (1,)
-    none = np.zeros((1, 1), dtype=np.int64)
+    assert of_node.variable_of.size == kept.sum() and of_node.shape == ()
+    none = np.zeros((1, 0), dtype=np.int64)
     expected = constant + values[first] + values[second] + matrix.pairs[first, second]
     assert int(of_node.interface_utilities(none)[0]) == expected
     assert (of_node.value_utilities(none)[0] == (values + matrix.pairs[first] + matrix.pairs[second])[kept]).all()
 
 
 def test_a_batch_has_the_utilities_of_its_nodes():
-    descents = descents_of(0.1)
-    first, second = batch_of(descents)
+    terms = terms_of(0.1)
+    first, second = batch_of(terms)
     for batch in (first, second):
         for b, agent in enumerate(batch.starts.agents.tolist()):
-            values, constant = node_utilities(descents[agent].matrix, batch.node(b))
+            values, constant = node_utilities(terms[agent].matrix, batch.node(b))
             assert batch.constants[b] == constant
             assert (batch.values[b, batch.buffers.value_columns[agent]] == values).all()
 
@@ -198,13 +197,13 @@ def test_schedules_decrease_and_batches_fit_the_memory():
             schedule.final_step_size, rel=0.01
         )
     assert NodeSchedule(1, 0.1, 0.1, 1.0, 1.0).at(0).step_size == pytest.approx(10)
-    shape = node_shape(descents_of())
+    shape = node_shape(terms_of())
     assert max_nodes_per_batch(shape, 1 << 40) == 512 and max_nodes_per_batch(shape, 1000) < 1
     assert entry_bytes(shape) == 2 * (shape.m * shape.r + shape.h * shape.n) and shape.m % 8 == 0 < shape.m - shape.n
 
 
 def test_a_stored_point_is_returned_unchanged():
-    batch, _ = batch_of(descents_of())
+    batch, _ = batch_of(terms_of())
     entries = np.array([9, 7])
     batch.buffers.store(batch.steps.best, np.array([1, 0]), entries)
     for entry, b in zip(entries, (1, 0), strict=True):
@@ -214,7 +213,6 @@ def test_a_stored_point_is_returned_unchanged():
         assert all(np.allclose(x, y, rtol=1e-3, atol=1e-3) for x, y in zip(kept, batch.point(b), strict=True))
 
 
-def test_steps_are_allowed_while_time_remains():
-    left = iter([5.0, 5.0, math.inf, 0.0])
-    more = step_allowance(lambda: next(left))
-    assert more(0) == 1 and 1 <= more(1) <= 20 and 1 <= more(11) <= 20 and more(20) == 0
+def test_a_past_deadline_leaves_one_step():
+    batch, _ = batch_of(terms_of())
+    assert batch.run(BRANCH_SCHEDULE, Deadline(until=0.0)) == 1

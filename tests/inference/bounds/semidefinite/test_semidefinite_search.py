@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
-from support.semidefinite.row_searches import active_of, decoded, relaxation_of, relaxations, start_searches
+from support.semidefinite.row_searches import decoded, relaxation_of, relaxations, start_searches, tasks_of
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import JOB_SOURCE, JOB_WORK, UNFINISHED, run_batches
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.semidefinite.per_row import bounder as bounder_module
-from dmcmc.inference.bounds.semidefinite.per_row.bound_single_rows import bound_single_rows
-from dmcmc.inference.bounds.semidefinite.per_row.bounder import choose_branches
+from dmcmc.inference.bounds.semidefinite import bounder as bounder_module
+from dmcmc.inference.bounds.semidefinite.bounder import choose_branches
+from dmcmc.inference.bounds.semidefinite.relaxation import bound_single_rows
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
 
@@ -19,7 +19,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 def test_per_row_bounds_are_sound_and_never_worse(hard, floats):
     found, exact = relaxations(hard, floats)
     before = [decoded(relaxation) for relaxation in found]
-    active = active_of(found)
+    active = tasks_of(found)
     runner = start_searches(active)
     for batches in (1, 3, 8):
         bound_single_rows([one for one in active if not one.relaxation.exhausted], batches=batches)
@@ -34,7 +34,7 @@ def test_per_row_bounds_are_sound_and_never_worse(hard, floats):
 def test_an_ended_search_exhausts_the_relaxation_and_is_dropped():
     local = dense_agent(5, hidden=2, max_domain=4)
     relaxation = relaxation_of(local)
-    active = active_of([relaxation])
+    active = tasks_of([relaxation])
     start_searches(active)
     bound_single_rows(active, batches=1)
     assert not relaxation.per_row.has_branched and relaxation.work_done > 5
@@ -46,7 +46,7 @@ def test_an_ended_search_exhausts_the_relaxation_and_is_dropped():
 def test_rows_are_closed_once_they_do_not_exceed_their_cutoffs():
     found, exact = relaxations()
     cutoffs = np.asarray(exact[0], dtype=float)
-    (active,) = active_of(found[:1], cutoffs=cutoffs)
+    (active,) = tasks_of(found[:1], cutoffs=cutoffs)
     start_searches([active])
     bound_single_rows([active])
     assert found[0].exhausted and (decoded(found[0]) == cutoffs).all()
@@ -54,7 +54,7 @@ def test_rows_are_closed_once_they_do_not_exceed_their_cutoffs():
 
 def test_a_past_deadline_ends_the_search_and_a_later_call_continues_it():
     found, _ = relaxations()
-    active, before = active_of(found), [relaxation.state.bounds.copy() for relaxation in found]
+    active, before = tasks_of(found), [relaxation.state.bounds.copy() for relaxation in found]
     start_searches(active)
     for relaxation in found:
         relaxation.state.backend = relaxation.state.backend.__class__(stop=Deadline(until=0.0))
@@ -71,7 +71,7 @@ def test_a_past_deadline_ends_the_search_and_a_later_call_continues_it():
 def test_irrelevant_rows_are_unchanged():
     found, _ = relaxations()
     before = found[0].state.bounds.copy()
-    active = active_of(found[:1], rows=np.array([1]))
+    active = tasks_of(found[:1], rows=np.array([1]))
     start_searches(active)
     bound_single_rows(active, batches=3)
     assert (np.delete(found[0].state.bounds, 1) == np.delete(before, 1)).all()
@@ -79,7 +79,7 @@ def test_irrelevant_rows_are_unchanged():
 
 def test_branches_that_are_no_lower_than_their_parent_make_more_steps_first():
     found, _ = relaxations()
-    active = active_of(found[:1], rows=np.array([1]))
+    active = tasks_of(found[:1], rows=np.array([1]))
     runner = start_searches(active)
     bound_single_rows(active, batches=1)
     runner._bounds[:] = MINUS_INFINITY + 5  # below anything that a branch can prove
@@ -97,7 +97,7 @@ def test_branches_that_are_no_lower_than_their_parent_make_more_steps_first():
 
 def test_wrong_certificates_of_the_device_are_replaced_by_the_cpus(monkeypatch):
     (found, exact), (other, _) = relaxations(), relaxations()
-    same, right = active_of(other), bounder_module.certificates
+    same, right = tasks_of(other), bounder_module.certificates
     start_searches(same)
     bound_single_rows(same, batches=3)
 
@@ -106,7 +106,7 @@ def test_wrong_certificates_of_the_device_are_replaced_by_the_cpus(monkeypatch):
         return certified._replace(bounds=np.full_like(certified.bounds, MINUS_INFINITY + 9))
 
     monkeypatch.setattr(bounder_module, "certificates", wrong)
-    active = active_of(found)
+    active = tasks_of(found)
     runner = start_searches(active)
     bound_single_rows(active, batches=3)
     assert runner.exact is False
@@ -118,14 +118,14 @@ def test_a_failure_ends_the_search_for_good():
     found, _ = relaxations()
     found[0].per_row.expected = True
     assert found[0].per_row.undecided
-    start_searches(active_of(found))
+    start_searches(tasks_of(found))
     found[0].per_row.fail()
     assert found[0].per_row.search is None and not found[0].per_row.undecided
 
 
 def test_bounds_that_were_proven_before_a_failure_hold(monkeypatch):
     found, exact = relaxations()
-    active, before, bound = active_of(found[:1]), decoded(found[0]), bounder_module.SemidefiniteRunner._bound
+    active, before, bound = tasks_of(found[:1]), decoded(found[0]), bounder_module.SemidefiniteRunner._bound
     runner, made = start_searches(active), []
 
     def fail_later(*given):

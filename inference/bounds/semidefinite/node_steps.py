@@ -3,10 +3,11 @@
 A node has one row, so the row's factor vector is one more row of the node's matrix of vectors. The Gram matrix of all
 vectors then holds the products of pairs, of each value with the row, and of the row with itself. The weight matrix
 holds the softmax weights of the pairs, and in the extra row and column those of the values. Its product with the
-vectors is the gradient. A step therefore consists of two matrix products in half precision (11 bits, sums in single
-precision) and these passes: the max-marginals of the pairwise tables and the message update, twice each; the weights of
-the pairs; and the Adam step. All messages of a variable are updated at once such that the max-marginals of its tables
-become equal. Both variables of a pair do so simultaneously; the second update corrects the error of the first one.
+vectors is the gradient. A step therefore consists of two matrix products and these passes: the max-marginals of the
+pairwise tables and the message update, twice each; the weights of the pairs; and the Adam step. All messages of a
+variable are updated at once such that the max-marginals of its tables become equal. Both variables of a pair do so
+simultaneously; the second update corrects the error of the first one. The CPU works in single precision; a GPU
+multiplies in half precision (11 bits) and adds in single precision.
 
 All nodes have arrays of the same size: h variables of d values each, n = h·d values and m > n vectors of r components,
 of which number n is the row's. Unused vectors and weights are zero and stay zero; a fixed or padded variable has domain
@@ -21,16 +22,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dmcmc.inference.bounds.semidefinite.descent import STEPS_PER_CHECK
-from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    BEST_FROM_SHARE,
+    MESSAGE_SWEEPS,
+    STEPS_PER_CHECK,
+)
+from dmcmc.inference.runtime.types import Array, Ints
 
-MAX_UTILITY_DROP = 50.0  # units: limit of a max-marginal's distance to the best of its variable; limits messages
-MESSAGE_DAMPING = 0.8  # damping factor of the message updates
-MESSAGE_SWEEPS = 2  # message updates of all variables per step
-MOMENTUM = 0.9  # decay of the running mean of gradients (Adam's beta_1)
-SECOND_MOMENT_DECAY = 0.6  # decay of the running mean of squared gradients (Adam's beta_2), one per factor vector
-ADAM_EPSILON = 1e-6  # added to the root of the second moment (Adam's epsilon)
-_BEST_FROM_SHARE = 0.5  # of the steps are made before the first check for the best point
+POWER = 32  # exponent of the softmax weight max(0, 1 + x / POWER)^POWER, which approximates exp(x)
+RANK_MULTIPLE = 8  # the rank is padded to a multiple of this, for the tensor cores
 
 PassLaunch = Callable[[int], None]  # runs a pass for the step with the given index in a schedule
 
@@ -128,18 +128,18 @@ class NodeWorkspace(NamedTuple):
     ----------
     vectors : (nodes, m, r) float32
         Factor vectors.
-    half_vectors : (nodes, m, r) float16
-        Copy of the vectors.
-    gradients, first_moment : (nodes, m, r) float16
+    half_vectors : (nodes, m, r) half
+        The vectors in the type of ``NodeArrays.half``; the same array if that is float32.
+    gradients, first_moment : (nodes, m, r) half
         Gradients, and their running means (Adam's m).
     second_moment : (nodes, m) float32
         Running means of the squared gradient of each vector (Adam's v).
-    products : (nodes, m, m) float16
+    products : (nodes, m, m) half
         Gram matrices of the vectors.
-    weights : (nodes, m, m) float16
+    weights : (nodes, m, m) half
         Softmax weights of pairs (values, values), of values (diagonal, row n, column n) and of the row, which is 1.
     messages : (nodes, h, n) float32
-        Messages, laid out as in ``pair_kernels.smooth_pairs``.
+        Messages, laid out as in ``node_kernels``.
     value_maxima : (nodes, h, n) float32
         Smoothed max-marginals of the pairwise tables, laid out as the messages.
     best : (nodes, h) float32
@@ -222,9 +222,12 @@ class NodeArrays(Protocol):
     ----------
     module : module
         NumPy or CuPy.
+    half : dtype
+        Type of products, weights and gradients: float16 or float32.
     """
 
     module: Any
+    half: Any
 
     def put(self, array: Array) -> Any:
         """Return a copy of a NumPy array in the library's memory."""
@@ -242,10 +245,10 @@ class NodeArrays(Protocol):
         """Return the Gram matrices, (nodes, m, m) float64, of integer vectors, (nodes, m, r) float64."""
         ...
 
-    def maxima(self, given: ExactInputs, shape: NodeShape) -> Any:
-        """Return the exact maxima of the pairs (u, v) with u < v, (nodes, h, h) int64.
+    def maxima_sums(self, given: ExactInputs, shape: NodeShape) -> Ints:
+        """Return the sum of the exact maxima of each node's pairwise tables, (nodes,) int64, on the host.
 
-        An entry is ``MINUS_INFINITY`` for a pair without an allowed entry, and 0 where there is no such pair.
+        The sum is ``MINUS_INFINITY`` if a table has no allowed entry; otherwise it is in multiples of 4^-bits.
         """
         ...
 
@@ -288,10 +291,10 @@ class NodeDescent:
         def empty(*sizes: int, dtype: Any = np.float32) -> Any:
             return xp.zeros((n_nodes, *sizes), dtype=dtype)
 
-        half_vectors = vectors.astype(np.float16)
+        half, half_vectors = arrays.half, vectors.astype(arrays.half, copy=False)
         self.workspace = NodeWorkspace(
             vectors, half_vectors, xp.zeros_like(half_vectors), xp.zeros_like(half_vectors), empty(m),
-            empty(m, m, dtype=np.float16), empty(m, m, dtype=np.float16), messages, empty(h, n), empty(h), empty(h, h),
+            empty(m, m, dtype=half), empty(m, m, dtype=half), messages, empty(h, n), empty(h), empty(h, h),
         )  # fmt: skip
         self.workspace.weights[:, n, n] = 1
         self.best = vectors.copy(), messages.copy()
@@ -308,7 +311,7 @@ class NodeDescent:
         """
         for step in range(first, last):
             self._evaluate(passes, step)
-            if step % STEPS_PER_CHECK == 0 and step >= _BEST_FROM_SHARE * steps:
+            if step % STEPS_PER_CHECK == 0 and step >= BEST_FROM_SHARE * steps:
                 self._update_best()
             passes.gradient(step)
             passes.adam_step(step)

@@ -33,32 +33,33 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 )
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.descent import Descent
-from dmcmc.inference.bounds.semidefinite.per_row.certificates import Certificates, certificate_bytes, certificates
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import NodeStarts, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeArrays, NodeShape
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
+from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.node_certificates import Certificates, certificate_bytes, certificates
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays, NodeShape
+from dmcmc.inference.bounds.semidefinite.nodes import (
     BRANCH_SCHEDULE,
     ROOT_SCHEDULE,
     NodeSchedule,
     certified_node_bound,
 )
-from dmcmc.inference.bounds.semidefinite.step_throughput import step_allowance
+from dmcmc.inference.bounds.semidefinite.shared_term import SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    DOMAIN_PARTS,
+    MAX_NODES_PER_BATCH,
+    PLANNED_TIME_SHARE,
+    STEPPED_SECONDS_PER_PRODUCT,
+)
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Floats, Ints
 
 _LOG = logging.getLogger(__name__)
-_MAX_NODES_PER_BATCH = 512  # larger batches are no faster, and the time may run out between two batches
 _MAX_ARRAY_ENTRIES = 1 << 31  # kernels use 32-bit indices
 _MIN_NODES_FOR_TIMING = 32  # a smaller batch says little about the time per node
 _MIN_STEP_SECONDS = 2e-4  # estimated seconds of a step of a small batch
-_SECONDS_PER_PRODUCT = 2e-14  # estimated seconds of a step per node, pair of values and component of the vectors
-_DOMAIN_PARTS = 4  # parts into which a domain of at least twice as many values is split; chosen by measurement
-MAX_BRANCHES = 2 * _DOMAIN_PARTS - 1
-_PLANNED_TIME_SHARE = 0.8  # of the remaining time is used for planning a batch
+MAX_BRANCHES = 2 * DOMAIN_PARTS - 1
 
 
 class NodeSchedules(NamedTuple):
@@ -85,7 +86,7 @@ def max_nodes_per_batch(shape: NodeShape, free_bytes: int) -> int:
     The number is reduced by a quarter until a batch fits. The bytes of the steps count twice, as a reserve for
     temporary arrays.
     """
-    max_nodes = min(_MAX_NODES_PER_BATCH, (_MAX_ARRAY_ENTRIES - 1) // (shape.m * max(shape.m, shape.r)))
+    max_nodes = min(MAX_NODES_PER_BATCH, (_MAX_ARRAY_ENTRIES - 1) // (shape.m * max(shape.m, shape.r)))
     while max_nodes > 0:
         batch = shape._replace(nodes=max_nodes)
         # factor 2: a reserve for temporary arrays
@@ -100,8 +101,8 @@ class SemidefiniteRunner:
 
     Parameters
     ----------
-    descents : sequence of Descent
-        The agents' descents, with the term that all rows of an agent share.
+    terms : sequence of SharedTerm
+        The term that all rows of an agent share, for each agent.
     arrays : NodeArrays
         The array library.
     capacity : int
@@ -127,21 +128,21 @@ class SemidefiniteRunner:
 
     def __init__(
         self,
-        descents: Sequence[Descent],
+        terms: Sequence[SharedTerm],
         arrays: NodeArrays,
         capacity: int,
         max_nodes: int,
         threads: int = 1,
         schedules: NodeSchedules = _SCHEDULES,
     ) -> None:
-        self.buffers = AgentBuffers(descents, arrays, capacity * len(descents))
+        self.buffers = AgentBuffers(terms, arrays, capacity * len(terms))
         self.capacity, self.max_nodes, self.schedules = capacity, max_nodes, schedules
         self.exact: bool | None = None
         h = self.buffers.shape.h
-        self._has_table = np.stack([_pairs_with_tables(descent.matrix, h) for descent in descents]).astype(np.int64)
+        self._has_table = np.stack([_pairs_with_tables(term.matrix, h) for term in terms]).astype(np.int64)
         self._threads, self._step_seconds = threads, dict[int, float]()
-        self._bounds = np.zeros(len(descents) * (1 + capacity), dtype=np.int64)  # of the stored nodes
-        self.bounders = [SemidefiniteBounder(self, agent) for agent in range(len(descents))]
+        self._bounds = np.zeros(len(terms) * (1 + capacity), dtype=np.int64)  # of the stored nodes
+        self.bounders = [SemidefiniteBounder(self, agent) for agent in range(len(terms))]
 
     def run(self, work: Sequence[tuple[Bounder, SearchBatch]], stop: Deadline) -> list[BatchResult]:
         """Process one batch of each bounder: first all nodes that start from rows or continue, then the branches."""
@@ -181,7 +182,7 @@ class SemidefiniteRunner:
             The steps end early at this time; bounds are valid even then.
         """
         began, batch = time.perf_counter(), RowNodeBatch(self.buffers, starts)
-        steps_made = batch.run(schedule, step_allowance(lambda: stop.left))
+        steps_made = batch.run(schedule, stop)
         bounds, gaps = self._certify(batch)
         masks, free = starts.allowed.copy(), batch.exists.sum(axis=1)
         solved = np.flatnonzero(free <= 1)
@@ -211,13 +212,13 @@ class SemidefiniteRunner:
 
     def _affordable(self, schedule: NodeSchedule, stop: Deadline) -> int:
         """Return the number of nodes for which memory and time suffice; 0 if the time is too short for any batch."""
-        seconds = _PLANNED_TIME_SHARE * stop.left
+        seconds = PLANNED_TIME_SHARE * stop.left
         if math.isinf(seconds):
             return self.max_nodes
         if schedule.steps * _MIN_STEP_SECONDS > seconds:
             return 0
         shape = self.buffers.shape
-        step_seconds = self._step_seconds.get(schedule.steps) or _SECONDS_PER_PRODUCT * shape.n**2 * shape.r
+        step_seconds = self._step_seconds.get(schedule.steps) or STEPPED_SECONDS_PER_PRODUCT * shape.n**2 * shape.r
         return min(self.max_nodes, int(seconds / (schedule.steps * step_seconds)))
 
     def _certify(self, batch: RowNodeBatch) -> Certificates:
@@ -243,8 +244,8 @@ class SemidefiniteRunner:
 
     def _certify_on_cpu(self, batch: RowNodeBatch, b: int) -> int:
         """Return the exact bound of a node, computed on the CPU; ``OUT_OF_RANGE`` if its numbers are too large."""
-        descent = self.buffers.descents[int(batch.starts.agents[b])]
-        bound = certified_node_bound(descent, batch.node(b), batch.point(b))
+        term = self.buffers.terms[int(batch.starts.agents[b])]
+        bound = certified_node_bound(term, batch.node(b), batch.point(b))
         return OUT_OF_RANGE if bound is None else bound
 
 
@@ -275,16 +276,16 @@ class SemidefiniteBounder:
     """
 
     def __init__(self, runner: SemidefiniteRunner, agent: int) -> None:
-        matrix, (root, branch) = runner.buffers.descents[agent].matrix, runner.schedules
+        matrix, (root, branch) = runner.buffers.terms[agent].matrix, runner.schedules
         self.max_branches = MAX_BRANCHES
         self.runner, self.agent, self.scale, self.capacity = runner, agent, matrix.scale, runner.capacity
         self.work = NodeWork(root.steps, root.steps, branch.steps)
-        self.batch_size = max(1, runner.max_nodes // _DOMAIN_PARTS)
+        self.batch_size = max(1, runner.max_nodes // DOMAIN_PARTS)
         sizes = np.diff(matrix.starts)
         self.allowed = np.zeros((sizes.size, int(sizes.max())), dtype=np.bool_)
         offsets = np.arange(matrix.variable_of.size) - matrix.starts[matrix.variable_of]
         self.allowed[matrix.variable_of, offsets] = matrix.unary >= FORBIDDEN_BELOW
-        self._first_entry = len(runner.buffers.descents) + agent * runner.capacity
+        self._first_entry = len(runner.buffers.terms) + agent * runner.capacity
 
     def layout(self, batch: SearchBatch) -> _Layout:
         """Return a batch with the runner's entries and array sizes."""
@@ -304,7 +305,7 @@ def choose_branches(gaps: Floats, allowed: NDArray[np.bool_], degrees: Ints) -> 
 
     The variable shares the most tables with other free variables. Of several ones, it is the one whose values differ
     least: no single value then dominates, and every branch excludes much of what the relaxation combines. A domain of
-    at least 2 ``_DOMAIN_PARTS`` values is split into that many parts, among which the values are distributed by rank;
+    at least 2 ``DOMAIN_PARTS`` values is split into that many parts, among which the values are distributed by rank;
     a smaller one into its values. That lowers the bound further per node than two branches do.
 
     Parameters
@@ -332,7 +333,7 @@ def choose_branches(gaps: Floats, allowed: NDArray[np.bool_], degrees: Ints) -> 
     is_allowed, count = allowed[nodes, variables], counts[nodes, variables]
     order = np.argsort(np.where(is_allowed, gaps[nodes, variables], np.inf), axis=1, kind="stable")
     ranks = np.argsort(order, axis=1, kind="stable")
-    branches = np.where(count < 2 * _DOMAIN_PARTS, count, _DOMAIN_PARTS)
+    branches = np.where(count < 2 * DOMAIN_PARTS, count, DOMAIN_PARTS)
     return variables, np.where(is_allowed, ranks % np.maximum(branches, 1)[:, None], 0).astype(np.uint8)
 
 

@@ -13,14 +13,24 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.bounds.semidefinite.certificate import certified_bounds, row_vectors
-from dmcmc.inference.bounds.semidefinite.descent import Descent, DescentPoint, Float32Array
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import MOMENTUM, SECOND_MOMENT_DECAY, NodeStep
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeStep
+from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint, Float32Array, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
+from dmcmc.inference.bounds.tuning.semidefinite import (
+    BRANCH_STEP_SIZE,
+    BRANCH_STEPS,
+    FINAL_STEP_SIZE,
+    FINAL_TEMPERATURE,
+    INITIAL_TEMPERATURE,
+    MOMENTUM,
+    ROOT_STEP_SIZE,
+    ROOT_STEPS,
+    SECOND_MOMENT_DECAY,
+    STEP_SIZE_EXPONENT,
+    TEMPERATURE_EXPONENT,
+    WARM_UP_SHARE,
+)
 from dmcmc.inference.runtime.types import Ints
-
-_TEMPERATURE_EXPONENT = 3.7  # of the share of steps made: the temperature falls late
-_STEP_SIZE_EXPONENT = 2.0  # of the share of steps made: the step size falls late
-_WARM_UP_SHARE = 0.2  # of the steps: the step size rises first, since the initial point comes from another node
 
 
 class RowNode(NamedTuple):
@@ -71,12 +81,12 @@ class NodeSchedule(NamedTuple):
         progress = step / max(1, self.steps - 1)
         inverse_temperature = 1 / (
             self.initial_temperature
-            * (self.final_temperature / self.initial_temperature) ** progress**_TEMPERATURE_EXPONENT
+            * (self.final_temperature / self.initial_temperature) ** progress**TEMPERATURE_EXPONENT
         )
         step_size = (
             self.initial_step_size
-            * (self.final_step_size / self.initial_step_size) ** progress**_STEP_SIZE_EXPONENT
-            * min(1.0, (progress + 1 / self.steps) / _WARM_UP_SHARE)
+            * (self.final_step_size / self.initial_step_size) ** progress**STEP_SIZE_EXPONENT
+            * min(1.0, (progress + 1 / self.steps) / WARM_UP_SHARE)
         )
         return NodeStep(
             inverse_temperature,
@@ -85,10 +95,8 @@ class NodeSchedule(NamedTuple):
         )
 
 
-# Steps, initial and final temperature, initial and final step size. Tuned on rows of meeting problems of 25 and 50
-# variables with both kinds of utilities.
-ROOT_SCHEDULE = NodeSchedule(140, 0.04, 0.0005, 0.018, 0.0003)
-BRANCH_SCHEDULE = NodeSchedule(45, 0.04, 0.0005, 0.024, 0.0003)
+ROOT_SCHEDULE = NodeSchedule(ROOT_STEPS, INITIAL_TEMPERATURE, FINAL_TEMPERATURE, ROOT_STEP_SIZE, FINAL_STEP_SIZE)
+BRANCH_SCHEDULE = NodeSchedule(BRANCH_STEPS, INITIAL_TEMPERATURE, FINAL_TEMPERATURE, BRANCH_STEP_SIZE, FINAL_STEP_SIZE)
 
 
 def node_utilities(matrix: UtilityMatrix, node: RowNode) -> tuple[Ints, int]:
@@ -108,41 +116,38 @@ def node_utilities(matrix: UtilityMatrix, node: RowNode) -> tuple[Ints, int]:
     return values, constant
 
 
-def shared_row_vector(descent: Descent, row: int) -> Float32Array:
+def shared_row_vector(term: SharedTerm, row: int) -> Float32Array:
     """Return the factor vector of a row in the term that all rows share, (r,) float32."""
-    matrix, vectors = descent.matrix, descent.point.vectors
+    matrix, vectors = term.matrix, term.point.vectors
     vector: Float32Array = row_vectors(matrix, vectors[matrix.variable_of.size :], matrix.digits(np.array([row])))[0]
     return vector
 
 
 def node_matrix(matrix: UtilityMatrix, node: RowNode) -> UtilityMatrix:
-    """Return the utility matrix of a node: the interface has one value, and the fixed variables are removed."""
+    """Return the utility matrix of a node: there are no boundary variables, and the fixed variables are removed."""
     values, constant = node_utilities(matrix, node)
     free = node.is_free()
     is_free_value = free[matrix.variable_of]
     sizes = np.diff(matrix.starts)[free]
     starts, variable_of = np.cumsum([0, *sizes], dtype=np.int64), np.repeat(np.arange(sizes.size), sizes)
-    interface_tables = (((0,), np.array([constant], dtype=np.int64)),)
-    interface_pairs = (np.zeros((1, variable_of.size), dtype=np.int64),)
+    tables = (((), np.array(constant, dtype=np.int64)),)
     pairs = matrix.pairs[np.ix_(is_free_value, is_free_value)]
-    return UtilityMatrix(
-        starts, variable_of, pairs, values[is_free_value], interface_pairs, interface_tables, (1,), matrix.scale
-    )
+    return UtilityMatrix(starts, variable_of, pairs, values[is_free_value], (), tables, (), matrix.scale)
 
 
-def certified_node_bound(descent: Descent, node: RowNode, point: DescentPoint) -> int | None:
+def certified_node_bound(term: SharedTerm, node: RowNode, point: DescentPoint) -> int | None:
     """Return the exact bound of a node in the agent's scale, computed on the CPU; None if the numbers are too large.
 
     Parameters
     ----------
-    descent : Descent
-        The agent's descent, for its matrix and unit.
+    term : SharedTerm
+        The agent's term, for its matrix and unit.
     node : RowNode
         The node.
     point : DescentPoint
         Factor vectors of all hidden values, then of the row, and the messages, in units.
     """
-    matrix, (vectors, messages) = descent.matrix, descent.scaled(point)
+    matrix, (vectors, messages) = term.matrix, term.scaled(point)
     free = node.is_free()
     is_free_value = free[matrix.variable_of]
     bounds = certified_bounds(

@@ -6,19 +6,23 @@ messages. Array sizes: h hidden variables of d values, n = h·d values, and m > 
 number n is the row's.
 """
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.descent import FORBIDDEN_UTILITY, DescentPoint
-from dmcmc.inference.bounds.semidefinite.descent_batch import distinct_pairs
-from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeDescent, NodeInputs
-from dmcmc.inference.bounds.semidefinite.per_row.nodes import NodeSchedule, RowNode, shared_row_vector
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, distinct_pairs
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeDescent, NodeInputs
+from dmcmc.inference.bounds.semidefinite.nodes import NodeSchedule, RowNode, shared_row_vector
+from dmcmc.inference.bounds.semidefinite.shared_term import FORBIDDEN_UTILITY, DescentPoint
+from dmcmc.inference.bounds.tuning.semidefinite import STEPS_PER_CHECK
+from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
+
+_MAX_STEPS_AT_ONCE = 2 * STEPS_PER_CHECK  # steps between two readings of the clock
 
 
 class NodeStarts(NamedTuple):
@@ -89,29 +93,28 @@ class RowNodeBatch:
         )
         self.steps = NodeDescent(self.shape, given, *self._initial_points(is_fixed), buffers.arrays)
 
-    def run(self, schedule: NodeSchedule, steps_to_make: Callable[[int], int]) -> int:
-        """Make the steps of a schedule as long as they are allowed; return the number of steps, at least one.
+    def run(self, schedule: NodeSchedule, stop: Deadline = NO_DEADLINE) -> int:
+        """Make the steps of a schedule until the deadline; return the number of steps, at least one.
 
-        Parameters
-        ----------
-        schedule : NodeSchedule
-            Number of steps, temperatures and step sizes.
-        steps_to_make : callable
-            See ``descent_batch.DescentBatch.run``.
+        The clock is read after at most ``_MAX_STEPS_AT_ONCE`` steps, and after ``MAX_CHECK_INTERVAL`` seconds if steps
+        go on to take as long as the last ones.
         """
         parameters = np.array([schedule.at(step) for step in range(schedule.steps)], dtype=np.float32)
-        passes, steps_made = self.steps.passes(parameters), 0
-        while steps_made < schedule.steps - 1 and (count := steps_to_make(steps_made)) > 0:
-            last = min(steps_made + count, schedule.steps - 1)
-            self.steps.advance(passes, steps_made, last, schedule.steps)
-            steps_made = last
+        passes, made, at_once = self.steps.passes(parameters), 0, 1
+        while made < schedule.steps - 1 and not stop.over:
+            start, last = time.perf_counter(), min(made + at_once, schedule.steps - 1)
+            self.steps.advance(passes, made, last, schedule.steps)
             self.buffers.arrays.get(self.steps.least_bound)  # waits until the steps are complete
-        self.steps.finish(passes, steps_made)
-        return steps_made + 1
+            # 1e-9 seconds: avoids a division by zero
+            step_seconds = max(1e-9, (time.perf_counter() - start) / (last - made))
+            fitting = min(MAX_CHECK_INTERVAL, stop.left) / step_seconds
+            made, at_once = last, max(1, min(_MAX_STEPS_AT_ONCE, int(fitting)))
+        self.steps.finish(passes, made)
+        return made + 1
 
     def node(self, b: int) -> RowNode:
         """Return a node without the padding."""
-        hidden = self.buffers.descents[int(self.starts.agents[b])].matrix.starts.size - 1
+        hidden = self.buffers.terms[int(self.starts.agents[b])].matrix.starts.size - 1
         return RowNode(int(self.starts.rows[b]), self.starts.allowed[b, :hidden])
 
     def point(self, b: int) -> DescentPoint:
@@ -161,7 +164,7 @@ class RowNodeBatch:
         )
         added = np.zeros((count, self.shape.r), dtype=np.float32)
         for b in np.flatnonzero(starts.entries == starts.agents).tolist():
-            row_vector = shared_row_vector(self.buffers.descents[starts.agents[b]], int(starts.rows[b]))
+            row_vector = shared_row_vector(self.buffers.terms[starts.agents[b]], int(starts.rows[b]))
             added[b, : row_vector.size] = row_vector
         points[:, n] += arrays.put(added)
         for nodes, fixed in self._fixed_values(is_fixed):

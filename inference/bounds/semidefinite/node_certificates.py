@@ -15,8 +15,8 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import OUT_OF_RANGE
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.certificate import fraction_bits_for
-from dmcmc.inference.bounds.semidefinite.per_row.node_batch import RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import ExactInputs, NodeShape
+from dmcmc.inference.bounds.semidefinite.node_batch import RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.node_steps import ExactInputs, NodeShape
 from dmcmc.inference.runtime.types import Floats, Ints
 
 _PAIR_TABLE_BYTES = 1 << 28  # pairwise products of the nodes certified together, about; 256 MiB
@@ -141,10 +141,7 @@ def _pair_maxima_sums(batch: RowNodeBatch, part: slice, products: Any, messages:
 
     A sum is ``MINUS_INFINITY`` if a table has no allowed entry. Parameters are those of ``_unary_maxima``.
     """
-    arrays, xp = batch.buffers.arrays, batch.buffers.arrays.module
-    agents, sizes = arrays.put(batch.starts.agents[part].astype(np.int32)), arrays.put(batch.sizes[part])
-    given = ExactInputs(batch.buffers.pairs, agents, products, messages, sizes, arrays.put(bits))
-    maxima = arrays.maxima(given, batch.shape._replace(nodes=len(agents)))
-    infeasible = (maxima == MINUS_INFINITY).any(axis=(1, 2))
-    sums: Ints = arrays.get(xp.where(infeasible, np.int64(MINUS_INFINITY), maxima.sum(axis=(1, 2))))
-    return sums
+    arrays, agents = batch.buffers.arrays, batch.starts.agents[part].astype(np.int32)
+    put = arrays.put
+    given = ExactInputs(batch.buffers.pairs, put(agents), products, messages, put(batch.sizes[part]), put(bits))
+    return arrays.maxima_sums(given, batch.shape._replace(nodes=len(agents)))

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
-from dmcmc.inference.bounds.semidefinite.descent import FORBIDDEN_UTILITY, Descent, DescentPoint
-from dmcmc.inference.bounds.semidefinite.descent_batch import batch_shape, domain_sizes, value_columns
-from dmcmc.inference.bounds.semidefinite.per_row.node_steps import NodeArrays, NodeShape
+from dmcmc.inference.bounds.semidefinite.node_steps import RANK_MULTIPLE, NodeArrays, NodeShape
+from dmcmc.inference.bounds.semidefinite.shared_term import FORBIDDEN_UTILITY, DescentPoint, SharedTerm
+from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Ints
 
 
@@ -23,8 +24,8 @@ class AgentBuffers:
 
     Parameters
     ----------
-    descents : sequence of Descent
-        The agents' descents, with the shared term.
+    terms : sequence of SharedTerm
+        The terms that the rows of each agent share.
     arrays : NodeArrays
         The array library.
     capacity : int
@@ -32,8 +33,8 @@ class AgentBuffers:
 
     Attributes
     ----------
-    descents : list of Descent
-        The agents' descents.
+    terms : list of SharedTerm
+        The terms of the agents.
     arrays : NodeArrays
         The array library.
     shape : NodeShape
@@ -43,7 +44,7 @@ class AgentBuffers:
     sizes : (agents, h) int32
         Domain sizes; 0 for a padded variable.
     units : (agents,) float64
-        Unit of each agent's descent, in its scale.
+        Unit of each agent, in its scale.
     utilities : (agents, n, n) float32, on the device
         Pairwise utilities in units.
     pairs : (agents, n, n) int32, on the device
@@ -60,13 +61,13 @@ class AgentBuffers:
         Stored messages.
     """
 
-    def __init__(self, descents: Sequence[Descent], arrays: NodeArrays, capacity: int) -> None:
-        self.descents, self.arrays = list(descents), arrays
-        self.shape = node_shape(descents)
+    def __init__(self, terms: Sequence[SharedTerm], arrays: NodeArrays, capacity: int) -> None:
+        self.terms, self.arrays = list(terms), arrays
+        self.shape = node_shape(terms)
         h, d, n, m, r = self.shape.h, self.shape.d, self.shape.n, self.shape.m, self.shape.r
-        matrices, agents = [descent.matrix for descent in descents], len(descents)
+        matrices, agents = [term.matrix for term in terms], len(terms)
         self.value_columns, self.sizes = [value_columns(matrix, d) for matrix in matrices], domain_sizes(matrices, h)
-        self.units = np.array([descent.unit for descent in descents])
+        self.units = np.array([term.unit for term in terms])
         digits = [matrix.digits(np.arange(math.prod(matrix.shape))) for matrix in matrices]
         self.first_row = np.cumsum([0, *map(len, digits)], dtype=np.int64)[:-1]
         self.constants = np.concatenate(
@@ -76,14 +77,15 @@ class AgentBuffers:
         utilities = np.full((agents, n, n), FORBIDDEN_UTILITY, dtype=np.float32)
         pairs = np.full((agents, n, n), FORBIDDEN, dtype=np.int32)
         vectors, messages = np.zeros((agents, m, r), dtype=np.float16), np.zeros((agents, h, n), dtype=np.float16)
-        for b, (descent, columns) in enumerate(zip(descents, self.value_columns, strict=True)):
-            block, point = np.ix_(columns, columns), descent.point
-            values = descent.matrix.value_utilities(digits[b])
+        for b, (term, columns) in enumerate(zip(terms, self.value_columns, strict=True)):
+            block, point = np.ix_(columns, columns), term.point
+            values = term.matrix.value_utilities(digits[b])
             rows[self.first_row[b] : self.first_row[b] + len(values), columns] = values
-            utilities[b][block] = descent.in_units(descent.matrix.pairs)
-            pairs[b][block] = descent.matrix.pairs
+            utilities[b][block] = term.in_units(term.matrix.pairs)
+            pairs[b][block] = term.matrix.pairs
             vectors[b, columns, : point.vectors.shape[1]] = point.vectors[: columns.size]
-            messages[b][: len(point.messages), columns] = point.messages
+            variables = term.matrix.starts.size - 1
+            messages[b][:variables, columns] = point.messages[:variables, : columns.size]
         self.utilities, self.pairs, self.row_values = arrays.put(utilities), arrays.put(pairs), arrays.put(rows)
         self.vectors, self.messages = (self._allocate(part, capacity) for part in (vectors, messages))
 
@@ -114,18 +116,39 @@ class AgentBuffers:
 
     def extract(self, agent: int, vectors: Any, messages: Any) -> DescentPoint:
         """Return a node's point without padding: vectors of the hidden values, then of the row, and messages."""
-        columns, descent = self.value_columns[agent], self.descents[agent]
-        rank, h = descent.point.vectors.shape[1], descent.matrix.starts.size - 1
+        columns, term = self.value_columns[agent], self.terms[agent]
+        rank, h = term.point.vectors.shape[1], term.matrix.starts.size - 1
         hidden = self.arrays.get(vectors)[np.append(columns, self.shape.n), :rank].astype(np.float32)
         return DescentPoint(hidden, self.arrays.get(messages)[:h, columns].astype(np.float32))
 
 
-def node_shape(descents: Sequence[Descent]) -> NodeShape:
+def node_shape(terms: Sequence[SharedTerm]) -> NodeShape:
     """Return the array sizes of a single node of some agents."""
-    shape = batch_shape(descents, 1)
-    return NodeShape(1, shape.h, shape.d, shape.r)
+    sizes = [np.diff(term.matrix.starts) for term in terms]
+    rank = max(term.point.vectors.shape[1] for term in terms)
+    return NodeShape(1, max(map(len, sizes)), int(max(map(max, sizes))), -(-rank // RANK_MULTIPLE) * RANK_MULTIPLE)
 
 
 def entry_bytes(shape: NodeShape) -> int:
     """Return the bytes of a buffer entry."""
     return 2 * (shape.m * shape.r + shape.h * shape.n)
+
+
+def domain_sizes(matrices: Sequence[UtilityMatrix], h: int) -> NDArray[np.int32]:
+    """Return the domain sizes of the agents' hidden variables, (agents, h) int32; 0 for a padded variable."""
+    padded = np.zeros((len(matrices), h), dtype=np.int32)
+    for sizes, matrix in zip(padded, matrices, strict=True):
+        sizes[: matrix.starts.size - 1] = np.diff(matrix.starts)
+    return padded
+
+
+def distinct_pairs(exists: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which pairs consist of two different existing variables, (agents, h, h), given which variables exist."""
+    are_distinct: NDArray[np.bool_] = exists[:, :, None] & exists[:, None, :] & ~np.eye(exists.shape[1], dtype=bool)
+    return are_distinct
+
+
+def value_columns(matrix: UtilityMatrix, d: int) -> Ints:
+    """Return the positions of an agent's values in padded arrays with d values per variable, (n,) int64."""
+    columns: Ints = matrix.variable_of * d + np.arange(matrix.variable_of.size) - matrix.starts[matrix.variable_of]
+    return columns
