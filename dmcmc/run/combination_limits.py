@@ -10,10 +10,11 @@ from typing import NamedTuple
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.mpi.message_contents import SentMessages
+from dmcmc.results.improver_names import RECOMBINATION
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
 from dmcmc.run.planning.combination_plan import relaxation_of, step_attempts
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import RECOMBINATION, MeasuredGain
+from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.run.util_value_cycle import Cycle
 from dmcmc.samplers.contract.protocol import SampledTable
 

@@ -21,6 +21,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Dea
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.threads import cores, lower_priority
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, GPU_CHAINS, LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.results.result import Result
 from dmcmc.run.background_engine import BackgroundEngine
@@ -35,7 +36,6 @@ from dmcmc.run.overlapped_work import OverlappedWork, may_wait_for_gpu, proves_o
 from dmcmc.run.planning.combination_plan import will_prove
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, GPU_CHAINS, LOCAL_SEARCH
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS

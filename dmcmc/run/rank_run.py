@@ -29,14 +29,19 @@ from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import Clock, latest
 from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import (
+    LOCAL_SEARCH,
+    UNION_BOUND,
+)
+from dmcmc.results.outcome import quality_of
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent.agent import Agent
 from dmcmc.run.agent.uncombined_bound import clamped_sum, largest_sums, problem_bound, uncombined_bounds
 from dmcmc.run.agent_steps import Sides, gather_sides
 from dmcmc.run.combination_limits import CombinationHistory, FinishedCombination, may_end_with_incumbent
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.improvers import registry
+from dmcmc.run.improvers.protocol import Improver, RankState, TimeSlice, WholeProblemWork
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
-from dmcmc.run.improvers.registry import GLOBAL_IMPROVERS, proposals_of
 from dmcmc.run.incumbent import title_of, total_of
 from dmcmc.run.initial_tables import first_tables, initial_seconds
 from dmcmc.run.local_search import MIN_RELATIVE_GAIN, IncumbentSearch
@@ -44,22 +49,9 @@ from dmcmc.run.metrics import AgentWork, RankOutcome, checks_of, early_result, m
 from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.combination_plan import slicing_seconds, will_prove
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.run_improvers import CombinationContext, gap_of, improve_agents, time_slice_of
+from dmcmc.run.run_improvers import AgentWorkDone, CombinationContext, gap_of, improve_agents, time_slice_of
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.improver_statistics import improvers_of_assignment, shares_of_bound_gain
-from dmcmc.run.scheduler.proposal import (
-    BOUND,
-    BRANCH,
-    EXTERNAL_SEARCH,
-    GPU_CHAINS,
-    LOCAL_SEARCH,
-    SAMPLING,
-    SEMIDEFINITE,
-    UNION_BOUND,
-    MeasuredGain,
-    Proposal,
-    ranks_of_work,
-)
+from dmcmc.run.scheduler.proposal import MeasuredGain, Needs, Proposal, ranks_of_work
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler
 from dmcmc.run.union.node_exchange import exchange_nodes
@@ -96,6 +88,10 @@ class RankRun:
 
     Attributes
     ----------
+    improvers : list of Improver
+        The improvers of this run.
+    scheduler : Scheduler
+        The scheduler; it decides on rank 0.
     is_ready : callable
         Returns whether an improver, given by its name, has its kernels on this rank.
     mine : list of int
@@ -139,7 +135,10 @@ class RankRun:
         self.mine = setup.agents_of_rank(world.rank)
         self.mailbox = Mailbox(world, setup.owner)
         self.incumbent = search.incumbent
-        self.incumbent.setup, self.incumbent.scheduler = setup, Scheduler(ranks_of_work(setup.owner, world.size))
+        self.improvers = registry.create(setup.timed)
+        owner, properties = ranks_of_work(setup.owner, world.size), registry.declared(self.improvers)
+        self.scheduler = Scheduler(owner, properties)
+        self.incumbent.setup, self.incumbent.scheduler = setup, self.scheduler
         if setup.config.local.method == "exact" and (sampled := setup.methods.count(SAMPLER)):
             subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
             self.incumbent.note = f"{subject} sampled: local.method: exact does not fit budget.memory there"
@@ -152,6 +151,13 @@ class RankRun:
         self.goal_reached = False
         self._tables_changed, self._measured_gains = True, list[MeasuredGain]()
         self._combining = CombinationHistory()
+        self._whole = WholeProblemWork(
+            self._search_on_all_ranks,
+            self._combining.enlarge,
+            self._continue_engine,
+            self._wait_for_engine,
+            self._allow_gpu_seconds,
+        )
 
     def first_tables(self) -> None:
         """Make each agent's first table, after some search; agents whose elimination is given up are sampled."""
@@ -339,15 +345,15 @@ class RankRun:
             bounds_of_roots |= report.roots
         roots = {agent: bounds_of_roots[agent] for agent in sorted(bounds_of_roots)}
         self.incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
-        shares_of_gain = shares_of_bound_gain(gain for report in reports for gain in report.gains)
+        shares_of_gain = self.scheduler.credit.shares_of_bound_gain(gain for report in reports for gain in report.gains)
         self.incumbent.update_bound(total_of(roots, self.setup.arithmetic), parts=shares_of_gain)
         return self.incumbent.direct(reports)
 
     def _set_trace_labels(self, kinds: Sequence[str]) -> None:
         """Set the improver names of the next trace points, for a new assignment and for a new bound."""
-        bound_kinds = [kind for kind in dict.fromkeys(kinds) if kind not in (SAMPLING, LOCAL_SEARCH)] or kinds
-        self.incumbent.assignment_source = ", ".join(improvers_of_assignment(kinds)) or "prune"
-        self.incumbent.bound_source = ", ".join(bound_kinds) or "prune"
+        credit = self.scheduler.credit
+        self.incumbent.assignment_source = ", ".join(credit.sources_of_assignment(kinds)) or "prune"
+        self.incumbent.bound_source = ", ".join(credit.sources_of_bound(kinds)) or "prune"
 
     def _proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
         """Return the improvers' proposals for this rank; without a time budget, only the external search has one.
@@ -355,8 +361,8 @@ class RankRun:
         The cost of a recombination is estimated as the last combination's seconds times the growth of the tables.
         """
         if not self.setup.timed:
-            return proposals_of(
-                RankState({}, {}, is_first_rank=False, external_search_active=self.search.engine.may_improve)
+            return registry.proposals_of(
+                self.improvers, RankState({}, {}, external_search_active=self.search.engine.may_improve)
             )
         if self.union is None and self._takes_part_in_union and self.is_ready(UNION_BOUND):
             self._start_union()
@@ -369,16 +375,17 @@ class RankRun:
         recombination_seconds = (
             TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds if tables_split and may_enlarge else None
         )
-        return proposals_of(
+        return registry.proposals_of(
+            self.improvers,
             RankState(
                 agents,
                 gaps,
-                self.world.rank == 0,
+                self.search.best,
                 recombination_seconds,
                 self.search.engine.may_improve,
                 self._gpu_search_active,
                 self.is_ready,
-            )
+            ),
         )
 
     @property
@@ -397,7 +404,7 @@ class RankRun:
         seconds = FIRST_SHARE * initial_seconds(self.setup)  # as long as the agents' first bounds may take
         self.union = UnionAgent(self.setup, self._union_provider, utility, seconds, self.world.rank, size > 1)
         if is_first:
-            self.incumbent.update_bound(self.union.bound, BOUND)
+            self.incumbent.update_bound(self.union.bound, self.union.bounded_by)
 
     def _exchange_union(self, improvers: Sequence[str]) -> None:
         """Share the nodes of the union's search among ranks, and record the bound and the assignments (rank 0)."""
@@ -406,10 +413,10 @@ class RankRun:
         if self.union is None or self.world.rank > 0:
             return
         for values in leaves:
-            self.search.record(values, by=BRANCH)
+            self.search.record(values, by=self.union.searched_by)
         after = self.union.gap
         if before is not None and after is not None and after < before:  # by other ranks' parts
-            self._measured_gains.append(MeasuredGain(BRANCH, 0.0, closed_gap=before - after))
+            self._measured_gains.append(MeasuredGain(self.union.searched_by, 0.0, closed_gap=before - after))
         self.incumbent.update_bound(self.union.bound, ", ".join(improvers))
 
     @property
@@ -420,19 +427,15 @@ class RankRun:
     def improve(self, directive: Directive) -> None:
         """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together.
 
-        The external search and the GPU chains, which run in the background, are resumed or stopped first. Then the
-        agents get their outside bounds (upper bounds on what all others can add to their rows). This needs a bound of
-        every component, and a last cycle with one UTIL step per agent; it is left out if no table may change.
+        Work in the background goes on or stops first. Then the agents get their outside bounds (upper bounds on what
+        all others can add to their rows). This needs a bound of every component, and a last cycle with one UTIL step
+        per agent; it is left out if no table may change.
         """
         last = self._combining.last
         assert last is not None, "there has been no combination yet"
         self.progress.stage(title_of(self.incumbent, directive.improvers, self.setup.backend.stop.left))
-        if directive.allocations_of(EXTERNAL_SEARCH):
-            self.search.engine.resume()
-        else:
-            self.setup = self.incumbent.setup = self.search.engine.disengage(self.setup)
-        if self.search.gpu_search is not None:
-            self.search.gpu_search.allow(sum(allocation.seconds for allocation in directive.allocations_of(GPU_CHAINS)))
+        for improver in self.improvers:
+            improver.begin(self._whole, directive.allocations_of(improver.name))
         cycle, outsides = last.cycle, dict[int, UtilMessage]()
         self._tables_changed = directive.changes_tables
         if directive.bounded and self._tables_changed and cycle.per_agent:
@@ -447,47 +450,72 @@ class RankRun:
                 self.agents,
                 context,
                 directive,
-                self._search_on_all_ranks,
-                self._combining.enlarge,
-                self._wait_for_engine,
+                self._whole,
             )
         )
         if self.union is not None:
             slice = self.union.added_to(slice)
         if self._tables_changed or directive.works_on_union:
-            pruned = self.world.on_all_ranks(partial(self.team.run, partial(self._improve_agents, slice, directive)))
+            done = self.world.on_all_ranks(partial(self.team.run, partial(self._improve_agents, slice, directive)))
+            self._measured_gains += done.gains
         if self._tables_changed:
-            self._rows_pruned = pruned
+            self._rows_pruned = done.pruned
             self._gather_sides()
         if directive.works_on_union:
             self.world.run(partial(self._exchange_union, directive.improvers_of_union))
-        if directive.allocations_of(BOUND):
-            self.world.on_all_ranks(self._suggest_roundings)
-        for kind in GLOBAL_IMPROVERS:
-            if allocations := directive.allocations_of(kind.name):
-                self.incumbent.assignment_source = kind.name
-                kind.carry_out(slice, allocations)
-        self._set_trace_labels([kind for kind in directive.improvers if kind not in (EXTERNAL_SEARCH, GPU_CHAINS)])
-        self._measured_gains += slice.gains
+        active = [improver for improver in self.improvers if directive.allocations_of(improver.name)]
+        self.world.on_all_ranks(partial(self._suggest_starts, active))
+        self._improve_whole_problem(slice, active, directive)
+        self._set_trace_labels([one.name for one in active if not one.properties.needs.in_background])
 
-    def _improve_agents(self, slice: TimeSlice, directive: Directive) -> bool:
-        """Improve this rank's agents, or help with another rank's agent; return whether rows were pruned."""
+    def _improve_agents(self, slice: TimeSlice, directive: Directive) -> AgentWorkDone:
+        """Improve this rank's agents, or help with another rank's agent."""
         if self.team.rank > 0:
             self._helped = improve_in_team.help_on(self._helped, self.setup.backend, self.team)
-            return False
-        pruned = improve_agents(slice, directive)
+            return AgentWorkDone(False, [])
+        done = improve_agents(self.improvers, slice, directive)
         improve_in_team.end(self.team)
-        return pruned
+        return done
 
-    def _suggest_roundings(self) -> None:
-        """Suggest roundings of the dual bounds as start points to the search, for agents without boundary variables."""
-        starts: dict[int, NDArray[np.int64]] = {}
-        for agent in (*self.agents.values(), *(() if self.union is None else (self.union.agent,))):
-            if not agent.local.interface and not agent.table.exact and self.is_ready(SEMIDEFINITE):
-                hidden = list(agent.local.hidden)
-                for number, values in enumerate(agent.upper.roundings(self.setup.config.seed + self.cycles)):
-                    starts.setdefault(number, self.search.best.copy())[hidden] = values
-        self.search.suggest([*starts.values()])
+    def _improve_whole_problem(self, slice: TimeSlice, active: Sequence[Improver], directive: Directive) -> None:
+        """Let those improvers of the whole problem work that have an allocation; called by all ranks."""
+        for improver in active:
+            if improver.properties.needs is Needs.CORE:
+                continue
+            self.incumbent.assignment_source, before = improver.name, self.incumbent.utility
+            self._measured_gains += improver.run(slice, directive.allocations_of(improver.name))
+            if any(self.world.allgather(bool(slice.found))):
+                qualities = [quality_of(self.setup.original, v[: self.setup.original.n_variables]) for v in slice.found]
+                best = max(range(len(qualities)), key=lambda i: qualities[i], default=None)
+                self.search.make_1_optimal(None if best is None else slice.found[best])
+                slice.found.clear()
+                after = self.incumbent.utility
+                gain = 0.0 if before is None or after is None else float(after - before)
+                self._measured_gains.append(MeasuredGain(improver.name, 0.0, objective_gain=gain))
+
+    def _suggest_starts(self, active: Sequence[Improver]) -> None:
+        """Suggest assignments to the local search, which improvers have made from their work on this rank's agents."""
+        agents = (*self.agents.values(), *(() if self.union is None else (self.union.agent,)))
+        starts = list[NDArray[np.int64]]()
+        if self.search.best is not None:
+            for improver in active:
+                for variables, values in improver.starts(agents, self.is_ready, self.setup.config.seed + self.cycles):
+                    start = self.search.best.copy()
+                    start[list(variables)] = values
+                    starts.append(start)
+            self.search.suggest(starts)
+
+    def _continue_engine(self, wanted: bool) -> None:
+        """Let the external search in the background go on, or end it."""
+        if wanted:
+            self.search.engine.resume()
+        else:
+            self.setup = self.incumbent.setup = self.search.engine.disengage(self.setup)
+
+    def _allow_gpu_seconds(self, seconds: float) -> None:
+        """Let the chains in the background use some seconds of the GPU."""
+        if self.search.gpu_search is not None:
+            self.search.gpu_search.allow(seconds)
 
     def _search_on_all_ranks(self, seconds: float) -> float:
         """Search for some seconds on all ranks together; return the gain in utility (rank 0)."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.local_search import IncumbentSearch
@@ -24,7 +25,6 @@ from dmcmc.run.planning.setup import Setup
 from dmcmc.run.private.rank_assignment import RankAssignment
 from dmcmc.run.rank_run import RankRun
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import EXTERNAL_SEARCH, LOCAL_SEARCH, Proposal
 from dmcmc.run.util_value_cycle import Cycle
 
 # Values by variable: those of this rank's agents, and of the variables that they share factors with
@@ -120,15 +120,6 @@ class PrivateRun(RankRun):
         for context in cycle.contexts.values():
             known |= self.sides.lower.expand(context)
         self.take(known)
-
-    def _proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
-        """Return the improvers' proposals for this rank, without those for searches of the whole assignment."""
-        proposals = super()._proposals(cycle)
-        return tuple(proposal for proposal in proposals if proposal.improver not in (LOCAL_SEARCH, EXTERNAL_SEARCH))
-
-    def _suggest_roundings(self) -> None:
-        """Do nothing: there is no local search over the whole assignment that could start from them."""
-        pass
 
     @property
     def _stops_at_gap(self) -> bool:
