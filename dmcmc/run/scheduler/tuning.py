@@ -1,6 +1,6 @@
 """Constants of the scheduler, each with its unit and its reason.
 
-Values marked *simulated* were chosen by ``python -m benchmarks.solving.scheduler_simulation``, which replays recorded
+Values marked *simulated* were chosen by ``python -m benchmarks.scheduler_simulation``, which replays recorded
 gains; the others are conventions that no measurement contradicts.
 """
 
@@ -14,12 +14,12 @@ AWAITED_SLICE_PART = 0.025  # part of the whole time. Longest slice while other 
 WINDOW_SLICES = 2  # slices. Sliding window over which gains are compared (simulated)
 # Part of the best expected gain that an improver without gains in its window keeps, divided by the number of slices
 # without a gain; also the part of the gap that work is taken to gain at best where nothing is left for it (simulated).
-EXPLORATION = 0.1
+EXPLORATION = 0.05
 # Part of the gap per slice. An improver that gains less counts as one that gains nothing.
 NEGLIGIBLE_PART = 0.003
 # Part of a slice. Gains in a smaller share are extrapolated as if it were this one, since they may be luck; work that
 # starts anew saves up its seconds until it has this share, or its minimum quantum.
-MIN_SHARE = 0.2
+MIN_SHARE = 0.1
 # Part of the remaining time that work with an estimated cost may take, because estimates are uncertain. A slice that
 # takes more than that takes all of it.
 MAX_FINAL_PART = 0.8
