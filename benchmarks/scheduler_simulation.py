@@ -41,9 +41,10 @@ class RecordedSlice(NamedTuple):
 
 
 Recording = Mapping[str, Sequence[RecordedSlice]]  # slices by improver
+Recordings = Mapping[str, Recording]  # by problem
 
 
-def load_recordings(path: Path = RECORDING) -> dict[str, Recording]:
+def load_recordings(path: Path = RECORDING) -> Recordings:
     """Return the recordings by problem; a line has the problem, the improver, the seconds and the closed part."""
     result: dict[str, dict[str, list[RecordedSlice]]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -118,17 +119,18 @@ def best_fixed_division(recording: Recording, total: float, steps: int = 10) -> 
 
 def record(path: Path, seconds: float) -> list[str]:
     """Solve a problem with equal time for all improvers; return the lines of its recording."""
-    lines, record_slice = list[str](), Scheduler.record
+    lines, record_slice, gap = list[str](), Scheduler.record, math.inf
 
     def record_and_keep(self: Scheduler, state: SchedulingState, gains: Sequence[MeasuredGain]) -> None:
+        nonlocal gap
         before = {name: (r.seconds, r.objective + r.bound) for name, r in self.credit.records.items()}
-        gap = self.gap
         record_slice(self, state, gains)
         for name, totals in self.credit.records.items():
             spent, gained = before.get(name, (0.0, 0.0))
             if totals.seconds > spent and 0 < gap < math.inf:
                 part = min(1.0, (totals.objective + totals.bound - gained) / gap)
                 lines.append(f"{path.stem}\t{name}\t{totals.seconds - spent:.3f}\t{part:.4f}")
+        gap = state.gap
 
     with (
         patch.object(Scheduler, "record", record_and_keep),

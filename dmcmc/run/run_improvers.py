@@ -59,7 +59,7 @@ def time_slice_of(
     directive
         Rank 0's decision, with the cutoff of each component and the allocations.
     whole
-        What the run offers to improvers of the whole problem.
+        The callbacks for improvers of the whole problem.
     """
     roots, quanta, stop = component_roots(setup), dict[int, TimeQuantum](), setup.backend.stop
     for number, agent in agents.items():
@@ -79,7 +79,7 @@ def time_slice_of(
 
 
 class AgentWorkDone(NamedTuple):
-    """What was done for this rank's agents in a slice.
+    """The work that was done for this rank's agents in a slice.
 
     Attributes
     ----------

@@ -87,7 +87,7 @@ class TimeQuantum:
 
 @dataclass(frozen=True)
 class WholeProblemWork:
-    """What a run offers to improvers of the whole problem; by default nothing is done.
+    """Callbacks of a run for improvers of the whole problem; by default nothing is done.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class TimeSlice:
     backend : Backend
         Its deadline is that of all work of the slice, so that there is time left for the next combination.
     whole : WholeProblemWork
-        The work on the whole problem that the run offers.
+        Callbacks for improvers of the whole problem.
     problem : Problem or None
         The whole problem, with utilities to maximise; None on a rank that does not know all factors.
     best : (n,) int64 or None

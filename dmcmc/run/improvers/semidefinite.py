@@ -71,7 +71,7 @@ class SemidefiniteImprover(Improver):
 
         The gain is the agent's part of the optimality gap. A proposal is resumable if per-row relaxations can continue
         without repeating work. Branch and bound lowers the bounds of the same rows and does not use this progress;
-        beside per-row relaxations that also holds for dual ascent.
+        with per-row relaxations that also holds for dual ascent.
         """
         return [
             Proposal(

@@ -34,7 +34,7 @@ class ImproverRecord:
 
 
 class AttributedGain(NamedTuple):
-    """What an improver took and gained in a slice.
+    """The cost and the gain of an improver in a slice.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ def ranks_of_work(owner: Sequence[int], ranks: int) -> list[int]:
 
 
 class Needs(Enum):
-    """What an improver needs for its work.
+    """The resource that an improver needs for its work.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Needs(Enum):
     GPU
         Time of a GPU, in the background of all other work.
     PROCESS
-        A process or thread of its own, in the background of all other work.
+        A dedicated process or thread, in the background of all other work.
     """
 
     CORE = auto()
@@ -53,7 +53,7 @@ class Needs(Enum):
 
 
 class Effect(Flag):
-    """What the work of an improver changes.
+    """The numbers that the work of an improver changes.
 
     Attributes
     ----------
@@ -72,16 +72,16 @@ class Effect(Flag):
 
 @dataclass(frozen=True)
 class Properties:
-    """What an improver declares about itself, once for all of its proposals.
+    """The properties that an improver declares, once for all of its proposals.
 
     A *part* is a part of the optimality gap that the improver closes if it has a whole time slice to itself.
 
     Attributes
     ----------
     needs : Needs
-        What the work needs.
+        The resource that the work needs.
     effect : Effect
-        What the work changes.
+        The numbers that the work changes.
     minimum_quantum : float
         Seconds below which the work gains little, because it starts anew each time; 0 if it continues where it stopped.
         Shorter quanta are saved up.

@@ -60,7 +60,7 @@ class Scheduler:
     owner : sequence of int
         The rank of each agent, and of each part of the union of all agents (``ranks_of_work``).
     properties : dict of Properties
-        What the improvers declare, by name.
+        The properties that improvers declare, by name.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Scheduler:
     def decide(self, proposals: Sequence[Proposal]) -> tuple[Allocation, ...]:
         """Allocate the next time slice; return nothing if no work can gain anything, or the time is up.
 
-        Work in the background goes on beside all other work. A process gets no seconds, unless the run waits for it
+        Work in the background goes on during all other work. A process gets no seconds, unless the run waits for it
         because there is no other work; a GPU gets a part of the slice by the expected gain of its work.
         """
         state, self.converged = self._state, False
@@ -209,7 +209,7 @@ class Scheduler:
 def _without_excluded(proposals: Sequence[Proposal], parts: Mapping[str, float]) -> list[Proposal]:
     """Return the proposals without those that another one for the same agent makes redundant.
 
-    Of a proposal and one that it excludes, that with the larger expected part stays; the first one if they agree.
+    If a proposal excludes another one, that with the larger expected part stays; the first one if they agree.
     """
     dropped = set[tuple[str, int | None]]()
     by_agent = {(p.improver, p.agent) for p in proposals}
@@ -366,7 +366,7 @@ class _DeficitRoundRobin:
     owner : sequence of int
         The rank of each agent.
     properties : dict of Properties
-        What the improvers declare, by name.
+        The properties that improvers declare, by name.
     """
 
     def __init__(self, owner: Sequence[int], properties: Mapping[str, Properties]) -> None:

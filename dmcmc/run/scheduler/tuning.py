@@ -11,7 +11,7 @@ MIN_SLICE_SECONDS = 0.25
 # then noticed soon. Work that starts anew in each slice is better off with slices that double.
 RESUMABLE_SLICE_PART = 0.1
 AWAITED_SLICE_PART = 0.025  # part of the whole time. Longest slice while other work waits for the outcome
-WINDOW_SLICES = 2  # slices. Sliding window over which gains are compared (simulated)
+WINDOW_SLICES = 1  # slices. Sliding window over which gains are compared (simulated)
 # Part of the best expected gain that an improver without gains in its window keeps, divided by the number of slices
 # without a gain; also the part of the gap that work is taken to gain at best where nothing is left for it (simulated).
 EXPLORATION = 0.05

@@ -158,7 +158,7 @@ def test_of_two_improvers_that_exclude_each_other_the_one_that_gains_more_works(
     assert (other_agent.improver, 1) in {(one.improver, one.agent) for one in made.decide([*both, other_agent])}
 
 
-def test_a_process_goes_on_beside_other_work_and_is_waited_for_if_there_is_none():
+def test_a_process_goes_on_during_other_work_and_is_waited_for_if_there_is_none():
     made, engine = started(), Proposal("engine", math.inf)
     assert made.decide([engine, Proposal("bounds", 9.0, 0)])[-1] == Allocation("engine", None, 0.0)
     assert made.decide([engine]) == (Allocation("engine", None, 90.0),)
