@@ -24,8 +24,6 @@ from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statist
 from dmcmc.mpi.message_contents import latest
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.scheduler.improver_statistics import improvers_of_assignment
-from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, SAMPLING
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.uncombined_bound import problem_bound
 from dmcmc.solving.agent_steps import Sides
@@ -99,11 +97,10 @@ class Coordinator(ABC):
         """Take the plan of the run, and note in the result how it deviates from the settings."""
         self.incumbent.setup, self.incumbent.note = setup, _deviation(setup)
 
-    def name_sources(self, improvers: Sequence[str]) -> None:
+    def name_sources(self, assignment: Sequence[str], bound: Sequence[str]) -> None:
         """Set the improvers that the trace names as the sources of the next assignment and of the next bound."""
-        for_bound = [name for name in dict.fromkeys(improvers) if name not in (SAMPLING, LOCAL_SEARCH)] or improvers
-        self.incumbent.assignment_source = ", ".join(improvers_of_assignment(improvers)) or "prune"
-        self.incumbent.bound_source = ", ".join(for_bound) or "prune"
+        self.incumbent.assignment_source = ", ".join(assignment) or "prune"
+        self.incumbent.bound_source = ", ".join(bound) or "prune"
 
     @property
     @abstractmethod
