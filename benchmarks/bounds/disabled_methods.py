@@ -15,8 +15,8 @@ from dmcmc.cli.main import main as command
 from dmcmc.inference.bounds.dual import dual_bound
 from dmcmc.inference.bounds.semidefinite_rows import relaxation_pays
 from dmcmc.results.improver_names import BRANCH, SEMIDEFINITE
-from dmcmc.run.agent import upper_table
 from dmcmc.run.improvers import registry
+from dmcmc.solving.agent import upper_table
 
 SMOOTHING = "smoothing"
 METHODS = (BRANCH, SEMIDEFINITE, SMOOTHING)

@@ -98,8 +98,8 @@ def tighten(
     return tightened
 
 
-def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, effort: float) -> None:
-    """Load the GPU kernels for tightening, for each table width that occurs, if that much work is worth a GPU.
+def gpu_table_widths(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, effort: float) -> list[int]:
+    """Return the widths of the tables that are tightened on a GPU, if that much work is worth one.
 
     Parameters
     ----------
@@ -110,9 +110,7 @@ def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, e
         Estimated seconds of the work on one core.
     """
     widths = {table_width(local) for name, local in bounds if name in _GPU_PROVIDERS}
-    if widths and backend.bounds_on_gpu(effort):
-        for width in sorted(widths):
-            load_kernels_of_width(width)
+    return sorted(widths) if widths and backend.bounds_on_gpu(effort) else []
 
 
 def load_kernels_of_width(width: int) -> None:

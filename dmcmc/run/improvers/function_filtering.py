@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dmcmc.results.improver_names import FUNCTION_FILTERING
-from dmcmc.run.agent.filtered_table import deadline_after
 from dmcmc.run.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.run.scheduler.proposal import Allocation, MeasuredGain, Properties, Proposal
+from dmcmc.solving.agent.filtered_table import deadline_after
 
 
 class FilteringImprover(Improver):

@@ -13,9 +13,9 @@ import numpy as np
 
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.results.improver_names import BOUND, ROUNDING
-from dmcmc.run.agent.agent import Agent
 from dmcmc.run.improvers.protocol import Improver, RankState, Start, TimeSlice
 from dmcmc.run.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
+from dmcmc.solving.agent.agent import Agent
 
 _RESIDUAL_PART = 0.2  # part of a quantum for exact elimination over the values that pruning leaves
 

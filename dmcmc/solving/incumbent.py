@@ -23,13 +23,13 @@ from dmcmc.inference.sparse.size_statistics import SizeStatistics
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import RetainedEntries, TracePoint
-from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.directive import Directive
 from dmcmc.run.scheduler.proposal import Allocation, Effect, is_union
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup
 
 # Pruning rows takes outside bounds and another combination: about this many times the seconds of the last combination.
 _PRUNING_COST = 2.5
@@ -289,7 +289,7 @@ class Incumbent:
                     "ended early: local search has found nothing better for a long time, and nothing else is left to do"
                 )
             return Directive(True)
-        cutoffs = self._component_cutoffs(dict(sorted(roots.items())))
+        cutoffs = self.component_cutoffs(dict(sorted(roots.items())))
         best = self.values if self.feasible else None
         return Directive(False, cutoffs, allocations, prune, best, self.bounded, self.combination_seconds)
 
@@ -326,7 +326,7 @@ class Incumbent:
         lag = 0.0 if combined is None or bound is None else max(0.0, float(combined) - bound)
         return SchedulingState(now - self.start, left, utility, bound, goal, lag)
 
-    def _component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
+    def component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
         """Return the utility that each component must exceed, by root agent: the incumbent's less all other bounds.
 
         A component is a tree of the agents' pseudo-forest; ``roots`` has the encoded upper bound of each. With the
