@@ -19,6 +19,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run.local_search import IncumbentSearch
+from dmcmc.run.scheduler import tuning
 from dmcmc.run.solve import solve
 from dmcmc.solving import rank_tables
 from dmcmc.solving.planning.divided_problem import work_deadline
@@ -28,7 +29,6 @@ import os, signal, sys, threading, time
 from dmcmc.formats import native
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.mpi.world import connect
-from dmcmc.run.scheduler import tuning
 from dmcmc.run.scheduler.proposal import Allocation
 from dmcmc.run.rank_run import RankRun
 from support.clock import MovableClock
