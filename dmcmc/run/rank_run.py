@@ -93,6 +93,7 @@ class RankRun:
         self.improvers = registry.create(tables.setup.timed)
         owner, properties = ranks_of_work(tables.setup.owner, self.world.size), registry.declared(self.improvers)
         self.scheduler = self.incumbent.scheduler = Scheduler(owner, properties)
+        coordinator.effects = {name: declared.effect for name, declared in properties.items()}
         # A rank that helps another one with the rows of an agent has no part of the union.
         takes_part = self.world.rank == 0 or tables.team.size == 1
         self.union = UnionPart(self.world, self.incumbent, searches, union_provider if takes_part else None)
@@ -133,7 +134,7 @@ class RankRun:
             incumbent.setup = self.setup
             self.watch.planned(self.setup)
         self._measured_gains += [gain for agent in tables.agents.values() for gain in agent.gains]
-        self._name_sources(tables.improvers)
+        self.coordinator.name_sources(tables.improvers)
         if self.searches.exist and plan.timed and not will_prove(plan) and self.world.rank == 0:
             gained, seconds = _gain(before, incumbent.utility), time.perf_counter() - start
             self._measured_gains.append(MeasuredGain(LOCAL_SEARCH, seconds, objective_gain=gained))
@@ -233,12 +234,7 @@ class RankRun:
         active = [improver for improver in self.improvers if directive.allocations_of(improver.name)]
         self.world.on_all_ranks(partial(self._suggest_starts, active))
         self._improve_whole_problem(slice, active, directive)
-        self._name_sources([one.name for one in active if not one.properties.needs.in_background])
-
-    def _name_sources(self, improvers: Sequence[str]) -> None:
-        """Set the improvers that the trace names next."""
-        credit = self.scheduler.credit
-        self.coordinator.name_sources(credit.sources_of_assignment(improvers), credit.sources_of_bound(improvers))
+        self.coordinator.name_sources([one.name for one in active if not one.properties.needs.in_background])
 
     def _improve_tables(self, slice: TimeSlice, directive: Directive) -> None:
         """Improve the tables of all agents and of their union, as the directive says."""

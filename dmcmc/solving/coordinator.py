@@ -23,7 +23,9 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
 from dmcmc.mpi.message_contents import latest
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.results.result import Result
+from dmcmc.run.scheduler.proposal import Effect
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.uncombined_bound import problem_bound
 from dmcmc.solving.agent_steps import Sides
@@ -86,21 +88,31 @@ class Coordinator(ABC):
     ----------
     private : bool
         Whether no rank may know more than its own agents' parts of the problem.
+    effects : dict of Effect
+        The numbers that the work of each improver changes, by its name; at first those of the first tables.
     """
 
     private = False
 
     def __init__(self, world: World, incumbent: Incumbent) -> None:
         self.world, self.incumbent = world, incumbent
+        self.effects: Mapping[str, Effect] = {
+            SAMPLING: Effect.LOWER_TABLES,
+            BOUND: Effect.BOUNDS,
+            EXACT_ELIMINATION: Effect.LOWER_TABLES | Effect.BOUNDS,
+        }
 
     def take_plan(self, setup: Setup) -> None:
         """Take the plan of the run, and note in the result how it deviates from the settings."""
         self.incumbent.setup, self.incumbent.note = setup, _deviation(setup)
 
-    def name_sources(self, assignment: Sequence[str], bound: Sequence[str]) -> None:
+    def name_sources(self, improvers: Sequence[str]) -> None:
         """Set the improvers that the trace names as the sources of the next assignment and of the next bound."""
-        self.incumbent.assignment_source = ", ".join(assignment) or "prune"
-        self.incumbent.bound_source = ", ".join(bound) or "prune"
+        names = list(dict.fromkeys(improvers))
+        raising = [name for name in names if Effect.LOWER_TABLES in self.effects.get(name, Effect.ASSIGNMENTS)]
+        bounding = [name for name in names if Effect.BOUNDS in self.effects.get(name, Effect.ASSIGNMENTS)]
+        self.incumbent.assignment_source = ", ".join(raising or names) or "prune"
+        self.incumbent.bound_source = ", ".join(bounding or names) or "prune"
 
     @property
     @abstractmethod

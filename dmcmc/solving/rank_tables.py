@@ -22,7 +22,6 @@ from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import Clock, SentMessages
 from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BOUND, SAMPLING
 from dmcmc.results.result import AgentMetrics
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable
 from dmcmc.solving.agent.agent import Agent
@@ -119,13 +118,6 @@ class RankTables:
     def improvers(self) -> list[str]:
         """Names of the improvers that have made the first tables of this rank's agents, with repetitions."""
         return [gain.improver for agent in self.agents.values() for gain in agent.gains]
-
-    @property
-    def sources(self) -> tuple[list[str], list[str]]:
-        """The improvers that have made this rank's lower tables, and those that have made its upper tables."""
-        names = list(dict.fromkeys(self.improvers))
-        lower, upper = ([name for name in names if name != other] for other in (BOUND, SAMPLING))
-        return lower or names, upper or names
 
     @property
     def combining_title(self) -> str:

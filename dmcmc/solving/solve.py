@@ -122,13 +122,13 @@ def _make_tables(
     if tables.setup is not setup:
         coordinator.incumbent.setup = tables.setup
         watch.planned(tables.setup)
-    coordinator.name_sources(*tables.sources)
+    coordinator.name_sources(tables.improvers)
 
 
 def _prune_and_combine(tables: RankTables, coordinator: Coordinator, watch: Watch, cutoffs: Cutoffs) -> Cutoffs | None:
     """Remove rows that cannot be part of a better solution, and combine the smaller tables; see :func:`_combine`."""
     pruned = prune(tables, cutoffs)
-    coordinator.name_sources([], [])
+    coordinator.name_sources([])
     return _combine(tables, coordinator, watch, pruned)
 
 

@@ -124,19 +124,6 @@ class Credit:
         closed_gaps = {i: total.closed_gap for i, total in totals if not self.effect_of(i) & Effect.ASSIGNMENTS}
         return dict(sorted(_split_in_proportion(1.0, closed_gaps).items(), key=lambda share: -share[1]))
 
-    def sources_of_assignment(self, improvers: Iterable[str]) -> list[str]:
-        """Return those of some improvers that raise the tables which assignments are made from; all if there are none.
-
-        The result has no repetitions.
-        """
-        improvers = list(dict.fromkeys(improvers))
-        return [i for i in improvers if self.effect_of(i) & Effect.LOWER_TABLES] or improvers
-
-    def sources_of_bound(self, improvers: Iterable[str]) -> list[str]:
-        """Return those of some improvers that lower bounds; all if there are none. The result has no repetitions."""
-        improvers = list(dict.fromkeys(improvers))
-        return [i for i in improvers if self.effect_of(i) & Effect.BOUNDS] or improvers
-
 
 def _totals_by_improver(gains: Iterable[MeasuredGain]) -> dict[str, MeasuredGain]:
     """Return the sums of seconds and gains of each improver."""

@@ -60,9 +60,6 @@ def test_a_trace_point_names_the_improvers_behind_it():
     ]
     assert [*credit.shares_of_bound_gain(gains).items()] == [("more bounds", 0.75), ("bounds", 0.25)]
     assert credit.shares_of_bound_gain(gains[:1]) == {}
-    assert credit.sources_of_assignment(["bounds", "tables", "bounds"]) == ["tables"]
-    assert credit.sources_of_assignment(["bounds", "more bounds"]) == ["bounds", "more bounds"]
-    assert credit.sources_of_bound(["search", "tables", "bounds"]) == ["bounds"]
 
 
 @given(

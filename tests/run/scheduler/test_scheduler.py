@@ -69,7 +69,8 @@ def test_an_improver_that_has_not_been_tried_has_the_part_that_it_declares():
     assert started().expected_parts(["chains", "bounds", "new"]) == {"chains": 0.25, "bounds": 0.65, "new": 0.5}
 
 
-def test_expected_parts_are_those_of_the_last_slices():
+def test_expected_parts_are_those_of_the_last_slices(monkeypatch):
+    monkeypatch.setattr(tuning, "WINDOW_SLICES", 2)
     made = started()
     for slice_number, closed in enumerate((50.0, 20.0, 10.0)):
         gap = 100.0 * (1 - 0.1 * slice_number)
