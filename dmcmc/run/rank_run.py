@@ -34,11 +34,11 @@ from dmcmc.run.whole_searches import WholeSearches
 from dmcmc.samplers import improve_in_team
 from dmcmc.solving.coordinator import Coordinator, CycleReport
 from dmcmc.solving.incumbent import title_of
+from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
-from dmcmc.solving.watch import Watch
 
 # Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
 # combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
