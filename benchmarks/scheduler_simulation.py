@@ -4,7 +4,7 @@
 
 A recording (``benchmarks/results/recorded_gains.txt``) has, for some problems, the seconds and the closed part of the
 gap of each improver in each slice, in a run that gave all improvers equal time. Replayed, an improver that works for
-some seconds closes the parts that it closed in these seconds of its own work; after the end of its recording it gains
+some seconds closes the parts that it closed in as many recorded seconds; after the end of its recording it gains
 nothing. ``--record`` solves problem files on the CPU to make a new recording, which is printed.
 """
 
@@ -26,7 +26,7 @@ _LEAST_GAP = 1e-3  # a slice that closes more than all but this part of the gap 
 
 
 class RecordedSlice(NamedTuple):
-    """What an improver did in a slice.
+    """The work of an improver in a slice.
 
     Attributes
     ----------

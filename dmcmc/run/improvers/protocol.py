@@ -193,9 +193,9 @@ class Improver(ABC):
     name : str
         Name in traces, results and summaries.
     summary : str
-        What it does, in one line.
+        A line that says what it does.
     properties : Properties
-        What the scheduler has to know about it.
+        The properties that the scheduler has to know.
     """
 
     name: ClassVar[str]
