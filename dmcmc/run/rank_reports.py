@@ -1,4 +1,4 @@
-"""What ranks tell rank 0 after a combination in a run with a time budget, and what rank 0 decides."""
+"""Reports of ranks to rank 0 after a combination in a run with a time budget, and the decision of rank 0."""
 
 from collections.abc import Callable, Sequence
 
