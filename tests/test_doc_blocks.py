@@ -13,6 +13,7 @@ import pytest
 from follow import blocks
 from imports import ROOT
 from support import naive
+from support.runs import HurriedProgress, hard_problem
 from support.semidefinite.dense_agents import dense_agent
 
 import dmcmc
@@ -26,7 +27,12 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
     run_boundary_searches,
 )
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.storage.cache_folders import CACHE_VARIABLE
+from dmcmc.results.outcome import quality_of
+from dmcmc.run.improvers import registry as improvers
+from dmcmc.run.improvers.protocol import RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import Allocation
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 TESTED_BY_OTHER_TESTS = {"samplers.md"}  # by tests/samplers/test_plugin.py
@@ -111,6 +117,28 @@ def test_the_example_bounder_finds_the_exact_bounds_of_rows(developed):
     run_boundary_searches([BoundarySearchRequest(search, cutoffs, cutoffs)])
     found = [state.layout.scale.decode(int(bound)) for bound in state.bounds]
     assert search.exhausted and found == naive.row_values(local).ravel().tolist()
+
+
+def test_the_example_improver_works_in_a_run_and_improves_assignments(developed, register, clock):
+    example = developed("An improver", "my_improver").IMPROVER
+    register("dmcmc.improvers", "pair-moves", example)
+    improvers.installed.cache_clear()
+    try:
+        assert improvers.names()["pair-moves"] == example.summary
+        progress = HurriedProgress(clock, "improving", times=3)
+        options = {"local": {"method": "gibbs"}, "search": "none", "device": "cpu", "progress": progress}
+        result = dmcmc.solve(hard_problem(), timeout=600, **options)
+    finally:
+        improvers.installed.cache_clear()
+    assert example.name in {work.improver for work in result.work}
+    problem = dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=3, seed=3)
+    improver, best, utilities = example(), np.zeros(problem.n_variables, dtype=np.int64), []
+    while improver.propose(RankState({}, {}, best)):
+        utilities.append(quality_of(problem, best).utility)
+        time_slice = TimeSlice({}, lambda agent: None, Backend(), problem=problem, best=best)
+        improver.run(time_slice, [Allocation(example.name, None, 60.0)])
+        best = [best, *time_slice.found][-1]
+    assert utilities[0] < utilities[-1] and utilities == sorted(utilities)
 
 
 def test_the_example_algorithm_improves_its_first_assignment(developed, register):

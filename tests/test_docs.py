@@ -20,6 +20,7 @@ FILES_OF_READERS = {
     "my_sampler.py",
     "my_bound.py",
     "my_bounder.py",
+    "my_improver.py",
     "my_algorithm.py",
     "my_tree.py",
     "formats/edges/read.py",

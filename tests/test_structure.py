@@ -15,7 +15,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports
 
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "chain": 20, "class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 83, "depth": 23, "chain": 35}
+REACHED = {"files": 82, "depth": 23, "chain": 35}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -34,19 +34,19 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Frontier": (323, 21),
     "FunctionFiltering": (292, 17),
     "GpuRowExtender": (218, 13),
-    "Incumbent": (302, 21),
+    "Incumbent": (303, 21),
     "IncumbentSearch": (301, 29),
     "JunctionTree": (374, 28),
     "LocalSearch": (309, 23),
-    "RankRun": (244, 16),
+    "RankRun": (265, 18),
     "RankSearch": (171, 18),
     "RowBuilder": (233, 14),
-    "Scheduler": (223, 10),
     "SemidefiniteRelaxation": (214, 18),
     "Session": (207, 12),
     "Signals": (335, 26),
     "SparsePasses": (239, 15),
     "UpperTable": (201, 15),
+    "WholeSearches": (124, 17),
     "World": (205, 20),
     "_CalendarReader": (225, 23),
     "_CfnReader": (317, 21),
@@ -62,12 +62,13 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/report/plan.py": 16,
     "dmcmc/run/algorithms/synchronous_cycles.py": 20,
     "dmcmc/run/alternatives/find_alternatives.py": 21,
-    "dmcmc/run/background_engine.py": 17,
+    "dmcmc/run/background_engine.py": 18,
     "dmcmc/run/compilation/agent_kernel_sets.py": 21,
     "dmcmc/run/compilation/kernel_sets.py": 23,
     "dmcmc/run/compilation/prepare_gpu.py": 28,
     "dmcmc/run/local_search.py": 21,
-    "dmcmc/run/rank_run.py": 27,
+    "dmcmc/run/rank_reports.py": 16,
+    "dmcmc/run/rank_run.py": 28,
     "dmcmc/run/solve.py": 18,
     "dmcmc/run/solve_directory.py": 25,
     "dmcmc/run/solve_in_time.py": 31,
@@ -75,8 +76,9 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/solving/agent/agent.py": 23,
     "dmcmc/solving/agent_steps.py": 20,
     "dmcmc/solving/coordinator.py": 19,
+    "dmcmc/solving/incumbent.py": 16,
     "dmcmc/solving/initial_incumbent.py": 20,
-    "dmcmc/solving/local_tables.py": 30,
+    "dmcmc/solving/local_tables.py": 31,
     "dmcmc/solving/metrics.py": 16,
     "dmcmc/solving/planning/combination_plan.py": 24,
     "dmcmc/solving/planning/divided_problem.py": 22,

@@ -30,7 +30,7 @@ from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.report.pages.chart import Chart, Series, svg
 from dmcmc.report.pages.page_template import page
-from dmcmc.run.scheduler.proposal import BRANCH, SEMIDEFINITE
+from dmcmc.results.improver_names import BRANCH, SEMIDEFINITE
 
 NAMES = ("ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n50_D24", "mu_A10_n10_D96")
 TIMES = (1, 2, 5, 10, 20, 30, 60)

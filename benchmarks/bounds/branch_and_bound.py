@@ -173,7 +173,7 @@ def gaps(name: str, device: str, seconds: float, report: Report) -> None:
         if variant == "with":
             found[variant] = dmcmc.solve(problem, timeout=seconds, device=device, seed=1)
         else:
-            with patch.object(BranchAndBoundImprover, "proposals", lambda self, state: []):
+            with patch.object(BranchAndBoundImprover, "propose", lambda self, state: []):
                 found[variant] = dmcmc.solve(problem, timeout=seconds, device=device, seed=1)
     best = max(result.objective or 0 for result in found.values())
     for variant, result in found.items():

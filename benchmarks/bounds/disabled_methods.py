@@ -15,8 +15,9 @@ from dmcmc.cli.main import main as command
 from dmcmc.inference.bounds.dual import dual_bound
 from dmcmc.inference.bounds.semidefinite_rows import relaxation_pays
 from dmcmc.inference.bounds.tuning.dual import MAX_TEMPERATURE_RATIO
+from dmcmc.results.improver_names import BRANCH
+from dmcmc.results.improver_names import SEMIDEFINITE
 from dmcmc.run.improvers import registry
-from dmcmc.run.scheduler.proposal import BRANCH, SEMIDEFINITE
 from dmcmc.solving.agent import upper_table
 
 SMOOTHING = "smoothing"
@@ -26,9 +27,9 @@ METHODS = (BRANCH, SEMIDEFINITE, SMOOTHING)
 @contextmanager
 def disabled(names: Collection[str]) -> Iterator[None]:
     """Disable some methods for the bound, or other improvers of agents, in this process."""
-    improvers = [improver for improver in registry.AGENT_IMPROVERS if improver.name not in names]
+    improvers = tuple(improver for improver in registry.installed() if improver.name not in names)
     with (
-        patch.object(registry, "AGENT_IMPROVERS", improvers),
+        patch.object(registry, "installed", lambda: improvers),
         patch.object(dual_bound, "MAX_TEMPERATURE_RATIO", 0 if SMOOTHING in names else MAX_TEMPERATURE_RATIO),
         # dual ascent waits for the first semidefinite bounds of agents that may have such a relaxation
         patch.object(

@@ -239,7 +239,7 @@ def _tree(setup: "Setup") -> TreePlan | None:
 def _later(setup: "Setup") -> tuple[str, ...]:
     """Return the improvers that can follow the first combination: ``name: work`` each."""
     from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable, runs_after_branch_and_bound
-    from dmcmc.run.scheduler.proposal import (
+    from dmcmc.results.improver_names import (
         BOUND,
         BRANCH,
         EXACT_ELIMINATION,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, TOULBAR2
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.improvers.background_search import (
@@ -24,7 +25,7 @@ from dmcmc.run.improvers.background_search import (
     has_own_core,
     starts_in_time,
 )
-from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, TOULBAR2, MeasuredGain
+from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem

@@ -6,8 +6,9 @@ allows; ``RecombinationImprover`` may ask for larger ones if they are worth thei
 
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
+from dmcmc.results.improver_names import RECOMBINATION
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
-from dmcmc.run.scheduler.proposal import RECOMBINATION, MeasuredGain
+from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.solving.planning.combination_plan import relaxation_of, step_attempts
 from dmcmc.solving.planning.setup import Setup
 

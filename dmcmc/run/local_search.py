@@ -17,6 +17,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Dea
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.threads import lower_priority
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, GPU_CHAINS
 from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.results.result import Result
 from dmcmc.run.background_engine import BackgroundEngine
@@ -24,7 +25,6 @@ from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.improvers import gpu_chains
-from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, GPU_CHAINS
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent

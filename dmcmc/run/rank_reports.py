@@ -1,4 +1,4 @@
-"""What ranks tell rank 0 after a combination in a run with a time budget, and what rank 0 decides."""
+"""Reports of ranks to rank 0 after a combination in a run with a time budget, and the decision of rank 0."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.sparse.size_statistics import total_statistics
-from dmcmc.run.improvers.protocol import RankState
-from dmcmc.run.improvers.registry import proposals_of
+from dmcmc.results.improver_names import UNION_BOUND
+from dmcmc.run.improvers import registry
+from dmcmc.run.improvers.protocol import Improver, RankState
 from dmcmc.run.run_improvers import gap_of
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.improver_statistics import shares_of_bound_gain
-from dmcmc.run.scheduler.proposal import UNION_BOUND, Proposal
+from dmcmc.run.scheduler.proposal import Proposal
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.union_part import UnionPart
 from dmcmc.run.whole_searches import WholeSearches
@@ -24,17 +24,20 @@ from dmcmc.solving.util_value_cycle import Cycle
 
 def decide(incumbent: Incumbent, reports: Sequence[RankReport]) -> Directive:
     """Record what all ranks have proven, and return the directive for the next cycle (rank 0)."""
-    assert incumbent.setup is not None
+    assert incumbent.setup is not None and incumbent.scheduler is not None
     roots = roots_of(report.roots for report in reports)
     incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
-    shares_of_gain = shares_of_bound_gain(gain for report in reports for gain in report.gains)
+    credit = incumbent.scheduler.credit
+    shares_of_gain = credit.shares_of_bound_gain(gain for report in reports for gain in report.gains)
     incumbent.update_bound(total_of(roots, incumbent.setup.arithmetic), parts=shares_of_gain)
     return incumbent.direct(reports)
 
 
 def proposals_after(
     cycle: Cycle,
+    improvers: Sequence[Improver],
     tables: RankTables,
+    best: NDArray[np.int64] | None,
     searches: WholeSearches,
     union: UnionPart,
     enlarged_seconds: float | None,
@@ -46,8 +49,12 @@ def proposals_after(
     ----------
     cycle
         The last combination.
+    improvers
+        The improvers of the run.
     tables
         The tables of the rank.
+    best : (n,) int64 or None
+        Values of the best assignment; None if no rank knows all of it.
     searches
         The searches over the whole assignment.
     union
@@ -59,7 +66,7 @@ def proposals_after(
     """
     setup, engine_may_improve = tables.setup, searches.engine_may_improve
     if not setup.timed:
-        return proposals_of(RankState({}, {}, is_first_rank=False, external_search_active=engine_may_improve))
+        return registry.proposals_of(improvers, RankState({}, {}, external_search_active=engine_may_improve))
     if union.is_waiting and is_ready(UNION_BOUND):
         union.start(setup)
     agents = dict(tables.agents)
@@ -68,26 +75,36 @@ def proposals_after(
         agents[union.agent.number], gaps[union.agent.number] = union.agent.agent, union.agent.gap
     is_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
     seconds = enlarged_seconds if is_split else None
-    proposes_search = tables.world.rank == 0 and searches.exist
-    state = RankState(agents, gaps, proposes_search, seconds, engine_may_improve, searches.gpu_is_active, is_ready)
-    return proposals_of(state)
+    state = RankState(agents, gaps, best, seconds, engine_may_improve, searches.gpu_is_active, is_ready)
+    return registry.proposals_of(improvers, state)
 
 
-def roundings_of(agents: Sequence[Agent], best: NDArray[np.int64], seed: int) -> list[NDArray[np.int64]]:
-    """Return roundings of the dual bounds of agents without boundary variables, as assignments of all variables.
+def starts_of(
+    improvers: Sequence[Improver],
+    agents: Sequence[Agent],
+    best: NDArray[np.int64],
+    is_ready: Callable[[str], bool],
+    seed: int,
+) -> list[NDArray[np.int64]]:
+    """Return assignments that improvers have made from their work on agents, as starts of the local search.
 
     Parameters
     ----------
+    improvers
+        The improvers that have worked.
     agents
-        Agents with bounds.
+        The agents of the rank, and their union.
     best : (n,) int64
-        The best assignment, whose values the other variables get.
+        The best assignment, whose values all other variables get.
+    is_ready
+        Returns whether an improver, given by its name, has its kernels on this rank.
     seed
-        Seed of the random roundings.
+        Seed of random roundings.
     """
-    starts: dict[int, NDArray[np.int64]] = {}
-    for agent in agents:
-        if not agent.local.interface and not agent.table.exact:
-            for number, values in enumerate(agent.upper.roundings(seed)):
-                starts.setdefault(number, best.copy())[list(agent.local.hidden)] = values
-    return [*starts.values()]
+    starts = list[NDArray[np.int64]]()
+    for improver in improvers:
+        for variables, values in improver.starts(agents, is_ready, seed):
+            start = best.copy()
+            start[list(variables)] = values
+            starts.append(start)
+    return starts

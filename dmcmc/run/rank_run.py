@@ -17,37 +17,28 @@ from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
+from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.result import Result
 from dmcmc.run.combination_limits import CombinationLimits, may_end_with_incumbent
-from dmcmc.run.improvers.protocol import TimeSlice
+from dmcmc.run.improvers import registry
+from dmcmc.run.improvers.protocol import Improver, TimeSlice, WholeProblemWork
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
-from dmcmc.run.improvers.registry import GLOBAL_IMPROVERS
-from dmcmc.run.rank_reports import decide, proposals_after, roundings_of
-from dmcmc.run.run_improvers import CombinationContext, improve_agents, time_slice_of
+from dmcmc.run.rank_reports import decide, proposals_after, starts_of
+from dmcmc.run.run_improvers import AgentWorkDone, CombinationContext, improve_agents, time_slice_of
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import (
-    BOUND,
-    EXTERNAL_SEARCH,
-    GPU_CHAINS,
-    LOCAL_SEARCH,
-    SEMIDEFINITE,
-    MeasuredGain,
-    Proposal,
-    ranks_of_work,
-)
+from dmcmc.run.scheduler.proposal import MeasuredGain, Needs, Proposal, ranks_of_work
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler
 from dmcmc.run.union_part import UnionPart
 from dmcmc.run.whole_searches import WholeSearches
 from dmcmc.samplers import improve_in_team
-from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.coordinator import Coordinator, CycleReport
 from dmcmc.solving.incumbent import title_of
+from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
-from dmcmc.solving.watch import Watch
 
 # Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
 # combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
@@ -73,6 +64,10 @@ class RankRun:
 
     Attributes
     ----------
+    improvers : list of Improver
+        The improvers of this run.
+    scheduler : Scheduler
+        The scheduler; it decides on rank 0.
     is_ready : callable
         Returns whether an improver, given by its name, has its kernels on this rank.
     incumbent : Incumbent
@@ -95,7 +90,10 @@ class RankRun:
         self.world, self.incumbent = tables.world, coordinator.incumbent
         self.is_ready: Callable[[str], bool] = lambda improver: True
         coordinator.take_plan(tables.setup)
-        self.incumbent.scheduler = Scheduler(ranks_of_work(tables.setup.owner, self.world.size))
+        self.improvers = registry.create(tables.setup.timed)
+        owner, properties = ranks_of_work(tables.setup.owner, self.world.size), registry.declared(self.improvers)
+        self.scheduler = self.incumbent.scheduler = Scheduler(owner, properties)
+        coordinator.effects = {name: declared.effect for name, declared in properties.items()}
         # A rank that helps another one with the rows of an agent has no part of the union.
         takes_part = self.world.rank == 0 or tables.team.size == 1
         self.union = UnionPart(self.world, self.incumbent, searches, union_provider if takes_part else None)
@@ -103,6 +101,13 @@ class RankRun:
         self._rows_pruned = True  # pruning has not been tried yet, so it may help
         self._tables_changed, self._measured_gains = True, list[MeasuredGain]()
         self._limits = CombinationLimits()
+        self._whole = WholeProblemWork(
+            self._search_on_all_ranks,
+            self._limits.enlarge,
+            self._continue_engine,
+            searches.wait_for_engine,
+            searches.allow_gpu_seconds,
+        )
         if union_provider is not None:
             self._limits.size_factor = _FIRST_SIZE_WITH_UNION
 
@@ -199,76 +204,83 @@ class RankRun:
         enlarged_seconds = None
         if self._limits.may_enlarge(self.setup):
             enlarged_seconds = TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds
-        return proposals_after(cycle, self.tables, self.searches, self.union, enlarged_seconds, self.is_ready)
+        best, is_ready = self.coordinator.best, self.is_ready
+        return proposals_after(
+            cycle, self.improvers, self.tables, best, self.searches, self.union, enlarged_seconds, is_ready
+        )
 
     def improve(self, directive: Directive) -> None:
         """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together.
 
-        The external search and the GPU chains, which run in the background, are resumed or stopped first. Then the
-        agents get their outside bounds (upper bounds on what all others can add to their rows). This needs a bound of
-        every component, and a last cycle with one UTIL step per agent; it is left out if no table may change.
+        Work in the background goes on or stops first. Then the agents get their outside bounds (upper bounds on what
+        all others can add to their rows). This needs a bound of every component, and a last cycle with one UTIL step
+        per agent; it is left out if no table may change.
         """
         tables, last = self.tables, self.tables.last
         assert last is not None, "there has been no combination yet"
         self.watch.progress.stage(title_of(self.incumbent, directive.improvers, self.setup.backend.stop.left))
-        self.setup = self.searches.allow(directive, self.setup)
+        for improver in self.improvers:
+            improver.begin(self._whole, directive.allocations_of(improver.name))
         self._tables_changed, outsides = directive.changes_tables, dict[int, UtilMessage]()
         if directive.bounded and self._tables_changed and last.cycle.per_agent:
             with self.searches.in_background():
                 outsides = tables.outside_bounds()
         context = CombinationContext(last.cycle.chosen, outsides, tables.sides)
         slice = self.world.on_all_ranks(
-            partial(
-                time_slice_of,
-                self.setup,
-                tables.agents,
-                context,
-                directive,
-                self._search_on_all_ranks,
-                self._limits.enlarge,
-                self.searches.wait_for_engine,
-            )
+            partial(time_slice_of, self.setup, tables.agents, context, directive, self._whole)
         )
         slice = slice if self.union.agent is None else self.union.agent.added_to(slice)
         self._improve_tables(slice, directive)
-        if directive.allocations_of(BOUND):
-            seed = self.setup.config.seed + tables.combinations
-            agents = [*tables.agents.values(), *(() if self.union.agent is None else (self.union.agent.agent,))]
-            self.world.on_all_ranks(partial(self._suggest_roundings, agents, seed))
-        for kind in GLOBAL_IMPROVERS:
-            if allocations := directive.allocations_of(kind.name):
-                self.incumbent.assignment_source = kind.name
-                kind.carry_out(slice, allocations)
-        in_background = (EXTERNAL_SEARCH, GPU_CHAINS)
-        self.coordinator.name_sources([kind for kind in directive.improvers if kind not in in_background])
-        self._measured_gains += slice.gains
+        active = [improver for improver in self.improvers if directive.allocations_of(improver.name)]
+        self.world.on_all_ranks(partial(self._suggest_starts, active))
+        self._improve_whole_problem(slice, active, directive)
+        self.coordinator.name_sources([one.name for one in active if not one.properties.needs.in_background])
 
     def _improve_tables(self, slice: TimeSlice, directive: Directive) -> None:
         """Improve the tables of all agents and of their union, as the directive says."""
         if self._tables_changed or directive.works_on_union:
             work = partial(self._improve_agents, slice, directive)
-            pruned = self.world.on_all_ranks(partial(self.tables.team.run, work))
+            done = self.world.on_all_ranks(partial(self.tables.team.run, work))
+            self._measured_gains += done.gains
         if self._tables_changed:
-            self._rows_pruned = pruned
+            self._rows_pruned = done.pruned
             self.tables.index_again()
         if directive.works_on_union:
             self._measured_gains += self.world.run(partial(self.union.exchange, directive.improvers_of_union))
 
-    def _improve_agents(self, slice: TimeSlice, directive: Directive) -> bool:
-        """Improve this rank's agents, or help with another rank's agent; return whether rows were pruned."""
+    def _improve_agents(self, slice: TimeSlice, directive: Directive) -> AgentWorkDone:
+        """Improve this rank's agents, or help with another rank's agent."""
         tables = self.tables
         if tables.team.rank > 0:
             tables.helped = improve_in_team.help_on(tables.helped, self.setup.backend, tables.team)
-            return False
-        pruned = improve_agents(slice, directive)
+            return AgentWorkDone(False, [])
+        done = improve_agents(self.improvers, slice, directive)
         improve_in_team.end(tables.team)
-        return pruned
+        return done
 
-    def _suggest_roundings(self, agents: Sequence[Agent], seed: int) -> None:
-        """Suggest roundings of the dual bounds as start points to the local search, if their kernels are there."""
-        best = self.coordinator.best
-        if best is not None and self.searches.exist and self.is_ready(SEMIDEFINITE):
-            self.searches.suggest(roundings_of(agents, best, seed))
+    def _improve_whole_problem(self, slice: TimeSlice, active: Sequence[Improver], directive: Directive) -> None:
+        """Let those improvers of the whole problem work that have an allocation; called by all ranks."""
+        for improver in active:
+            if improver.properties.needs is Needs.CORE:
+                continue
+            self.incumbent.assignment_source, before = improver.name, self.incumbent.utility
+            self._measured_gains += improver.run(slice, directive.allocations_of(improver.name))
+            if any(self.world.allgather(bool(slice.found))):
+                self.searches.record_best(slice.found)
+                slice.found.clear()
+                gain = _gain(before, self.incumbent.utility)
+                self._measured_gains.append(MeasuredGain(improver.name, 0.0, objective_gain=gain))
+
+    def _suggest_starts(self, active: Sequence[Improver]) -> None:
+        """Suggest assignments to the local search, which improvers have made from their work on this rank's agents."""
+        agents = [*self.tables.agents.values(), *(() if self.union.agent is None else (self.union.agent.agent,))]
+        seed = self.setup.config.seed + self.tables.combinations
+        if (best := self.coordinator.best) is not None:
+            self.searches.suggest(starts_of(active, agents, best, self.is_ready, seed))
+
+    def _continue_engine(self, wanted: bool) -> None:
+        """Let the external search in the background go on, or end it, which frees its core."""
+        self.setup = self.searches.continue_engine(wanted, self.setup)
 
     def _search_on_all_ranks(self, seconds: float) -> float:
         """Search for some seconds on all ranks together; return the gain in utility (rank 0)."""

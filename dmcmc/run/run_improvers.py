@@ -4,16 +4,16 @@
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.mpi.message_contents import ChosenValues
-from dmcmc.run.improvers import registry
-from dmcmc.run.improvers.protocol import TimeQuantum, TimeSlice
+from dmcmc.run.improvers.protocol import Improver, TimeQuantum, TimeSlice, WholeProblemWork
 from dmcmc.run.scheduler.directive import Directive
+from dmcmc.run.scheduler.proposal import MeasuredGain, Needs
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent_steps import Sides
 from dmcmc.solving.metrics import gap_at
@@ -45,11 +45,9 @@ def time_slice_of(
     agents: Mapping[int, Agent],
     context: CombinationContext,
     directive: Directive,
-    run_local_search: Callable[[float], float],
-    enlarge_tables: Callable[[float], None],
-    wait_for_external_search: Callable[[float], None],
+    whole: WholeProblemWork,
 ) -> TimeSlice:
-    """Return the time slice of this rank: its agents' quanta, and the callbacks for work of all ranks together.
+    """Return the time slice of this rank: its agents' quanta, and the work on the whole problem.
 
     Parameters
     ----------
@@ -57,8 +55,8 @@ def time_slice_of(
         Outcome of the last cycle.
     directive
         Rank 0's decision, with the cutoff of each component and the allocations.
-    run_local_search, enlarge_tables, wait_for_external_search
-        As in :class:`dmcmc.run.improvers.protocol.TimeSlice`.
+    whole
+        The callbacks for improvers of the whole problem.
     """
     roots, quanta, stop = component_roots(setup), dict[int, TimeQuantum](), setup.backend.stop
     for number, agent in agents.items():
@@ -71,15 +69,29 @@ def time_slice_of(
         quanta,
         partial(gap_of, setup, context.chosen),
         backend,
-        run_local_search,
-        enlarge_tables,
-        wait_for_external_search,
+        whole,
+        None if setup.scattered else setup.problem,
         directive.best,
     )
 
 
-def improve_agents(time_slice: TimeSlice, directive: Directive) -> bool:
-    """Do the allocated work for this rank's agents; return whether rows were pruned.
+class AgentWorkDone(NamedTuple):
+    """The work that was done for this rank's agents in a slice.
+
+    Attributes
+    ----------
+    pruned : bool
+        Whether rows were pruned.
+    gains : list of MeasuredGain
+        Costs and gains of the work.
+    """
+
+    pruned: bool
+    gains: list[MeasuredGain]
+
+
+def improve_agents(improvers: Sequence[Improver], time_slice: TimeSlice, directive: Directive) -> AgentWorkDone:
+    """Do the allocated work for this rank's agents.
 
     All agents prune the rows that cannot matter any more; then one improver works after the other.
     """
@@ -89,13 +101,15 @@ def improve_agents(time_slice: TimeSlice, directive: Directive) -> bool:
         start = time.perf_counter()
         quantum.row_cutoffs = quantum.agent.prune_rows(quantum.outside, quantum.cutoff)
         quantum.seconds += time.perf_counter() - start
-    for improver in registry.AGENT_IMPROVERS:
+    gains = list[MeasuredGain]()
+    for improver in improvers:
         allocations = directive.allocations_of(improver.name)
-        if allocations and not time_slice.backend.stop.is_cancelled:
-            improver.carry_out(time_slice, allocations)
+        of_agents = improver.properties.needs is Needs.CORE
+        if allocations and of_agents and not time_slice.backend.stop.is_cancelled:
+            gains += improver.run(time_slice, allocations)
     for quantum in time_slice.quanta.values():
         quantum.agent.finish(directive.best, quantum.seconds)
-    return sum(agent.pruning.count for agent in agents) > pruned_before
+    return AgentWorkDone(sum(agent.pruning.count for agent in agents) > pruned_before, gains)
 
 
 def gap_of(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:

@@ -29,11 +29,11 @@ from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.run.whole_searches import WholeSearches
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
+from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.solve import solve_planned
-from dmcmc.solving.watch import Watch
 
 
 def solve_directory(

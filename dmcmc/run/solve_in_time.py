@@ -32,6 +32,7 @@ from dmcmc.solving.coordinator import Coordinator
 from dmcmc.solving.initial_incumbent import begin, find_first_answer
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
+from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.affordable import check_time_for_tables
 from dmcmc.solving.planning.combination_plan import will_prove
@@ -46,7 +47,6 @@ from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.solving.watch import Watch
 
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 

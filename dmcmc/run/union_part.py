@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.run.scheduler.proposal import BOUND, BRANCH, MeasuredGain
+from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.run.union.node_exchange import exchange_nodes
 from dmcmc.run.union.union_agent import UnionAgent
 from dmcmc.run.whole_searches import WholeSearches
@@ -55,7 +55,7 @@ class UnionPart:
         shared = self._world.size > 1
         self.agent = UnionAgent(setup, self._provider, utility, seconds, self._world.rank, shared)
         if is_first:
-            self._incumbent.update_bound(self.agent.bound, BOUND)
+            self._incumbent.update_bound(self.agent.bound, self.agent.bounded_by)
 
     def exchange(self, improvers: Sequence[str]) -> list[MeasuredGain]:
         """Share the nodes of the search among ranks, and record the bound and the assignments on rank 0.
@@ -75,9 +75,9 @@ class UnionPart:
         leaves = exchange_nodes(self._world, union)
         if union is None or self._world.rank > 0:
             return []
-        self._searches.record(leaves)
+        self._searches.record(leaves, union.searched_by)
         after = union.gap
         self._incumbent.update_bound(union.bound, ", ".join(improvers))
         if before is None or after is None or after >= before:
             return []
-        return [MeasuredGain(BRANCH, 0.0, closed_gap=before - after)]
+        return [MeasuredGain(union.searched_by, 0.0, closed_gap=before - after)]

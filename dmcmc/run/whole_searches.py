@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.results.outcome import quality_of
 from dmcmc.run.local_search import MIN_RELATIVE_GAIN, IncumbentSearch
-from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import BRANCH, EXTERNAL_SEARCH, GPU_CHAINS, MeasuredGain
+from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 
@@ -85,18 +85,19 @@ class WholeSearches:
         on_gpu = self._search.gpu_search
         return [*self._search.engine.take_gains(), *([] if on_gpu is None else on_gpu.take_gains())]
 
-    def allow(self, directive: Directive, setup: Setup) -> Setup:
-        """Let the searches in the background work as rank 0 decides; return the setup with the cores that are free."""
+    def continue_engine(self, wanted: bool, setup: Setup) -> Setup:
+        """Let the external engine go on, or end it; return the setup with the cores that are free."""
         if self._search is None:
             return setup
-        if directive.allocations_of(EXTERNAL_SEARCH):
-            self._search.engine.resume()
-        else:
-            setup = self._search.engine.disengage(setup)
-        if self._search.gpu_search is not None:
-            seconds = sum(allocation.seconds for allocation in directive.allocations_of(GPU_CHAINS))
-            self._search.gpu_search.allow(seconds)
+        if not wanted:
+            return self._search.engine.disengage(setup)
+        self._search.engine.resume()
         return setup
+
+    def allow_gpu_seconds(self, seconds: float) -> None:
+        """Let the chains in the background use some seconds of the GPU."""
+        if self._search is not None and self._search.gpu_search is not None:
+            self._search.gpu_search.allow(seconds)
 
     def improve(self, seconds: float) -> bool:
         """Let the local search work for some seconds on all ranks; return whether it has found something better."""
@@ -111,11 +112,20 @@ class WholeSearches:
         if seconds > 0:
             self._world.wait()
 
-    def record(self, assignments: Sequence[NDArray[np.int64]]) -> None:
-        """Record assignments that branch and bound has found, made 1-optimal (rank 0)."""
+    def record(self, assignments: Sequence[NDArray[np.int64]], by: str) -> None:
+        """Record assignments that an improver has found, made 1-optimal (rank 0)."""
         for values in assignments if self._search is not None else ():
             assert self._search is not None
-            self._search.record(values, by=BRANCH)
+            self._search.record(values, by)
+
+    def record_best(self, found: Sequence[NDArray[np.int64]]) -> None:
+        """Record the best of the assignments that each rank has found, made 1-optimal; called by all ranks."""
+        if self._search is None:
+            return
+        original = self._search.parts.original
+        qualities = [quality_of(original, values[: original.n_variables]) for values in found]
+        best = max(range(len(qualities)), key=lambda number: qualities[number], default=None)
+        self._search.make_1_optimal(None if best is None else found[best])
 
     def suggest(self, starts: Sequence[NDArray[np.int64]]) -> None:
         """Let the local search of this rank start from some given assignments, too."""

@@ -23,9 +23,9 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
 from dmcmc.mpi.message_contents import latest
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.results.result import Result
-from dmcmc.run.scheduler.improver_statistics import improvers_of_assignment
-from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, SAMPLING
+from dmcmc.run.scheduler.proposal import Effect
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.uncombined_bound import problem_bound
 from dmcmc.solving.agent_steps import Sides
@@ -88,12 +88,19 @@ class Coordinator(ABC):
     ----------
     private : bool
         Whether no rank may know more than its own agents' parts of the problem.
+    effects : dict of Effect
+        The numbers that the work of each improver changes, by its name; at first those of the first tables.
     """
 
     private = False
 
     def __init__(self, world: World, incumbent: Incumbent) -> None:
         self.world, self.incumbent = world, incumbent
+        self.effects: Mapping[str, Effect] = {
+            SAMPLING: Effect.LOWER_TABLES,
+            BOUND: Effect.BOUNDS,
+            EXACT_ELIMINATION: Effect.LOWER_TABLES | Effect.BOUNDS,
+        }
 
     def take_plan(self, setup: Setup) -> None:
         """Take the plan of the run, and note in the result how it deviates from the settings."""
@@ -101,9 +108,11 @@ class Coordinator(ABC):
 
     def name_sources(self, improvers: Sequence[str]) -> None:
         """Set the improvers that the trace names as the sources of the next assignment and of the next bound."""
-        for_bound = [name for name in dict.fromkeys(improvers) if name not in (SAMPLING, LOCAL_SEARCH)] or improvers
-        self.incumbent.assignment_source = ", ".join(improvers_of_assignment(improvers)) or "prune"
-        self.incumbent.bound_source = ", ".join(for_bound) or "prune"
+        names = list(dict.fromkeys(improvers))
+        raising = [name for name in names if Effect.LOWER_TABLES in self.effects.get(name, Effect.ASSIGNMENTS)]
+        bounding = [name for name in names if Effect.BOUNDS in self.effects.get(name, Effect.ASSIGNMENTS)]
+        self.incumbent.assignment_source = ", ".join(raising or names) or "prune"
+        self.incumbent.bound_source = ", ".join(bounding or names) or "prune"
 
     @property
     @abstractmethod

@@ -20,10 +20,11 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics
+from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import RetainedEntries, TracePoint
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, Allocation, Proposal, is_union
+from dmcmc.run.scheduler.proposal import Allocation, Effect, is_union
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
@@ -267,24 +268,23 @@ class Incumbent:
         """
         setup, scheduler = self.setup, self.scheduler
         assert setup is not None and scheduler is not None
-        state, reached = self._state(), self.reached
+        roots = {agent: value for report in reports for agent, value in report.roots.items()}
+        proposals = [proposal for report in reports for proposal in report.proposals]
+        awaits_union = not self._has_tried_union and any(is_union(proposal.agent) for proposal in proposals)
+        state = self._state(float("inf") if awaits_union else total_of(roots, setup.arithmetic))
+        reached = self.reached
         scheduler.record(state, [gain for report in reports for gain in report.gains])
         interrupted = any(report.stop_requested for report in reports)
         time_is_up = state.left <= 0 or interrupted
         self.timed_out = time_is_up and not reached
         if reached or time_is_up:
             return Directive(True)
-        roots = {agent: value for report in reports for agent, value in report.roots.items()}
-        proposals = [proposal for report in reports for proposal in report.proposals]
-        prefers_union = self._prefers_union(proposals, total_of(roots, setup.arithmetic))
-        if prefers_union:
-            proposals = [proposal for proposal in proposals if proposal.improver != RECOMBINATION]
         allocations = scheduler.decide(proposals)
         self._has_tried_union |= any(is_union(allocation.agent) for allocation in allocations)
-        prune = not prefers_union and self._should_prune(reports, allocations, state.left)
+        prune = self._should_prune(reports, allocations, state)
         if not allocations and not prune:  # every proposal takes longer than the time that is left
-            self.timed_out = any(report.proposals for report in reports) and not scheduler.search_converged
-            if scheduler.search_converged:
+            self.timed_out = any(report.proposals for report in reports) and not scheduler.converged
+            if scheduler.converged:
                 self.note = (
                     "ended early: local search has found nothing better for a long time, and nothing else is left to do"
                 )
@@ -293,36 +293,38 @@ class Incumbent:
         best = self.values if self.feasible else None
         return Directive(False, cutoffs, allocations, prune, best, self.bounded, self.combination_seconds)
 
-    def _prefers_union(self, proposals: Sequence[Proposal], combined: Number | None) -> bool:
-        """Return whether work on the union of all agents promises more than another combination.
-
-        That is, before any work on the union, and while its bound is tighter than that of the last combination
-        (``combined``), which another one would have to overtake first.
-        """
-        is_ahead = self._bound is not None and combined is not None and self._bound < combined
-        return (is_ahead or not self._has_tried_union) and any(is_union(proposal.agent) for proposal in proposals)
-
-    def _should_prune(self, reports: Sequence[RankReport], allocations: Sequence[Allocation], left: float) -> bool:
+    def _should_prune(
+        self, reports: Sequence[RankReport], allocations: Sequence[Allocation], state: SchedulingState
+    ) -> bool:
         """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it.
 
         A row is one assignment of an agent's boundary variables. Pruning may help if tables were split in the
-        combination, and the last pruning (if there was one) has removed rows.
+        combination, the last pruning (if there was one) has removed rows, and the combination's bound is the best. It
+        changes the tables, so it waits while a recombination starts from the last ones.
         """
         can_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
-        recombines = any(
-            allocation.improver == RECOMBINATION for allocation in allocations
-        )  # recombination starts from the same tables
-        should_prune = can_help and self.feasible and self.settings.combine.method == "auto" and not recombines
-        return should_prune and _PRUNING_COST * self.combination_seconds <= _MAX_PRUNING_SHARE * left
+        recombines = any(Effect.LOWER_TABLES in self._effect_of(one) for one in allocations if one.agent is None)
+        can_help = can_help and self.feasible and self.settings.combine.method == "auto"
+        has_time = _PRUNING_COST * self.combination_seconds <= _MAX_PRUNING_SHARE * state.left
+        return can_help and has_time and not recombines and not state.lag
 
-    def _state(self) -> SchedulingState:
-        """Return the state of the run for the scheduler."""
+    def _effect_of(self, allocation: Allocation) -> Effect:
+        """Return what the improver of an allocation changes."""
+        assert self.scheduler is not None
+        return self.scheduler.credit.effect_of(allocation.improver)
+
+    def _state(self, combined: Number | None) -> SchedulingState:
+        """Return the state of the run for the scheduler.
+
+        ``combined`` is the encoded bound of the last combination, or inf while work on the union is still to be tried.
+        """
         now, objective = time.perf_counter(), self.outcome.objective
         left = float("inf") if self.deadline is None else self.deadline - now - self.combination_seconds
         utility = None if self.utility is None else float(self.utility)
         bound = None if self._bound is None else float(self._bound)
         goal = 0.0 if objective is None else self.settings.budget.gap * max(1.0, abs(float(objective)))
-        return SchedulingState(now - self.start, left, utility, bound, goal)
+        lag = 0.0 if combined is None or bound is None else max(0.0, float(combined) - bound)
+        return SchedulingState(now - self.start, left, utility, bound, goal, lag)
 
     def component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
         """Return the utility that each component must exceed, by root agent: the incumbent's less all other bounds.

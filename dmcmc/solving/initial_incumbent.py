@@ -18,9 +18,9 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
-from dmcmc.run.scheduler.proposal import LOCAL_SEARCH
 from dmcmc.run.warm_start.start_assignment import carried_over, completed, has_start, start_of
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent

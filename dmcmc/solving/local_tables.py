@@ -24,9 +24,10 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.run.improvers.exact_elimination import EliminatedTables, eliminate_in_turn
 from dmcmc.run.improvers.semidefinite import agents_with_relaxation_in_time
-from dmcmc.run.scheduler.proposal import BOUND, EXACT_ELIMINATION, SAMPLING, MeasuredGain
+from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.samplers import improve_in_team, registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, AgentChoice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER

@@ -333,7 +333,7 @@ def _with_original_counts(parts: DividedProblem, agent: int, metrics: AgentMetri
 
 def work_of(incumbent: Incumbent) -> tuple[WorkDone, ...]:
     """Return the seconds and gains of each improver as plain data."""
-    records = {} if incumbent.scheduler is None else incumbent.scheduler.statistics.records
+    records = {} if incumbent.scheduler is None else incumbent.scheduler.credit.records
     return tuple(
         WorkDone(improver, record.seconds, record.objective, record.bound) for improver, record in records.items()
     )

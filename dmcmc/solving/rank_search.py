@@ -17,9 +17,9 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Result
-from dmcmc.run.scheduler.proposal import LOCAL_SEARCH
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS

@@ -21,6 +21,7 @@ from dmcmc.run.warm_start.start_assignment import has_start
 from dmcmc.solving.coordinator import Coordinator, CycleReport
 from dmcmc.solving.initial_incumbent import begin, find_first_answer
 from dmcmc.solving.local_tables import team_of
+from dmcmc.solving.monitoring.watch import UNWATCHED, Watch
 from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.divided_problem import divide_on_ranks
 from dmcmc.solving.planning.plan import plan, scatter_problem
@@ -29,7 +30,6 @@ from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.pruning import Cutoffs, prune
 from dmcmc.solving.rank_search import RankSearch
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.solving.watch import UNWATCHED, Watch
 
 
 def solve(

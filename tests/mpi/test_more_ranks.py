@@ -12,7 +12,8 @@ CONTINUE_SAMPLING = """
 import json, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.scheduler.proposal import SAMPLING, Allocation
+from dmcmc.results.improver_names import SAMPLING
+from dmcmc.run.scheduler.proposal import Allocation
 from support.runs import finish_run, start_run
 
 def on(directive):

@@ -28,7 +28,8 @@ from dmcmc.formats import native
 from dmcmc.inference.bounds.branch_and_bound.row_search import next_above
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.run.scheduler.proposal import RECOMBINATION, Allocation
+from dmcmc.results.improver_names import RECOMBINATION
+from dmcmc.run.scheduler.proposal import Allocation
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows

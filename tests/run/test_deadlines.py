@@ -19,7 +19,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run.local_search import IncumbentSearch
-from dmcmc.run.scheduler import scheduler
+from dmcmc.run.scheduler import tuning
 from dmcmc.run.solve import solve
 from dmcmc.solving import rank_tables
 from dmcmc.solving.planning.divided_problem import work_deadline
@@ -292,8 +292,7 @@ def shared_only(floats=False):
 @pytest.mark.parametrize("floats", [False, True])
 @pytest.mark.parametrize("bound", ["none", "dual", "mini-bucket"])
 def test_a_run_that_cannot_improve_ends_before_its_deadline(bound, floats, monkeypatch):
-    monkeypatch.setattr(scheduler, "_PATIENCE_SECONDS", 0.03)
-    monkeypatch.setattr(scheduler, "_PATIENCE_FACTOR", 1.0)
+    monkeypatch.setattr(tuning, "PATIENCE_FACTOR", 0.03)
     result = solve_with(
         shared_only(floats),
         local={"method": "gibbs", "bound": bound},

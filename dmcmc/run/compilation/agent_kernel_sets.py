@@ -15,9 +15,9 @@ from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
 from dmcmc.inference.minibuckets.moment_matching import compile_matching, with_headroom
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
+from dmcmc.results.improver_names import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem
-from dmcmc.run.scheduler.proposal import BRANCH, FUNCTION_FILTERING, SEMIDEFINITE, UNION_BOUND
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
@@ -185,7 +185,7 @@ def bounds(parts: DividedProblem, of_union: bool = False) -> list[KernelSet]:
 
 def for_improvers(setup: Setup, agents: AgentKernels) -> dict[str, KernelSet]:
     """Return the kernels that improvers need besides those of the tables, by the improver's name."""
-    needed = {name: kernels for name in (SEMIDEFINITE, BRANCH) for kernels in agents.bounds}
+    needed = {name: kernels for name in (SEMIDEFINITE, BRANCH, ROUNDING) for kernels in agents.bounds}
     if agents.union is not None:
         needed[UNION_BOUND] = agents.union
     if any(map(setup.may_filter, range(setup.problem.n_agents))):

@@ -25,10 +25,10 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import SEMIDEFINITE
 from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant, tiny_search_for
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.improvers import gpu_chains
-from dmcmc.run.scheduler.proposal import SEMIDEFINITE
 from dmcmc.run.union.union_plan import union_of, union_provider
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver

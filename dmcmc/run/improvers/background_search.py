@@ -12,8 +12,9 @@ from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, EXTERNAL_SEARCH, TOULBAR2, Allocation, Proposal
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, EXTERNAL_SEARCH, TOULBAR2
+from dmcmc.run.improvers.protocol import Improver, RankState, TimeSlice, WholeProblemWork
+from dmcmc.run.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
 from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
 from dmcmc.samplers.toulbar2.process import available
 from dmcmc.solving.planning.combination_plan import may_split_buckets
@@ -33,21 +34,27 @@ _OWN_CORE_MAX_START_PART = 0.5
 _MIN_TIME_BUDGET = 0.5  # seconds: several agents with a smaller time budget run without an engine
 
 
-class ExternalSearchImprover:
+class ExternalSearchImprover(Improver):
     """Let the external search continue in the background, or wait for it if there is no other work."""
 
-    name = EXTERNAL_SEARCH
+    name, summary = EXTERNAL_SEARCH, "let the search engine run"
+    properties = Properties(Needs.PROCESS, Effect.ASSIGNMENTS | Effect.BOUNDS)
 
-    def proposals(self, state: RankState) -> list[Proposal]:
+    def propose(self, state: RankState) -> list[Proposal]:
         """Propose the external search while it may gain something; without an allocation, it ends.
 
         The gain is unknown (inf).
         """
         return [Proposal(self.name, float("inf"))] if state.external_search_active else []
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
         """Wait for the external search if it is the only work that has an allocation."""
-        time_slice.wait_for_external_search(sum(allocation.seconds for allocation in allocations))
+        time_slice.whole.wait_for_engine(sum(allocation.seconds for allocation in allocations))
+        return []
+
+    def begin(self, whole: WholeProblemWork, allocations: Sequence[Allocation]) -> None:
+        """Let the external search go on; without an allocation, it ends."""
+        whole.continue_engine(bool(allocations))
 
 
 def wanted(settings: Settings) -> bool:

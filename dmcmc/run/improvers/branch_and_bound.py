@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest, run_boundary_searches
 from dmcmc.inference.bounds.branch_and_bound_rows import place_together
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.run.improvers.protocol import RankState, TimeQuantum, TimeSlice
-from dmcmc.run.scheduler.proposal import BRANCH, Allocation, Proposal
+from dmcmc.results.improver_names import BRANCH
+from dmcmc.run.improvers.protocol import Improver, RankState, TimeQuantum, TimeSlice
+from dmcmc.run.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 
 _MEMORY_PART = 1 / 4  # part of the memory for the nodes of all agents of a rank
 _MAX_NODE_BYTES = 1 << 34  # bytes for these nodes, at most (16 GiB)
@@ -49,20 +50,28 @@ class _AgentSearch(NamedTuple):
     nodes: int
 
 
-class BranchAndBoundImprover:
+class BranchAndBoundImprover(Improver):
     """Branch and bound over the rows that can still matter, those furthest above their cutoff first."""
 
-    name = BRANCH
+    name, summary = BRANCH, "branch over the rows of an agent, or of the union of all agents"
+    properties = Properties(effect=Effect.BOUNDS, first_part=0.65, idle_part=0.02)
 
-    def proposals(self, state: RankState) -> list[Proposal]:
+    def propose(self, state: RankState) -> list[Proposal]:
         """Propose agents whose bound has been tightened without closing all rows; per-row relaxations go first."""
         return [
-            Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.search_awaited)
+            Proposal(
+                self.name,
+                state.gain(number),
+                number,
+                weight=agent.weight,
+                resumable=True,
+                awaited=agent.search_awaited,
+            )
             for number, agent in state.agents.items()
             if agent.may_improve and agent.may_branch and not agent.awaits_per_row_relaxation
         ]
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
         """Search the rows of all agents that have an allocation, in all of their seconds together.
 
         If semidefinite relaxations may follow, the searches are checked every half second, and end early if they have
@@ -108,8 +117,10 @@ class BranchAndBoundImprover:
                 break
         new_nodes = [max(1, search.request.search.nodes - search.nodes) for search in searches]
         elapsed = time.perf_counter() - start
-        for search, nodes in zip(searches, new_nodes, strict=True):
+        return [
             time_slice.record(self.name, search.quantum, search.gap, elapsed * nodes / sum(new_nodes))
+            for search, nodes in zip(searches, new_nodes, strict=True)
+        ]
 
 
 def _judge_stalled(searches: Sequence[_AgentSearch], time_slice: TimeSlice) -> bool:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.scheduler.proposal import EXACT_ELIMINATION, Allocation, Proposal
+from dmcmc.results.improver_names import EXACT_ELIMINATION
+from dmcmc.run.improvers.protocol import Improver, RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import Allocation, MeasuredGain, Properties, Proposal
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.methods.exact import elimination_batches
@@ -42,12 +43,13 @@ class EliminatedTables(NamedTuple):
     given_up: dict[int, float]
 
 
-class EliminationImprover:
+class EliminationImprover(Improver):
     """Eliminate agents that are only sampled so far."""
 
-    name = EXACT_ELIMINATION
+    name, summary = EXACT_ELIMINATION, "eliminate an agent exactly"
+    properties = Properties(first_part=1.0, gains_at_end=True)
 
-    def proposals(self, state: RankState) -> list[Proposal]:
+    def propose(self, state: RankState) -> list[Proposal]:
         """Propose the agents without exact table, at the cost that the cost model estimates.
 
         After a failure the cost is at least 1.25 times the seconds after which the elimination was given up.
@@ -64,11 +66,12 @@ class EliminationImprover:
             if agent.may_improve and agent.elimination_seconds is not None
         ]
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
         """Eliminate one agent after the other; an elimination that takes much longer than estimated is given up."""
         quanta = time_slice.quanta_of(allocations)
         if not quanta:
-            return
+            return []
+        gains = list[MeasuredGain]()
         gaps_before = [time_slice.gap_of(quantum.agent) for quantum, _ in quanta]
         sampling = replace(quanta[0][0].agent.context.sampling, backend=time_slice.backend)
         eliminated = eliminate_in_turn(
@@ -83,7 +86,8 @@ class EliminationImprover:
             seconds = (
                 eliminated.given_up[number] if number in eliminated.given_up else eliminated.tables[number].seconds
             )
-            time_slice.record(self.name, quantum, gap_before, seconds, estimated_seconds)
+            gains.append(time_slice.record(self.name, quantum, gap_before, seconds, estimated_seconds))
+        return gains
 
 
 def eliminate_in_turn(

@@ -8,17 +8,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.scheduler.proposal import FUNCTION_FILTERING, Allocation, Proposal
+from dmcmc.results.improver_names import FUNCTION_FILTERING
+from dmcmc.run.improvers.protocol import Improver, RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import Allocation, MeasuredGain, Properties, Proposal
 from dmcmc.solving.agent.filtered_table import deadline_after
 
 
-class FilteringImprover:
+class FilteringImprover(Improver):
     """Continue an elimination with function filtering; it can use any number of seconds."""
 
-    name = FUNCTION_FILTERING
+    name, summary = FUNCTION_FILTERING, "eliminate an agent with sparse tables"
+    properties = Properties(first_part=1.0, gains_at_end=True)
 
-    def proposals(self, state: RankState) -> list[Proposal]:
+    def propose(self, state: RankState) -> list[Proposal]:
         """Propose agents without boundary variables or exact table while there is a tighter bound to filter by."""
         return [
             Proposal(self.name, state.gain(number), number, weight=agent.weight)
@@ -26,12 +28,14 @@ class FilteringImprover:
             if not agent.table.exact and agent.filtered is not None and not agent.filtered.exhausted
         ]
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
         """Continue the elimination of each agent for its seconds; agents that have become exact are left out."""
+        gains = list[MeasuredGain]()
         for quantum, seconds in time_slice.quanta_of(allocations):
             agent, start, gap_before = quantum.agent, time.perf_counter(), time_slice.gap_of(quantum.agent)
             if agent.table.exact:
                 continue
             backend = replace(time_slice.backend, stop=deadline_after(time_slice.backend.stop, seconds))
             agent.filter(time_slice.best, backend, time_slice.backend.stop.left)
-            time_slice.record(self.name, quantum, gap_before, time.perf_counter() - start)
+            gains.append(time_slice.record(self.name, quantum, gap_before, time.perf_counter() - start))
+        return gains

@@ -17,8 +17,9 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.scheduler.proposal import GPU_CHAINS, Allocation, MeasuredGain, Proposal
+from dmcmc.results.improver_names import GPU_CHAINS
+from dmcmc.run.improvers.protocol import Improver, RankState, TimeSlice, WholeProblemWork
+from dmcmc.run.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 
@@ -28,17 +29,23 @@ _INITIAL_PART = 0.1  # part of the remaining time that the chains may use before
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of these files exists if there is a GPU
 
 
-class GpuChainsImprover:
+class GpuChainsImprover(Improver):
     """Let the background chains use some seconds of the GPU."""
 
-    name = GPU_CHAINS
+    name, summary = GPU_CHAINS, "run local-search chains on a GPU"
+    properties = Properties(Needs.GPU, Effect.ASSIGNMENTS, first_part=0.25)
 
-    def proposals(self, state: RankState) -> list[Proposal]:
+    def propose(self, state: RankState) -> list[Proposal]:
         """Propose the chains while they run, with an unknown gain (inf); without an allocation, they pause."""
         return [Proposal(self.name, float("inf"))] if state.gpu_chains_active else []
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
-        """Do nothing: the chains run in their own thread."""
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
+        """Return no gains: the chains run in their own thread, and report their gains themselves."""
+        return []
+
+    def begin(self, whole: WholeProblemWork, allocations: Sequence[Allocation]) -> None:
+        """Let the chains use the allocated seconds of the GPU."""
+        whole.allow_gpu_seconds(sum(allocation.seconds for allocation in allocations))
 
 
 class BackgroundGpuChains:

@@ -3,22 +3,23 @@
 import time
 from collections.abc import Sequence
 
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, Allocation, MeasuredGain, Proposal
+from dmcmc.results.improver_names import LOCAL_SEARCH
+from dmcmc.run.improvers.protocol import Improver, RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
 
 
-class LocalSearchImprover:
+class LocalSearchImprover(Improver):
     """Continue the local search from the incumbent."""
 
-    name = LOCAL_SEARCH
+    name, summary = LOCAL_SEARCH, "search the whole assignment"
+    properties = Properties(Needs.ALL_RANKS, Effect.ASSIGNMENTS, first_part=0.25, idle_part=0.06)
 
-    def proposals(self, state: RankState) -> list[Proposal]:
-        """Propose the local search once for all ranks (on rank 0), with an unknown gain (inf)."""
-        weight = sum(agent.weight for agent in state.agents.values())
-        return [Proposal(self.name, float("inf"), weight=weight)] if state.is_first_rank else []
+    def propose(self, state: RankState) -> list[Proposal]:
+        """Propose the local search for all ranks, with an unknown gain (inf) and the weight of this rank's agents."""
+        return [Proposal(self.name, float("inf"), weight=sum(agent.weight for agent in state.agents.values()))]
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
         """Search on all ranks at the same time."""
         start = time.perf_counter()
-        objective_gain = time_slice.run_local_search(sum(allocation.seconds for allocation in allocations))
-        time_slice.gains.append(MeasuredGain(self.name, time.perf_counter() - start, objective_gain=objective_gain))
+        objective_gain = time_slice.whole.search(sum(allocation.seconds for allocation in allocations))
+        return [MeasuredGain(self.name, time.perf_counter() - start, objective_gain=objective_gain)]

@@ -1,4 +1,4 @@
-"""The improver protocol: an improver proposes work with its cost and gain, and does the work that gets time.
+"""The improver protocol: an improver declares its properties, proposes work, and does the work that gets time.
 
 A *cycle* is one combination of all agents' tables (a UTIL and a VALUE phase). A *time slice* is the time between
 two cycles, in which improvers work. After each cycle every rank collects the proposals of all improvers
@@ -7,16 +7,18 @@ carries these out in its :class:`TimeSlice`. A row is one assignment of an agent
 means in the number type of the tables (``Arithmetic``).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.scheduler.proposal import Allocation, MeasuredGain, Proposal
+from dmcmc.run.scheduler.proposal import Allocation, MeasuredGain, Properties, Proposal
 from dmcmc.solving.agent.agent import Agent
 
 
@@ -30,8 +32,8 @@ class RankState:
         This rank's agents.
     gaps : dict of float or None
         Each agent's part of the optimality gap, utility; None if it is not known.
-    is_first_rank : bool
-        Whether this is rank 0, which proposes the local search for all ranks.
+    best : (n,) int64 or None
+        Values of the best assignment so far; None if no rank knows all of it (private inputs).
     recombination_seconds : float or None
         Estimated cost of another combination with larger tables; None if larger tables would change nothing on this
         rank.
@@ -45,7 +47,7 @@ class RankState:
 
     agents: Mapping[int, Agent]
     gaps: Mapping[int, float | None]
-    is_first_rank: bool = True
+    best: NDArray[np.int64] | None = None
     recombination_seconds: float | None = None
     external_search_active: bool = False
     gpu_chains_active: bool = False
@@ -83,6 +85,31 @@ class TimeQuantum:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class WholeProblemWork:
+    """Callbacks of a run for improvers of the whole problem; by default nothing is done.
+
+    Attributes
+    ----------
+    search : callable
+        Searches on all ranks for some seconds; returns by how much the objective has improved, utility.
+    enlarge_tables : callable
+        Allows larger tables in the next combination, which is estimated to take some seconds.
+    continue_engine : callable
+        Lets the external search in the background go on (True), or ends it (False).
+    wait_for_engine : callable
+        Waits on all ranks for the external search, for some seconds at most.
+    allow_gpu_seconds : callable
+        Lets the GPU chains in the background use some seconds of the GPU.
+    """
+
+    search: Callable[[float], float] = float
+    enlarge_tables: Callable[[float], object] = float
+    continue_engine: Callable[[bool], object] = bool
+    wait_for_engine: Callable[[float], object] = float
+    allow_gpu_seconds: Callable[[float], object] = float
+
+
 @dataclass
 class TimeSlice:
     """A time slice on one rank.
@@ -95,26 +122,23 @@ class TimeSlice:
         Returns an agent's part of the optimality gap with its current table; None if it is not known.
     backend : Backend
         Its deadline is that of all work of the slice, so that there is time left for the next combination.
-    run_local_search : callable
-        Searches on all ranks for some seconds; returns by how much the objective has improved, utility.
-    enlarge_tables : callable
-        Allows larger tables in the next combination, which is estimated to take some seconds.
-    wait_for_external_search : callable
-        Waits on all ranks for the external search, for some seconds at most.
+    whole : WholeProblemWork
+        Callbacks for improvers of the whole problem.
+    problem : Problem or None
+        The whole problem, with utilities to maximise; None on a rank that does not know all factors.
     best : (n,) int64 or None
         Values of the best assignment so far, if it violates no hard constraint.
-    gains : list of MeasuredGain
-        Costs and gains of the work of this slice so far.
+    found : list of (n,) int64
+        Assignments that improvers of the whole problem have found on this rank in this slice.
     """
 
     quanta: Mapping[int, TimeQuantum]
     gap_of: Callable[[Agent], float | None]
     backend: Backend
-    run_local_search: Callable[[float], float]
-    enlarge_tables: Callable[[float], None]
-    wait_for_external_search: Callable[[float], None]
+    whole: WholeProblemWork = WholeProblemWork()
+    problem: Problem | None = None
     best: NDArray[np.int64] | None = None
-    gains: list[MeasuredGain] = field(default_factory=list)
+    found: list[NDArray[np.int64]] = field(default_factory=list)
 
     def quanta_of(self, allocations: Iterable[Allocation]) -> list[tuple[TimeQuantum, float]]:
         """Return the quanta of this rank's agents that have an allocation, with their seconds."""
@@ -126,8 +150,8 @@ class TimeSlice:
 
     def record(
         self, improver: str, quantum: TimeQuantum, before: float | None, seconds: float, estimated: float = 0.0
-    ) -> None:
-        """Record the seconds of an agent's quantum, and how much of its gap (before the work) has been closed.
+    ) -> MeasuredGain:
+        """Charge an agent's quantum with some seconds; return them with how much of its gap has been closed.
 
         The closed gap is the decrease of the agent's part of the optimality gap; 0 if either value is not known.
 
@@ -143,21 +167,59 @@ class TimeSlice:
         quantum.seconds += seconds
         after = self.gap_of(quantum.agent)
         closed = 0.0 if before is None or after is None else max(0.0, before - after)
-        self.gains.append(MeasuredGain(improver, seconds, estimated, closed))
+        return MeasuredGain(improver, seconds, estimated, closed)
 
 
-class Improver(Protocol):
-    """An improver: an object with a name that makes proposals and does the work that gets time."""
+class Start(NamedTuple):
+    """Values for some variables, from which the local search also starts.
 
-    @property
-    def name(self) -> str:
-        """Name in traces, results and summaries."""
-        ...
+    Attributes
+    ----------
+    variables : list of int
+        The variables.
+    values : (k,) int64
+        Their values.
+    """
 
-    def proposals(self, state: RankState) -> list[Proposal]:
-        """Return the work that could be done for this rank's agents."""
-        ...
+    variables: Sequence[int]
+    values: NDArray[np.int64]
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
-        """Do the work that has an allocation, and record its gains; work for agents must not wait for other ranks."""
-        ...
+
+class Improver(ABC):
+    """An improver. Every run makes one object on each rank, so attributes of the object belong to the run.
+
+    Attributes
+    ----------
+    name : str
+        Name in traces, results and summaries.
+    summary : str
+        A line that says what it does.
+    properties : Properties
+        The properties that the scheduler has to know.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    properties: ClassVar[Properties] = Properties()
+
+    @abstractmethod
+    def propose(self, state: RankState) -> list[Proposal]:
+        """Return the work that could be done: for this rank's agents, or for the whole problem."""
+
+    @abstractmethod
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
+        """Do the work that has an allocation, for about its seconds; return its costs and gains.
+
+        Work for agents must not wait for other ranks. All ranks call this method at the same time for work on the whole
+        problem; assignments that it finds are appended to ``time_slice.found``.
+        """
+
+    def begin(self, whole: WholeProblemWork, allocations: Sequence[Allocation]) -> None:  # noqa: B027 (optional)
+        """Begin a slice, before any improver works, with or without an allocation: work in the background goes on."""
+
+    def starts(self, agents: Iterable[Agent], is_ready: Callable[[str], bool], seed: int) -> Iterator[Start]:
+        """Yield starts for the local search after some work, given this rank's agents; there are none by default.
+
+        ``is_ready`` returns whether an improver, given by its name, has its kernels.
+        """
+        return iter(())

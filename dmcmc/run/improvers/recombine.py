@@ -6,23 +6,26 @@ variables each, which are maximised separately and give an upper bound instead o
 
 from collections.abc import Sequence
 
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.scheduler.proposal import RECOMBINATION, Allocation, Proposal
+from dmcmc.results.improver_names import RECOMBINATION
+from dmcmc.run.improvers.protocol import Improver, RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import Allocation, MeasuredGain, Needs, Properties, Proposal
 
 TABLE_GROWTH_FACTOR = 4.0  # factor of the table size in the next combination; its work grows by about the same
 
 
-class RecombinationImprover:
+class RecombinationImprover(Improver):
     """Allow larger tables in the next combination, if tables were split to save time rather than memory."""
 
-    name = RECOMBINATION
+    name, summary = RECOMBINATION, "combine again, with larger tables"
+    properties = Properties(Needs.ALL_RANKS)
 
-    def proposals(self, state: RankState) -> list[Proposal]:
+    def propose(self, state: RankState) -> list[Proposal]:
         """Propose a recombination, with an unknown gain (inf), if tables of this rank's agents were split."""
         if state.recombination_seconds is None:
             return []
         return [Proposal(self.name, float("inf"), None, state.recombination_seconds)]
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
-        """Raise the limit; the next combination takes the time."""
-        time_slice.enlarge_tables(allocations[0].seconds)
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
+        """Raise the limit; the next combination takes the time, and records it."""
+        time_slice.whole.enlarge_tables(allocations[0].seconds)
+        return []

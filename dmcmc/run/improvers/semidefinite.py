@@ -21,8 +21,9 @@ from collections.abc import Sequence
 
 from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations, runs_on_gpu
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.scheduler.proposal import SEMIDEFINITE, Allocation, Proposal
+from dmcmc.results.improver_names import BOUND, BRANCH, SEMIDEFINITE
+from dmcmc.run.improvers.protocol import Improver, RankState, TimeSlice
+from dmcmc.run.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.solving.agent.agent import Agent
 
 _MAX_TRIAL_PART = 0.6  # largest part of the remaining time after which a relaxation has to show whether it helps
@@ -59,24 +60,33 @@ def _trial_seconds(backend: Backend, agents: int) -> float:
     return _MAX_TRIAL_PART * backend.stop.left * backend.threads / max(1, agents)
 
 
-class SemidefiniteImprover:
+class SemidefiniteImprover(Improver):
     """Tighten the bounds of the rows that can still matter by a semidefinite relaxation."""
 
-    name = SEMIDEFINITE
+    name, summary = SEMIDEFINITE, "continue the relaxation of an agent's rows"
+    properties = Properties(effect=Effect.BOUNDS, first_part=0.65, idle_part=0.02)
 
-    def proposals(self, state: RankState) -> list[Proposal]:
+    def propose(self, state: RankState) -> list[Proposal]:
         """Propose agents for which the relaxation may help.
 
         The gain is the agent's part of the optimality gap. A proposal is resumable if per-row relaxations can continue
-        without repeating work.
+        without repeating work. Branch and bound lowers the bounds of the same rows and does not use this progress;
+        with per-row relaxations that also holds for dual ascent.
         """
         return [
-            Proposal(self.name, state.gain(number), number, weight=agent.weight, resumable=agent.relaxation_resumable)
+            Proposal(
+                self.name,
+                state.gain(number),
+                number,
+                weight=agent.weight,
+                resumable=agent.relaxation_resumable,
+                excludes=(BRANCH, BOUND) if agent.relaxation_resumable else (BRANCH,),
+            )
             for number, agent in state.agents.items()
             if agent.may_improve and agent.may_relax
         ]
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
         """Relax several agents at once: on a GPU if there is one, otherwise each on a thread.
 
         Each agent is charged its share of the elapsed time: elapsed seconds times its allocated seconds, divided by the
@@ -90,7 +100,7 @@ class SemidefiniteImprover:
             if quantum.agent.upper.has_time_for_relaxation(seconds_per_agent)
         ]
         if not quanta:
-            return
+            return []
         start, gaps_before = time.perf_counter(), [time_slice.gap_of(quantum.agent) for quantum, _ in quanta]
         requests = [quantum.agent.relaxation_request(quantum.row_cutoffs) for quantum, _ in quanta]
         steps_before = sum(request.relaxation.work_done for request in requests)
@@ -101,7 +111,8 @@ class SemidefiniteImprover:
             if sum(seconds for _, seconds in quanta) >= _MIN_CONCLUSIVE_PART * backend.stop.left:
                 for quantum, _ in quanta:
                     quantum.agent.upper.no_relaxation = True  # exclude it: no later quantum is longer
-            return
+            return []
+        gains = list[MeasuredGain]()
         elapsed_part = (time.perf_counter() - start) / sum(seconds for _, seconds in quanta)
         for (quantum, seconds), gap_before in zip(quanta, gaps_before, strict=True):
             quantum.agent.take_relaxation(quantum.row_cutoffs)
@@ -109,4 +120,5 @@ class SemidefiniteImprover:
             gained = gap_before is not None and gap_after is not None and gap_after < gap_before
             charged_seconds = quantum.agent.upper.charge(elapsed_part * seconds, gained)
             if charged_seconds > 0:
-                time_slice.record(self.name, quantum, gap_before, charged_seconds)
+                gains.append(time_slice.record(self.name, quantum, gap_before, charged_seconds))
+        return gains

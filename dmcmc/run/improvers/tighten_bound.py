@@ -6,21 +6,28 @@ elimination then solves the rows over the remaining values exactly.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
+
+import numpy as np
 
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.scheduler.proposal import BOUND, Allocation, Proposal
+from dmcmc.results.improver_names import BOUND, ROUNDING
+from dmcmc.run.improvers.protocol import Improver, RankState, Start, TimeSlice
+from dmcmc.run.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
+from dmcmc.solving.agent.agent import Agent
 
 _RESIDUAL_PART = 0.2  # part of a quantum for exact elimination over the values that pruning leaves
 
 
-class BoundImprover:
+class BoundImprover(Improver):
     """Tighten the bounds of the rows that can still matter, and eliminate over the values that are left exactly."""
 
-    name = BOUND
+    name, summary = BOUND, "continue dual ascent or mini-buckets"
+    # The start of a dual ascent takes long on some machines; one that has converged gains nothing more.
+    properties = Properties(effect=Effect.BOUNDS, minimum_quantum=0.5, first_part=0.65, idle_part=0.02)
 
-    def proposals(self, state: RankState) -> list[Proposal]:
+    def propose(self, state: RankState) -> list[Proposal]:
         """Propose agents whose bounds can get tighter.
 
         Agents that wait for the outcome of a semidefinite relaxation are left out. A proposal is ``awaited`` if a
@@ -33,7 +40,7 @@ class BoundImprover:
             and not (agent.upper.exhausted or agent.awaits_relaxation or agent.awaits_per_row_relaxation)
         ]
 
-    def carry_out(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> None:
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
         """Tighten the bounds of all agents; on a GPU, if that is faster, all at once.
 
         Where values can be removed (the request has thresholds), a fifth of the quantum is reserved for exact
@@ -50,7 +57,22 @@ class BoundImprover:
             sum(seconds for _, seconds in quanta) * backend.threads, bound_seconds, pass_on=True
         )
         tightened = tighten(requests, backend, allowance)
+        gains = list[MeasuredGain]()
         for (quantum, seconds), tightened_bound, gap_before in zip(quanta, tightened, gaps_before, strict=True):
             start = time.perf_counter()
             quantum.agent.take_tightened(quantum.row_cutoffs, tightened_bound, _RESIDUAL_PART * seconds)
-            time_slice.record(self.name, quantum, gap_before, tightened_bound.seconds + time.perf_counter() - start)
+            spent = tightened_bound.seconds + time.perf_counter() - start
+            gains.append(time_slice.record(self.name, quantum, gap_before, spent))
+        return gains
+
+    def starts(self, agents: Iterable[Agent], is_ready: Callable[[str], bool], seed: int) -> Iterator[Start]:
+        """Yield roundings of the dual bounds of all agents without boundary variables together."""
+        roundings = [
+            [(agent.local.hidden, values) for values in agent.upper.roundings(seed)]
+            for agent in agents
+            if is_ready(ROUNDING) and not agent.local.interface and not agent.table.exact
+        ]
+        for of_agents in zip_longest(*roundings):
+            known = [one for one in of_agents if one is not None]
+            variables = [variable for hidden, _ in known for variable in hidden]
+            yield Start(variables, np.concatenate([values for _, values in known]))

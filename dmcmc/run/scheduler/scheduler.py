@@ -1,58 +1,24 @@
 """Decide, on rank 0 after every cycle, which of the proposed work all ranks do in the next time slice.
 
-``Incumbent.direct`` calls :meth:`Scheduler.record` and then :meth:`Scheduler.decide`. A *cycle* is one combination
-of all agents' tables; a *slice* is the time between two cycles. A *gain rate* is the part of the optimality gap
-that an improver is expected to close in a whole slice. Numeric constants without a reason are heuristic values.
+The policy is *probability matching on a sliding window*, a bandit whose probabilities are parts of the slice: each
+improver's part is proportional to the gain per second in its last slices (Thierens, GECCO 2005, section 2.2; windows:
+Fialho, Da Costa, Schoenauer and Sebag, Annals of Mathematics and Artificial Intelligence 60, 2010). An improver that
+has not been tried has the part that it declares; one that gains nothing is tried ever less often, as in the
+ε_n-greedy policy (Auer, Cesa-Bianchi and Fischer, Machine Learning 47, 2002, figure 3). Work with an estimated cost is
+done first if it gains more per second. Seconds that are too few to start are saved up by deficit round robin
+(Shreedhar and Varghese, SIGCOMM 1995). A *cycle* is one combination of all agents' tables; a *slice* is the time
+between two cycles.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from dmcmc.run.scheduler.improver_statistics import ImproverRecord, ImproverStatistics
-from dmcmc.run.scheduler.proposal import (
-    BOUND,
-    BRANCH,
-    EXTERNAL_SEARCH,
-    FUNCTION_FILTERING,
-    GPU_CHAINS,
-    LOCAL_SEARCH,
-    RECOMBINATION,
-    SAMPLING,
-    SEMIDEFINITE,
-    Allocation,
-    MeasuredGain,
-    Proposal,
-    is_union,
-)
-from dmcmc.run.scheduler.time_allocation import SliceBudget, allocate_slice
-from dmcmc.run.scheduler.time_quanta import DeferredQuanta
-
-_MIN_SLICE_SECONDS = 0.25  # seconds between two cycles, at least
-# Largest part of the whole time for a slice, so that an improver that stops gaining is noticed at the end of a slice.
-_MAX_SLICE_PART = 0.1
-_DOMINANT_PART = 0.8  # part of the sum of all expected rates; a branch and bound with at least that has longer slices
-_DOMINANT_SLICE_FACTOR = 2.0  # factor of the length of those slices
-_AWAITED_SLICE_PART = 0.025  # part of the whole time that a slice may take while other work waits for its outcome
-_NEARLY_CLOSED_GAP = 1e-3  # gap relative to the objective: at or below it the rest is proven, not searched for
-_NEARLY_CLOSED_MIN_RATE = 0.3  # least expected rate of upper-bound improvers at such a gap
-# Largest rates of other improvers, relative to the rate of per-row semidefinite relaxations.
-_MAX_RATES_WITH_PER_ROW = {SAMPLING: 0.01, LOCAL_SEARCH: 0.05}
-_LAST_SLICE_FACTOR = 1.5  # If less time is left than this number of slices, it becomes one slice.
-_MIN_SPLIT_PART = 0.1  # least part of the gap that is attributed to tables split in the combination
-_PATIENCE_SECONDS = 10.0  # seconds without improvement after which a local search ends that is the only work left
-_PATIENCE_FACTOR = 10.0  # the same as a multiple of the seconds until the incumbent was found, whichever is longer
-_OPEN_GAP_FACTOR = 10.0  # factor of the seconds above while a bound shows that the incumbent may not be optimal
-# What function filtering can remove depends on the incumbent: until the local search has had a part of the whole time,
-# it gets a fixed part of each slice in addition to function filtering.
-_MIN_SEARCHED_PART = 0.1  # part of the whole time
-_SEARCH_PART_WITH_FILTERING = 0.3  # part of each slice
-_RATES_WITHOUT_SOLUTION = {
-    SAMPLING: 0.4,
-    LOCAL_SEARCH: 0.4,
-    BOUND: 0.2,
-}  # expected rates while hard constraints are violated
+from dmcmc.run.scheduler import tuning
+from dmcmc.run.scheduler.credit import Credit
+from dmcmc.run.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal, is_union
 
 
 class SchedulingState(NamedTuple):
@@ -68,6 +34,9 @@ class SchedulingState(NamedTuple):
         The best proven upper bound on the utility.
     allowed_gap : float
         Utility. The optimality gap at which the run may end.
+    lag : float
+        Utility by which the bound of the last combination is above ``bound``; inf while bounding the whole problem
+        directly is still to be tried. Larger combinations wait until it is 0.
     """
 
     elapsed: float
@@ -75,239 +44,362 @@ class SchedulingState(NamedTuple):
     utility: float | None = None
     bound: float | None = None
     allowed_gap: float = 0.0
+    lag: float = 0.0
 
     @property
     def gap(self) -> float:
         """The optimality gap, utility; inf if it is not known."""
         return math.inf if self.utility is None or self.bound is None else max(0.0, self.bound - self.utility)
 
-    @property
-    def nearly_closed(self) -> bool:
-        """Whether the gap is positive but tiny relative to the objective."""
-        return self.utility is not None and 0 < self.gap <= _NEARLY_CLOSED_GAP * abs(self.utility)
 
-
-@dataclass
 class Scheduler:
-    """The scheduler: it allocates time to improvers and keeps statistics of their gains.
+    """The scheduler of a run. After each cycle, ``record`` has to be called once before ``decide``.
 
-    After each cycle, ``record`` has to be called once before ``decide``.
-
-    Attributes
+    Parameters
     ----------
     owner : sequence of int
         The rank of each agent, and of each part of the union of all agents (``ranks_of_work``).
-    statistics : ImproverStatistics
+    properties : dict of Properties
+        The properties that improvers declare, by name.
+
+    Attributes
+    ----------
+    credit : Credit
         Costs and gains of all improvers so far.
-    proposals : tuple of Proposal
-        The last proposals, with corrected costs.
-    search_converged : bool
-        Whether only the local search is left, and it has found nothing better for so long that the run ends early.
-        Updated by each call of ``decide`` in which no other work gets time.
+    converged : bool
+        Whether only searches are left, and they have found nothing better for so long that the run ends early.
     """
 
-    owner: Sequence[int]
-    statistics: ImproverStatistics = field(default_factory=ImproverStatistics)
-    proposals: tuple[Proposal, ...] = ()
-    search_converged: bool = False
-    _deferred: DeferredQuanta = field(default_factory=DeferredQuanta)
-    _found_at: float = 0.0  # seconds after the start at which the incumbent was found
-    _last_state: SchedulingState | None = None
+    def __init__(self, owner: Sequence[int], properties: Mapping[str, Properties]) -> None:
+        self.credit, self.converged, self._owner = Credit(properties), False, owner
+        self._window = defaultdict[str, deque[tuple[float, float]]](lambda: deque(maxlen=tuning.WINDOW_SLICES))
+        self._idle, self._quanta = dict[str, int](), _DeficitRoundRobin(owner, properties)
+        self._found_at, self._state = 0.0, SchedulingState(0.0, 0.0)
 
     def record(self, state: SchedulingState, gains: Sequence[MeasuredGain]) -> None:
         """Record the state of the run, and the costs and gains since the last call.
 
-        When the gap becomes known, the local search has already run during the work that proved it. Its expected rate
-        is then set to the part of the gap that it has gained in that time.
+        If the gap was not known before, only work that reports its gain at once is judged, by the gap known now.
         """
-        search_gain, has_last = (
-            sum(gain.objective_gain for gain in gains if gain.improver == LOCAL_SEARCH),
-            self._last_state is not None,
-        )
-        last, self._last_state = self._last_state or SchedulingState(0.0, 0.0), state
+        last, self._state = self._state, state
         objective = 0.0 if state.utility is None or last.utility is None else max(0.0, state.utility - last.utility)
         bound = 0.0 if state.bound is None or last.bound is None else max(0.0, last.bound - state.bound)
         if objective > 0 or (state.utility is not None and last.utility is None):
             self._found_at = state.elapsed
-        last_gap, seconds = last.gap if math.isfinite(last.gap) else 0.0, state.elapsed - last.elapsed
-        self.statistics.record(gains, objective, bound, last_gap, seconds, len(set(self.owner)))
-        if not has_last and 0 < state.gap < math.inf and any(gain.improver == LOCAL_SEARCH for gain in gains):
-            self.statistics.limit_rate(LOCAL_SEARCH, search_gain / state.gap)
+        known = math.isfinite(last.gap)
+        stake, ranks = last.gap if known else state.gap, len(set(self._owner))
+        for improver, took in self.credit.attribute(gains, objective, bound).items():
+            properties = self._properties(improver)
+            judged = known or Effect.ASSIGNMENTS in properties.effect
+            if judged and 0 < stake < math.inf and took.seconds > 0 and not properties.gains_at_end:
+                slice_seconds = (state.elapsed - last.elapsed) * (ranks if properties.needs is Needs.CORE else 1)
+                share = 1.0 if took.estimated or not slice_seconds else min(1.0, took.seconds / slice_seconds)
+                part = min(1.0, took.gain / stake)
+                self._window[improver].append((part, max(tuning.MIN_SHARE, share)))
+                self._idle[improver] = 0 if part > 0 else self._idle.get(improver, 0) + 1
+
+    def expected_parts(self, improvers: Iterable[str]) -> dict[str, float]:
+        """Return the part of the gap that each of some improvers is expected to close in a whole slice.
+
+        Without a feasible assignment gains cannot be compared, and all parts are equal.
+        """
+        names = set(improvers)
+        if self._state.utility is None:
+            return dict.fromkeys(names, 1.0)
+        windows = {improver: self._window[improver] for improver in names & self._window.keys()}
+        measured = {i: min(1.0, sum(p for p, _ in w) / sum(s for _, s in w)) for i, w in windows.items()}
+        first = {i: self._properties(i).first_part for i in names - measured.keys()}
+        comparable = [part for i, part in first.items() if not self._properties(i).gains_at_end]
+        best = max((p for p in (*measured.values(), *comparable) if p >= tuning.NEGLIGIBLE_PART), default=math.inf)
+        floors = {i: tuning.EXPLORATION * best / max(1, self._idle[i]) for i in measured}
+        return first | {i: max(p, min(self._properties(i).idle_part, floors[i])) for i, p in measured.items()}
 
     def decide(self, proposals: Sequence[Proposal]) -> tuple[Allocation, ...]:
         """Allocate the next time slice; return nothing if no work can gain anything, or the time is up.
 
-        By default a slice is as long as all earlier ones together: one long effort gains more than several short ones,
-        because dual ascent starts anew in each slice. Branch and bound over boundary assignments and per-row
-        semidefinite relaxations continue where they stopped. Until they have been tried, and while they gain something,
-        a slice takes at most a tenth of the whole time; twice as much if hardly anything but branch and bound gains.
-        Slices are shorter still while semidefinite relaxations wait for the outcome of a branch and bound.
-
-        An external search runs in the background of all other work; the run waits for it if there is no other work. GPU
-        chains also run in the background, for a part of the slice in proportion to their expected gain.
+        Work in the background goes on during all other work. A process gets no seconds, unless the run waits for it
+        because there is no other work; a GPU gets a part of the slice by the expected gain of its work.
         """
-        state = self._last_state
-        assert state is not None, "record has to be called before decide"
-        if not proposals:
-            self.proposals, self.search_converged = (), False
-            return ()
-        rates = self._rates(proposals, state)
-        competing = self._without_duplicate_bounds(
-            [proposal for proposal in proposals if proposal.improver not in (EXTERNAL_SEARCH, GPU_CHAINS)], state
-        )
-        seconds = self._slice_seconds(competing, state, rates)
-        allocations = self._allocated(competing, state, seconds)
-        if allocations and any(proposal.improver == GPU_CHAINS for proposal in proposals):
-            best_rate = max(
-                (rates.get(a.improver, 1.0) for a in allocations if a.improver != LOCAL_SEARCH), default=0.0
-            )
-            gpu_share = rates[GPU_CHAINS] / (rates[GPU_CHAINS] + best_rate)
-            allocations = (*allocations, Allocation(GPU_CHAINS, None, gpu_share * min(state.left, seconds)))
-        if any(proposal.improver == EXTERNAL_SEARCH for proposal in proposals):
-            return (*allocations, Allocation(EXTERNAL_SEARCH, None, 0.0 if allocations else state.left))
-        return allocations
+        state, self.converged = self._state, False
+        needs = {proposal.improver: self._properties(proposal.improver).needs for proposal in proposals}
+        competing = [proposal for proposal in proposals if not needs[proposal.improver].in_background]
+        parts = self.expected_parts(needs)
+        chosen = _without_excluded(self._with_gains(competing), parts)
+        seconds = self._slice_seconds(chosen)
+        allocations = _SliceDivision(self._owner, parts, seconds, state).allocate(chosen)
+        open_ended = {proposal.improver for proposal in chosen if proposal.seconds is None}
+        allocations = self._limited(self._quanta.without_short(allocations, open_ended, seconds))
+        best = max((parts[a.improver] for a in allocations if a.agent is not None), default=0.0)
+        result = list(allocations)
+        for improver, needed in needs.items():
+            if needed is Needs.PROCESS:
+                result.append(Allocation(improver, None, 0.0 if allocations else state.left))
+            elif needed is Needs.GPU and allocations:
+                share = parts[improver] / (parts[improver] + best)
+                result.append(Allocation(improver, None, share * min(state.left, seconds)))
+        return tuple(result)
 
-    def _per_row_agents(self, proposals: Sequence[Proposal]) -> set[int | None]:
-        """Return the agents whose per-row semidefinite relaxations may still gain something."""
-        agents = {proposal.agent for proposal in proposals if proposal.resumable and proposal.improver == SEMIDEFINITE}
-        return agents if self.statistics.may_gain(SEMIDEFINITE) else set()
+    def _properties(self, improver: str) -> Properties:
+        """Return what an improver declares; the defaults if it is not registered."""
+        return self.credit.properties.get(improver, Properties())
 
-    def _without_duplicate_bounds(self, proposals: Sequence[Proposal], state: SchedulingState) -> list[Proposal]:
-        """Return the proposals without bounds that another method for the same agent makes redundant.
+    def _with_gains(self, proposals: Sequence[Proposal]) -> list[Proposal]:
+        """Return the proposals with corrected costs and known gains, those of equal work of all ranks once.
 
-        Branch and bound and a semidefinite relaxation of an agent lower the bounds of the same rows, and neither uses
-        the other's progress: only the one that gained more in its last slice is kept, or one that has not been tried.
-        With per-row relaxations that gain, branch and bound and dual ascent are left out. If the gap is nearly closed,
-        all of them may close the rest.
+        An agent whose gain is not known has a part of the gap by its weight. Work with a cost on the whole problem can
+        gain the part of the gap that belongs to no agent, or nothing while the last combination lags behind.
         """
-        if state.nearly_closed:
-            return list(proposals)
-        relaxed, branched = (
-            {proposal.agent for proposal in proposals if proposal.improver == improver}
-            for improver in (SEMIDEFINITE, BRANCH)
-        )
-        per_row = self._per_row_agents(proposals)
-        rates = {**self.statistics.expected_rates, **self.statistics.last_rates}
-        weaker = SEMIDEFINITE if rates[SEMIDEFINITE] < rates[BRANCH] else BRANCH
-        left_out = {BRANCH: per_row, BOUND: per_row}
-        left_out[weaker] = left_out.get(weaker, set()) | (relaxed & branched) - per_row
-        return [proposal for proposal in proposals if proposal.agent not in left_out.get(proposal.improver, ())]
-
-    def _rates(self, proposals: Sequence[Proposal], state: SchedulingState) -> dict[str, float]:
-        """Return the expected gain rate of each improver.
-
-        With per-row semidefinite relaxations, sampling and the local search have small rates if they gained less in
-        their last slices, or the relaxations have not been tried. If the gap is nearly closed, upper-bound improvers
-        have at least a fixed rate.
-        """
-        rates = self.statistics.rates_among({proposal.improver for proposal in proposals})
-        if self._per_row_agents(proposals):
-            untried = SEMIDEFINITE not in self.statistics.last_rates
-            limited = [
-                improver
-                for improver in _MAX_RATES_WITH_PER_ROW
-                if untried or self.statistics.gained_less(improver, SEMIDEFINITE)
-            ]
-            rates |= {
-                improver: min(rates[improver], _MAX_RATES_WITH_PER_ROW[improver] * rates[SEMIDEFINITE])
-                for improver in limited
-            }
-        if state.utility is None:
-            return rates | _RATES_WITHOUT_SOLUTION
-        if state.nearly_closed:
-            rates |= {improver: max(rates[improver], _NEARLY_CLOSED_MIN_RATE) for improver in (BOUND, BRANCH)}
-        return rates
-
-    def _slice_seconds(
-        self, proposals: Sequence[Proposal], state: SchedulingState, rates: Mapping[str, float]
-    ) -> float:
-        """Return the length of a slice in seconds, unless little time is left.
-
-        By default it is the elapsed time, at least 0.25 seconds. It is at most 1/40 of the whole time if other work
-        waits for the outcome of proposed work, and at most 1/10 (1/5 for a dominant branch and bound) if per-row
-        relaxations or branch and bound may gain something.
-        """
-        default, improvers = max(_MIN_SLICE_SECONDS, state.elapsed), {proposal.improver for proposal in proposals}
-        if any(proposal.awaited for proposal in proposals):
-            return min(default, max(_MIN_SLICE_SECONDS, _AWAITED_SLICE_PART * (state.elapsed + state.left)))
-        resumable = any(proposal.resumable for proposal in proposals)
-        if SEMIDEFINITE in improvers and not resumable and SEMIDEFINITE not in self.statistics.last_rates:
-            return default
-        if not (resumable or (BRANCH in improvers and self.statistics.may_gain(BRANCH))):
-            return default
-        dominant = BRANCH in improvers and rates[BRANCH] >= _DOMINANT_PART * sum(
-            rates.get(improver, 0.0) for improver in improvers
-        )
-        return min(
-            default,
-            max(
-                _MIN_SLICE_SECONDS,
-                (_DOMINANT_SLICE_FACTOR if dominant else 1.0) * _MAX_SLICE_PART * (state.elapsed + state.left),
-            ),
-        )
-
-    def _allocated(
-        self, proposals: Sequence[Proposal], state: SchedulingState, seconds: float
-    ) -> tuple[Allocation, ...]:
-        """Allocate a slice of some seconds, or all remaining seconds, to the work of the ranks themselves."""
-        default, rates = max(_MIN_SLICE_SECONDS, state.elapsed), self._rates(proposals, state)
-        seconds = state.left if state.left < _LAST_SLICE_FACTOR * seconds else seconds
-        needed_part = 1.0
-        if 0 < state.gap < math.inf:
-            needed_part = max(0.0, state.gap - state.allowed_gap) / state.gap
+        gap, of_all, result = self._state.gap, dict[str, Proposal](), list[Proposal]()
         agent_gains: dict[int, float] = {}
         for proposal in proposals:
-            if proposal.agent is not None and not is_union(proposal.agent):
+            if proposal.seconds is not None:
+                proposal = replace(proposal, seconds=self.credit.corrected_cost(proposal.improver, proposal.seconds))
+            if proposal.agent is not None:
+                result.append(proposal)
                 agent_gains[proposal.agent] = max(proposal.gain, agent_gains.get(proposal.agent, 0.0))
-        split_gain = state.gap
-        if math.isfinite(state.gap):
-            split_gain = max(_MIN_SPLIT_PART * state.gap, state.gap - sum(agent_gains.values()))
-        self.proposals = tuple(self._corrected(proposal, state, split_gain) for proposal in proposals)
-        search_part = _SEARCH_PART_WITH_FILTERING if self._has_searched_too_little(proposals, state) else 0.0
-        allocations = allocate_slice(
-            self.proposals,
-            self.owner,
-            rates,
-            SliceBudget(seconds, state.left, needed_part, state.gap, search_part, default),
-        )
-        allocations = self._deferred.defer_short(allocations, self.owner, seconds)
-        return (
-            self._limit_lone_search(allocations, state)
-            if all(allocation.improver == LOCAL_SEARCH for allocation in allocations)
-            else allocations
-        )
+            else:
+                other = of_all.get(proposal.improver, replace(proposal, weight=0.0))
+                seconds = None if proposal.seconds is None else max(proposal.seconds, other.seconds or 0.0)
+                weight = proposal.weight + other.weight
+                of_all[proposal.improver] = replace(proposal, seconds=seconds, weight=weight)
+        if not math.isfinite(gap):
+            return [replace(p, gain=p.weight if p.gain > 0 else 0.0) for p in (*result, *of_all.values())]
+        explained = sum(gain for agent, gain in agent_gains.items() if not is_union(agent))
+        for proposal in of_all.values():
+            gain = min(proposal.gain, gap)
+            if proposal.seconds is not None:
+                gain = 0.0 if self._state.lag > 0 else min(gain, max(tuning.EXPLORATION * gap, gap - explained))
+            result.append(replace(proposal, gain=gain))
+        if any(agent_gains.values()) and all(map(math.isfinite, agent_gains.values())):
+            return [replace(proposal, gain=min(proposal.gain, gap)) for proposal in result]
+        open_agents = {agent for agent, gain in agent_gains.items() if gain > 0 or not any(agent_gains.values())}
+        weights = {p.agent: p.weight for p in result if p.agent in open_agents}
+        scale = gap / sum(weights.values()) if weights else 0.0
+        return [p if p.agent is None else replace(p, gain=scale * weights.get(p.agent, 0.0)) for p in result]
 
-    def _has_searched_too_little(self, proposals: Sequence[Proposal], state: SchedulingState) -> bool:
-        """Return whether the local search should continue before function filtering gets most of the time."""
-        searched = self.statistics.records.get(LOCAL_SEARCH, ImproverRecord()).seconds
-        filtering = any(proposal.improver == FUNCTION_FILTERING for proposal in proposals)
-        return filtering and searched < _MIN_SEARCHED_PART * (state.elapsed + state.left)
+    def _slice_seconds(self, proposals: Sequence[Proposal]) -> float:
+        """Return the length of a slice in seconds: as long as all earlier ones, unless short slices are as good.
 
-    def _limit_lone_search(self, allocations: tuple[Allocation, ...], state: SchedulingState) -> tuple[Allocation, ...]:
-        """Limit the seconds of a local search that is the only work left; return nothing if it has converged.
-
-        It runs longer while an upper bound shows that there may be a better assignment.
+        Work that starts anew in each slice gains more in one long slice than in several short ones.
         """
-        factor = _OPEN_GAP_FACTOR if state.bound is not None else 1.0
-        left = max(factor * _PATIENCE_SECONDS, _PATIENCE_FACTOR * self._found_at) - (state.elapsed - self._found_at)
-        self.search_converged = bool(allocations) and left <= 0 and state.utility is not None
-        if self.search_converged:
-            return ()
-        return tuple(
-            allocation._replace(seconds=min(allocation.seconds, max(left, _MIN_SLICE_SECONDS)))
-            for allocation in allocations
-        )
+        seconds, total = max(tuning.MIN_SLICE_SECONDS, self._state.elapsed), self._state.elapsed + self._state.left
+        if any(proposal.awaited for proposal in proposals):
+            seconds = min(seconds, max(tuning.MIN_SLICE_SECONDS, tuning.AWAITED_SLICE_PART * total))
+        elif any(p.resumable and self._may_gain(p.improver) for p in proposals):
+            seconds = min(seconds, max(tuning.MIN_SLICE_SECONDS, tuning.RESUMABLE_SLICE_PART * total))
+        return self._state.left if seconds > tuning.MAX_FINAL_PART * self._state.left else seconds
 
-    def _corrected(self, proposal: Proposal, state: SchedulingState, split_gain: float) -> Proposal:
-        """Return a proposal with its cost corrected by this run's statistics, and a gain of at most the gap.
+    def _may_gain(self, improver: str) -> bool:
+        """Return whether an improver has not been tried, or has gained more than little in its last slice."""
+        window = self._window.get(improver)
+        return not window or window[-1][0] / window[-1][1] >= tuning.NEGLIGIBLE_PART
 
-        ``split_gain`` is the part of the gap that belongs to no agent: it arises from tables split in the combination,
-        and is the gain of a recombination.
+    def _limited(self, allocations: list[Allocation]) -> list[Allocation]:
+        """Limit the seconds of searches that are the only work left; return nothing if they have converged."""
+        if not allocations or any(self._properties(a.improver).effect != Effect.ASSIGNMENTS for a in allocations):
+            return allocations
+        patience = tuning.PATIENCE_FACTOR * max(1.0, self._found_at)
+        patience *= 1.0 if self._state.bound is None else tuning.PATIENCE_FACTOR
+        left = patience - (self._state.elapsed - self._found_at)
+        self.converged = left <= 0 and self._state.utility is not None
+        seconds = max(left, tuning.MIN_SLICE_SECONDS) if self._state.utility is not None else math.inf
+        return [] if self.converged else [a._replace(seconds=min(a.seconds, seconds)) for a in allocations]
+
+
+def _without_excluded(proposals: Sequence[Proposal], parts: Mapping[str, float]) -> list[Proposal]:
+    """Return the proposals without those that another one for the same agent makes redundant.
+
+    If a proposal excludes another one, that with the larger expected part stays; the first one if they agree.
+    """
+    dropped = set[tuple[str, int | None]]()
+    by_agent = {(p.improver, p.agent) for p in proposals}
+    for proposal in proposals:
+        for other in proposal.excludes:
+            if (other, proposal.agent) in by_agent:
+                loser = other if parts[proposal.improver] >= parts[other] else proposal.improver
+                dropped.add((loser, proposal.agent))
+    return [p for p in proposals if (p.improver, p.agent) not in dropped]
+
+
+class _SliceDivision(NamedTuple):
+    """A slice that is divided over proposals.
+
+    Attributes
+    ----------
+    owner : sequence of int
+        The rank of each agent.
+    parts : dict of float
+        Expected part of the gap that each improver closes in a whole slice.
+    seconds : float
+        Length of the slice; it gets longer if the best work with a cost takes longer.
+    state : SchedulingState
+        The state of the run.
+    """
+
+    owner: Sequence[int]
+    parts: Mapping[str, float]
+    seconds: float
+    state: SchedulingState
+
+    def allocate(self, proposals: Sequence[Proposal]) -> list[Allocation]:
+        """Divide the slice over proposals with known gains; their order does not matter.
+
+        Work with a cost on the whole problem is done alone, if it gains more per second than the open-ended work for
+        agents. Otherwise searches of the whole problem, which all ranks do at the same time, get the part of the slice
+        that they have in all expected gains.
         """
-        seconds = (
-            None if proposal.seconds is None else self.statistics.corrected_cost(proposal.improver, proposal.seconds)
-        )
-        if proposal.improver == RECOMBINATION:
-            return replace(proposal, seconds=seconds, gain=split_gain)
-        known = math.isfinite(proposal.gain) or proposal.agent is None
-        return replace(proposal, seconds=seconds, gain=min(proposal.gain, state.gap) if known else proposal.gain)
+        left, parts, seconds = self.state.left, self.parts, self.seconds
+        proposals = [p for p in proposals if p.gain > 0 and (p.seconds or 0.0) <= left]
+        if left <= 0 or not proposals:
+            return []
+        ranks = [_RankWork.of(work, parts, seconds) for work in self._by_rank(proposals)]
+        searches, alone = list[Proposal](), list[Proposal]()
+        for proposal in sorted(proposals, key=lambda p: (-_rate(p, parts), p.improver)):
+            if proposal.agent is None:
+                (searches if proposal.seconds is None else alone).append(proposal)
+        for proposal in alone:
+            cost = proposal.seconds or 0.0
+            if cost <= tuning.MAX_FINAL_PART * left and _rate(proposal, parts) >= sum(r.open_rate for r in ranks):
+                return [Allocation(proposal.improver, None, cost)]
+        ends_run = not alone and self._ends_run(ranks)
+        minimum = [0.0 if ends_run else rank.open_rate for rank in ranks]
+        accepted = [
+            [p for p in rank.with_cost if _rate(p, parts) >= least] for rank, least in zip(ranks, minimum, strict=True)
+        ]
+        seconds = min(left, max([seconds, *(one[0].seconds or 0.0 for one in accepted if one)]))
+        gains = {p.improver: p.gain * parts[p.improver] for p in searches}
+        total = sum(gains.values()) + sum(sum(rank.gains.values()) for rank in ranks)
+        shares = {i: 0.0 if ends_run or total <= 0 else gain / total for i, gain in gains.items()}
+        result, free = list[Allocation](), left
+        for rank, with_cost in zip(ranks, accepted, strict=True):
+            of_rank = rank.allocate(with_cost, seconds, sum(shares.values()), ends_run)
+            result, free = result + of_rank, min(free, left - sum(allocation.seconds for allocation in of_rank))
+        seconds = min(seconds, free / max(1e-9, sum(shares.values())))
+        return result + [Allocation(i, None, share * seconds) for i, share in shares.items() if share * seconds > 0]
+
+    def _ends_run(self, ranks: Sequence["_RankWork"]) -> bool:
+        """Return whether work with a cost closes all gaps in the remaining time, and nothing closes them sooner."""
+        state, costs = self.state, [sum(p.seconds or 0.0 for p in rank.with_cost) for rank in ranks]
+        if max(costs, default=math.inf) > tuning.MAX_FINAL_PART * state.left:
+            return False
+        if any({p.agent for p in r.open_ended} - {p.agent for p in r.with_cost} for r in ranks):
+            return False
+        gain, open_rate = sum(p.gain for r in ranks for p in r.with_cost), sum(r.open_rate for r in ranks)
+        needed = 1.0 if not 0 < state.gap < math.inf else max(0.0, state.gap - state.allowed_gap) / state.gap
+        return needed >= 1 or max(costs) * open_rate <= needed * gain
+
+    def _by_rank(self, proposals: Iterable[Proposal]) -> list[list[Proposal]]:
+        """Return the proposals for agents, grouped by rank."""
+        ranks = defaultdict[int, list[Proposal]](list)
+        for proposal in sorted((p for p in proposals if p.agent is not None), key=lambda p: (p.agent or 0, p.improver)):
+            ranks[self.owner[proposal.agent or 0]].append(proposal)
+        return [ranks[rank] for rank in sorted(ranks)]
+
+
+class _RankWork(NamedTuple):
+    """The proposals for agents of one rank.
+
+    Attributes
+    ----------
+    with_cost : list of Proposal
+        Work with an estimated cost, that with the largest expected gain per second first.
+    open_ended : list of Proposal
+        Work that can use any number of seconds.
+    gains : dict of float
+        Expected gain of the open-ended work in a whole slice, by improver.
+    open_rate : float
+        Expected gain per second of the open-ended work, if each improver has its part of the slice: with gains g, that
+        is sum(g²) / sum(g) / (seconds of the slice).
+    """
+
+    with_cost: list[Proposal]
+    open_ended: list[Proposal]
+    gains: dict[str, float]
+    open_rate: float
+    parts: Mapping[str, float]
+
+    @classmethod
+    def of(cls, proposals: Sequence[Proposal], parts: Mapping[str, float], seconds: float) -> "_RankWork":
+        """Return the work of one rank in a slice of some seconds."""
+        gains = defaultdict[str, float](float)
+        open_ended = [proposal for proposal in proposals if proposal.seconds is None]
+        for proposal in open_ended:
+            gains[proposal.improver] += proposal.gain * parts[proposal.improver]
+        total = sum(gains.values())
+        open_rate = sum(gain * gain for gain in gains.values()) / total / seconds if total > 0 else 0.0
+        with_cost = [proposal for proposal in proposals if proposal.seconds is not None]
+        with_cost.sort(key=lambda proposal: (-_rate(proposal, parts), proposal.agent or 0))
+        return cls(with_cost, open_ended, dict(gains), open_rate, parts)
+
+    def allocate(self, accepted: Sequence[Proposal], seconds: float, shared: float, ends_run: bool) -> list[Allocation]:
+        """Allocate a slice of some seconds, of which work of all ranks has a part ``shared``.
+
+        Accepted work with a cost comes first, in its order; the first of it may also use the shared part. Agents
+        without such work divide the rest in proportion to their expected gains.
+        """
+        free, result, done = seconds, list[Allocation](), set[int | None]()
+        for proposal in accepted:
+            cost = proposal.seconds or 0.0
+            if cost <= (free - shared * seconds if result else free):
+                result.append(Allocation(proposal.improver, proposal.agent, cost))
+                done.add(proposal.agent)
+                free -= cost
+        free -= shared * seconds
+        gains = [(p, p.gain * self.parts[p.improver]) for p in self.open_ended if p.agent not in done]
+        total = sum(gain for _, gain in gains)
+        if not ends_run and free > 0 and total > 0:
+            result += [Allocation(p.improver, p.agent, free * gain / total) for p, gain in gains]
+        return result
+
+
+def _rate(proposal: Proposal, parts: Mapping[str, float]) -> float:
+    """Return the expected gain per second of a proposal with an estimated cost: gain * part / seconds."""
+    # at least a nanosecond, so that an estimate of 0 seconds does not divide by zero
+    return proposal.gain * parts[proposal.improver] / max(1e-9, proposal.seconds or 0.0)
+
+
+class _DeficitRoundRobin:
+    """Saves up seconds that are too few for an improver to start.
+
+    Parameters
+    ----------
+    owner : sequence of int
+        The rank of each agent.
+    properties : dict of Properties
+        The properties that improvers declare, by name.
+    """
+
+    def __init__(self, owner: Sequence[int], properties: Mapping[str, Properties]) -> None:
+        self.owner, self.properties = owner, properties
+        self._owed = dict[tuple[int, str], float]()  # seconds by rank and improver
+
+    def without_short(
+        self, allocations: Sequence[Allocation], open_ended: Collection[str], seconds: float
+    ) -> list[Allocation]:
+        """Return the allocations of a slice without quanta that are too short; other improvers of the rank use them.
+
+        An improver is due its seconds on a rank and those owed to it from earlier slices. If they are too few to start,
+        it waits, unless all improvers of the rank would wait: then the one that is due most works. Those that work
+        share the rank's seconds in proportion to what they are due. Work with a cost keeps its seconds.
+        """
+        result, ranks = list[Allocation](), defaultdict[int, list[Allocation]](list)
+        for allocation in allocations:
+            if allocation.agent is None or allocation.seconds <= 0 or allocation.improver not in open_ended:
+                result.append(allocation)
+            else:
+                ranks[self.owner[allocation.agent]].append(allocation)
+        for rank, work in sorted(ranks.items()):
+            given = defaultdict[str, float](float)
+            for allocation in work:
+                given[allocation.improver] += allocation.seconds
+            due = {improver: s + self._owed.get((rank, improver), 0.0) for improver, s in given.items()}
+            quanta = {i: self.properties.get(i, Properties()).minimum_quantum for i in due}
+            limit = {improver: min(quantum, tuning.MIN_SHARE * seconds) for improver, quantum in quanta.items()}
+            waits = {improver for improver in due if due[improver] < limit[improver]}
+            if len(waits) == len(due):
+                waits.discard(max(due, key=lambda improver: due[improver]))
+            self._owed |= {(rank, improver): due[improver] if improver in waits else 0.0 for improver in due}
+            scale = sum(given.values()) / sum(s for improver, s in due.items() if improver not in waits)
+            factors = {improver: scale * due[improver] / given[improver] for improver in due}
+            result += [a._replace(seconds=a.seconds * factors[a.improver]) for a in work if a.improver not in waits]
+        return result

@@ -20,6 +20,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
+from dmcmc.results.improver_names import BOUND, BRANCH
 from dmcmc.run.improvers.protocol import TimeQuantum, TimeSlice
 from dmcmc.run.scheduler.proposal import union_number
 from dmcmc.run.union.node_exchange import SHARED_NODES, PartReport
@@ -52,9 +53,13 @@ class UnionAgent:
     ----------
     agent : Agent
         The union as an agent.
+    bounded_by, searched_by : str
+        Improvers that its bounds and its assignments are attributed to.
     number : int
         Its number among the agents of this rank, see ``union_number``.
     """
+
+    bounded_by, searched_by = BOUND, BRANCH
 
     def __init__(
         self,

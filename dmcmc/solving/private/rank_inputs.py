@@ -1,4 +1,4 @@
-"""What one rank reads of a problem with one file per agent, and the plan that the ranks make of it.
+"""The inputs of one rank of a problem with one file per agent, and the plan that the ranks make of them.
 
 All ranks know the index: the agents, and the scopes of the factors between them. It determines the agents' pseudo-tree
 and the placement of agents on ranks. Arithmetic and choices are agreed by sums and by counts of work.

@@ -6,11 +6,10 @@ from support.runs import HurriedProgress, hard_problem
 import dmcmc
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime import device
+from dmcmc.results.improver_names import GPU_CHAINS
 from dmcmc.run.compilation import prepare_gpu
 from dmcmc.run.improvers import gpu_chains
-from dmcmc.run.scheduler.improver_statistics import ImproverStatistics
-from dmcmc.run.scheduler.proposal import BOUND, GPU_CHAINS, LOCAL_SEARCH, MeasuredGain, Proposal
-from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.run.scheduler.proposal import MeasuredGain
 
 
 class FakeChains:
@@ -47,38 +46,6 @@ def test_a_run_allocates_time_records_the_cost_and_ends_the_chains(clock, monkey
     (search,) = made
     assert search.ended and search.allowed and all(seconds > 0 for seconds in search.allowed)
     assert {work.improver: work.seconds for work in result.work}[GPU_CHAINS] >= 0.125
-
-
-def scheduler_with(rate):
-    scheduler = Scheduler([0, 0])
-    scheduler.record(SchedulingState(1.0, 9.0, 100.0, 150.0), [])
-    scheduler.statistics.expected_rates[GPU_CHAINS] = rate
-    return scheduler
-
-
-def test_the_chains_part_of_a_slice_falls_with_their_expected_rate():
-    proposals = [
-        Proposal(BOUND, 30.0, 0),
-        Proposal(BOUND, 20.0, 1),
-        Proposal(LOCAL_SEARCH, float("inf")),
-        Proposal(GPU_CHAINS, float("inf")),
-    ]
-    parts = []
-    for rate in (0.25, 0.05):
-        allocations = scheduler_with(rate).decide(proposals)
-        assert sum(one.improver == GPU_CHAINS for one in allocations) == 1
-        assert sum(one.seconds for one in allocations if one.improver != GPU_CHAINS) <= 1.0 + 1e-9
-        parts.append(next(one.seconds for one in allocations if one.improver == GPU_CHAINS))
-    assert 0 < parts[1] < parts[0] < 1.0
-    alone = scheduler_with(0.05).decide([Proposal(LOCAL_SEARCH, float("inf")), Proposal(GPU_CHAINS, float("inf"))])
-    assert next(one.seconds for one in alone if one.improver == GPU_CHAINS) == 1.0
-
-
-def test_objective_gains_of_the_chains_are_attributed_to_them():
-    statistics = ImproverStatistics()
-    statistics.record([MeasuredGain(GPU_CHAINS, 1.0, objective_gain=5.0), MeasuredGain(BOUND, 1.0)], 9.0, 8.0, 100.0)
-    found = {improver: (record.objective, record.bound) for improver, record in statistics.records.items()}
-    assert found == {GPU_CHAINS: (5.0, 0.0), BOUND: (4.0, 8.0)}
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,17 @@
 
 import pytest
 
+from dmcmc.results.improver_names import BOUND, BRANCH_AND_BOUND, SEMIDEFINITE, TOULBAR2
 from dmcmc.results.legacy_names import RENAMED_IMPROVERS, current_improvers, current_result
-from dmcmc.run.improvers.registry import AGENT_IMPROVERS, GLOBAL_IMPROVERS
-from dmcmc.run.scheduler import proposal
+from dmcmc.run.improvers.registry import BUILT_IN
 
 FORMER = {"eliminate", "filter", "sample", "branch", "search", "combine", "search engine", "gpu search"}
-UNCHANGED = (proposal.BOUND, proposal.SEMIDEFINITE, proposal.TOULBAR2, proposal.BRANCH_AND_BOUND)
+UNCHANGED = (BOUND, SEMIDEFINITE, TOULBAR2, BRANCH_AND_BOUND)
 
 
 def test_every_former_name_maps_to_the_name_of_an_improver():
     assert set(RENAMED_IMPROVERS) == FORMER
-    present = {improver.name for improver in (*AGENT_IMPROVERS, *GLOBAL_IMPROVERS)}
+    present = set(BUILT_IN)
     assert set(RENAMED_IMPROVERS.values()) == present - set(UNCHANGED)
 
 

@@ -8,9 +8,10 @@ from support.runs import SlowBackend, finish_run, hard_problem, solve_with, star
 import dmcmc
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.report.summary import summary
+from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, LOCAL_SEARCH, RECOMBINATION, SAMPLING
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import BOUND, EXACT_ELIMINATION, LOCAL_SEARCH, RECOMBINATION, SAMPLING, Allocation
+from dmcmc.run.scheduler.proposal import Allocation
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER

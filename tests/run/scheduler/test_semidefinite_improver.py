@@ -9,12 +9,13 @@ from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation, device_
 from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, RelaxationRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.results.improver_names import BRANCH, SEMIDEFINITE
 from dmcmc.run.improvers import branch_and_bound
 from dmcmc.run.improvers.branch_and_bound import BranchAndBoundImprover
 from dmcmc.run.improvers.protocol import RankState, TimeQuantum, TimeSlice
 from dmcmc.run.improvers.semidefinite import SemidefiniteImprover, agents_with_relaxation_in_time
 from dmcmc.run.improvers.tighten_bound import BoundImprover
-from dmcmc.run.scheduler.proposal import BRANCH, SEMIDEFINITE, Allocation
+from dmcmc.run.scheduler.proposal import Allocation
 from dmcmc.solving.agent.upper_table import UpperTable
 
 
@@ -67,17 +68,14 @@ class FakeSearchedAgent:
 
 
 def slice_of(agents, threads):
-    def nothing(seconds):
-        return 0.0
-
     turns = {number: TimeQuantum(agent, None, None) for number, agent in enumerate(agents)}
-    return TimeSlice(turns, lambda agent: agent.left, Backend(threads=threads), nothing, nothing, nothing)
+    return TimeSlice(turns, lambda agent: agent.left, Backend(threads=threads))
 
 
 def test_all_agents_that_may_be_relaxed_are_proposed():
     agents = {0: FakeAgent(True), 1: FakeAgent(True)}
     agents[1].may_relax = False
-    (proposal,) = SemidefiniteImprover().proposals(RankState(agents, {0: 3.0, 1: 5.0}))
+    (proposal,) = SemidefiniteImprover().propose(RankState(agents, {0: 3.0, 1: 5.0}))
     assert (proposal.improver, proposal.agent, proposal.gain, proposal.seconds) == (SEMIDEFINITE, 0, 3.0, None)
 
 
@@ -85,16 +83,16 @@ def test_all_agents_that_may_be_relaxed_are_proposed():
 def test_agents_with_a_thread_each_get_more_seconds_than_allocated(threads):
     agents = [FakeAgent(known=True), FakeAgent(known=False), FakeAgent(known=True, quick=False)]
     time_slice = slice_of(agents, threads)
-    SemidefiniteImprover().carry_out(time_slice, [Allocation(SEMIDEFINITE, number, 1.5) for number in range(3)])
+    gains = SemidefiniteImprover().run(time_slice, [Allocation(SEMIDEFINITE, number, 1.5) for number in range(3)])
     assert [agent.seconds for agent in agents] == [[1.5 * min(threads, 2)]] * 2 + [[]]
-    (gain,) = time_slice.gains
+    (gain,) = gains
     assert (gain.improver, gain.seconds, gain.closed_gap) == (SEMIDEFINITE, 2.5, 4.0)
     assert [agent.charges for agent in agents] == [[True], [True], []]
 
 
 def test_dual_ascent_waits_until_the_relaxation_can_be_judged():
     agents = {0: FakeAgent(known=False), 1: FakeAgent(known=True)}
-    assert [proposal.agent for proposal in BoundImprover().proposals(RankState(agents, {0: 3.0, 1: 5.0}))] == [1]
+    assert [proposal.agent for proposal in BoundImprover().propose(RankState(agents, {0: 3.0, 1: 5.0}))] == [1]
 
 
 @pytest.mark.parametrize("fits", [True, False])
@@ -112,9 +110,9 @@ def test_a_gpu_relaxes_all_agents_at_once_if_its_memory_is_enough(monkeypatch, f
     monkeypatch.setattr(batched_relaxation, "bound_on_gpu", relax_on_gpu)
     agents = [FakeAgent(known=True), FakeAgent(known=False)]
     time_slice = slice_of(agents, 4)
-    SemidefiniteImprover().carry_out(time_slice, [Allocation(SEMIDEFINITE, number, 1.5) for number in range(2)])
+    gains = SemidefiniteImprover().run(time_slice, [Allocation(SEMIDEFINITE, number, 1.5) for number in range(2)])
     assert calls == [(agents, 3.0)]
-    assert [agent.seconds for agent in agents] == ([[], []] if fits else [[3.0], [3.0]]) and len(time_slice.gains) == 1
+    assert [agent.seconds for agent in agents] == ([[], []] if fits else [[3.0], [3.0]]) and len(gains) == 1
     assert [agent.per_row.undecided for agent in agents] == [
         fits,
         fits,
@@ -124,8 +122,8 @@ def test_a_gpu_relaxes_all_agents_at_once_if_its_memory_is_enough(monkeypatch, f
 def test_time_too_short_for_one_step_is_not_charged(monkeypatch):
     monkeypatch.setattr(FakeAgent, "improve", lambda *_: None)
     time_slice = slice_of([FakeAgent(known=True)], 1)
-    SemidefiniteImprover().carry_out(time_slice, [Allocation(SEMIDEFINITE, 0, 1e-3)])
-    assert not time_slice.gains and not time_slice.quanta[0].agent.charges
+    gains = SemidefiniteImprover().run(time_slice, [Allocation(SEMIDEFINITE, 0, 1e-3)])
+    assert not gains and not time_slice.quanta[0].agent.charges
 
 
 def test_other_bounds_of_the_same_rows_wait_until_per_row_relaxations_can_be_judged():
@@ -134,7 +132,7 @@ def test_other_bounds_of_the_same_rows_wait_until_per_row_relaxations_can_be_jud
     for agent in agents.values():
         agent.may_branch = True
     for improver in (BoundImprover(), BranchAndBoundImprover()):
-        assert [proposal.agent for proposal in improver.proposals(RankState(agents, {0: 3.0, 1: 5.0}))] == [1]
+        assert [proposal.agent for proposal in improver.propose(RankState(agents, {0: 3.0, 1: 5.0}))] == [1]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +143,7 @@ def test_searches_have_stalled_if_most_of_the_gap_is_open_after_some_nodes_per_r
     agents = [SimpleNamespace(local=SimpleNamespace(rows=rows), upper=UpperTable(initial_gap=8.0)) for rows in (4, 6)]
     agents[1].upper.initial_gap = None  # its first search, with a gap of 4
     left_of = dict(zip(map(id, agents), (left, 1.0), strict=True))
-    time_slice = TimeSlice({}, lambda agent: left_of[id(agent)], Backend(), *[lambda seconds: 0.0] * 3)
+    time_slice = TimeSlice({}, lambda agent: left_of[id(agent)], Backend())
     requests = [SimpleNamespace(search=SimpleNamespace(nodes=count)) for count in (nodes, 0)]
     searches = [
         branch_and_bound._AgentSearch(TimeQuantum(agent, None, None), None, request, 4.0, 0)
@@ -182,11 +180,8 @@ def test_searches_end_as_soon_as_they_make_no_progress_if_a_relaxation_may_follo
         UpperTable, "relaxation_may_follow", lambda self, local: follows and self.search_stalled is None
     )
     agent = FakeSearchedAgent(search)
-    time_slice = TimeSlice(
-        {0: TimeQuantum(agent, None, None, [9.0])}, lambda _: gap[0], Backend(), *[lambda seconds: 0.0] * 3
-    )
-    BranchAndBoundImprover().carry_out(time_slice, [Allocation(BRANCH, 0, 2.0)])
-    (gain,) = time_slice.gains
+    time_slice = TimeSlice({0: TimeQuantum(agent, None, None, [9.0])}, lambda _: gap[0], Backend())
+    (gain,) = BranchAndBoundImprover().run(time_slice, [Allocation(BRANCH, 0, 2.0)])
     assert (len(calls), search.nodes, agent.upper.search_stalled) == (checks, nodes, stalled)
     assert gain.seconds == pytest.approx(sum(calls)) and gain.closed_gap == pytest.approx(8.0 - gap[0])
 

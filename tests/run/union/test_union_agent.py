@@ -16,11 +16,13 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import BOUND, BRANCH, RECOMBINATION
 from dmcmc.run import union_part
+from dmcmc.run.improvers import registry
 from dmcmc.run.improvers.protocol import TimeSlice
 from dmcmc.run.run_improvers import improve_agents
 from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import BOUND, BRANCH, Allocation, Proposal, ranks_of_work, union_number
+from dmcmc.run.scheduler.proposal import Allocation, Proposal, ranks_of_work, union_number
 from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.run.union import union_plan
 from dmcmc.run.union.node_exchange import exchange_nodes
@@ -50,9 +52,9 @@ def improve(union, setup, kinds, slices, world=None):
     bounds, found = [], []
     for _ in range(slices):
         for kind in kinds:
-            empty = TimeSlice({}, lambda agent: None, setup.backend, float, float, float)
+            empty = TimeSlice({}, lambda agent: None, setup.backend)
             directive = Directive(False, allocations=(Allocation(kind, union.number, QUANTUM),))
-            improve_agents(union.added_to(empty), directive)
+            improve_agents(registry.create(timed=False), union.added_to(empty), directive)
             found += exchange_nodes(world or World(), union)
             bounds.append(union.bound)
     return bounds, found
@@ -181,9 +183,10 @@ def test_work_on_the_union_changes_no_tables():
 
 def test_the_gap_of_the_union_is_no_part_of_the_agents_gaps():
     """A larger combination may gain the part of the gap that no agent's table explains."""
-    recombination = Proposal("recombination", float("inf"), None, 0.5)
-    proposals = [Proposal(BOUND, 10.0, UNION), Proposal(BOUND, 4.0, 0), recombination]
-    scheduler = Scheduler(ranks_of_work((0,), 1))
-    scheduler.record(SchedulingState(1.0, 9.0, 90.0, 100.0), [])
-    scheduler.decide(proposals)
-    assert {p.gain for p in scheduler.proposals if p.improver == "recombination"} == {6.0}
+    recombination = Proposal(RECOMBINATION, float("inf"), None, 0.1)
+    properties = registry.declared(registry.create(timed=False))
+    for gap_of_agent, accepted in ((4.0, True), (10.0, False)):
+        scheduler = Scheduler(ranks_of_work((0,), 1), properties)
+        scheduler.record(SchedulingState(1.0, 9.0, 90.0, 100.0), [])
+        allocations = scheduler.decide([Proposal(BOUND, 1.0, UNION), Proposal(BOUND, gap_of_agent, 0), recombination])
+        assert (allocations == (Allocation(RECOMBINATION, None, 0.1),)) == accepted

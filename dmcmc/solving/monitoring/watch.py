@@ -1,4 +1,4 @@
-"""What a caller can see of a run while it works, and how it can end it."""
+"""The observer of a run: progress, the plan, and a handle by which the run can be ended."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from dmcmc.solving.planning.setup import Setup
 
 @dataclass(frozen=True)
 class Watch:
-    """What a caller can see of a run while it works, and how it can end it; the functions are called on all ranks.
+    """An observer of a run, given by its caller; its functions are called on all ranks.
 
     Attributes
     ----------

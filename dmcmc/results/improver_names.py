@@ -1,0 +1,18 @@
+"""The names of dmcmc's own improvers and search engines, as results, traces and summaries show them."""
+
+# Improvers of single agents' tables; each runs on the agent's rank.
+EXACT_ELIMINATION = "exact elimination"
+FUNCTION_FILTERING = "function filtering"
+SAMPLING = "sampling"
+BOUND = "bound"
+BRANCH = "branch and bound"  # over the boundary assignments (rows) of an agent
+SEMIDEFINITE = "semidefinite"
+# Improvers of the whole problem.
+LOCAL_SEARCH = "local search"
+RECOMBINATION = "recombination"
+EXTERNAL_SEARCH = "external search"  # a search engine in the background; its gains carry the engine's own name:
+TOULBAR2, BRANCH_AND_BOUND = "toulbar2", "branch-and-bound"
+GPU_CHAINS = "gpu chains"  # in the background, with the GPU time that other work leaves
+
+ROUNDING = "roundings of the bound"  # name under which the kernels of roundings are declared
+UNION_BOUND = "bound of the union"  # name under which the kernels of the union's bound are declared
