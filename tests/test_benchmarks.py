@@ -28,7 +28,7 @@ QUICK = {
     "benchmarks.robustness.mutated_own_files": "--count 5",
     "benchmarks.sampling.blocks": "--networks 1 --seconds 0.01 --moves 1",
     "benchmarks.sampling.meetings": "--vns 0 --only ms_A10_n10_D24",
-    "benchmarks.scheduler_simulation": "",
+    "benchmarks.scheduler_simulation": "--seconds 1",
     "benchmarks.solving.answers": "--keep {folder}/kept.json --ways auto --only spot5",
     "benchmarks.solving.anytime": "--seconds 0.2 --peers 0 --methods auto --only ms_A10_n25_D24",
     "benchmarks.solving.auto_sweep": "--limit 1 --time 0.2 --repeats 1",

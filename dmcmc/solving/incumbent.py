@@ -302,16 +302,13 @@ class Incumbent:
         combination, the last pruning (if there was one) has removed rows, and the combination's bound is the best. It
         changes the tables, so it waits while a recombination starts from the last ones.
         """
+        assert self.scheduler is not None
+        effect_of = self.scheduler.credit.effect_of
         can_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
-        recombines = any(Effect.LOWER_TABLES in self._effect_of(one) for one in allocations if one.agent is None)
+        recombines = any(Effect.LOWER_TABLES in effect_of(one.improver) for one in allocations if one.agent is None)
         can_help = can_help and self.feasible and self.settings.combine.method == "auto"
         has_time = _PRUNING_COST * self.combination_seconds <= _MAX_PRUNING_SHARE * state.left
         return can_help and has_time and not recombines and not state.lag
-
-    def _effect_of(self, allocation: Allocation) -> Effect:
-        """Return what the improver of an allocation changes."""
-        assert self.scheduler is not None
-        return self.scheduler.credit.effect_of(allocation.improver)
 
     def _state(self, combined: Number | None) -> SchedulingState:
         """Return the state of the run for the scheduler.

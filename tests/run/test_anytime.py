@@ -29,8 +29,10 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import next_above
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.results.improver_names import RECOMBINATION
+from dmcmc.run.improvers import registry
 from dmcmc.run.scheduler.proposal import Allocation
 from dmcmc.run.scheduler.rank_report import RankReport
+from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 from dmcmc.solving.incumbent import Incumbent
@@ -121,16 +123,19 @@ def test_objectives_and_bounds_of_the_trace_improve_until_the_end():
 
 def test_rows_are_pruned_only_if_there_is_time_for_it():
     report = RankReport(relaxed=True, pruned=True)
-    run = SimpleNamespace(feasible=True, settings=Settings(), combination_seconds=1.0)
-    assert [Incumbent._should_prune(run, [report], (), left) for left in (float("inf"), 5.0, 4.9, 0.0)] == [
+    scheduler = Scheduler([0], registry.declared(registry.create(timed=False)))
+    run = SimpleNamespace(feasible=True, settings=Settings(), combination_seconds=1.0, scheduler=scheduler)
+    states = [SchedulingState(1.0, left) for left in (float("inf"), 5.0, 4.9, 0.0)]
+    assert [Incumbent._should_prune(run, [report], (), state) for state in states] == [
         True,
         True,
         False,
         False,
     ]
     recombination = (Allocation(RECOMBINATION, None, 1.0),)
-    assert not Incumbent._should_prune(run, [report], recombination, 60.0)
-    assert not Incumbent._should_prune(run, [report._replace(pruned=False)], (), 60.0)
+    assert not Incumbent._should_prune(run, [report], recombination, SchedulingState(1.0, 60.0))
+    assert not Incumbent._should_prune(run, [report._replace(pruned=False)], (), SchedulingState(1.0, 60.0))
+    assert not Incumbent._should_prune(run, [report], (), SchedulingState(1.0, 60.0, lag=2.0))
 
 
 def test_a_timed_out_run_has_used_its_time_budget():

@@ -1,7 +1,7 @@
 """Decide, on rank 0 after every cycle, which of the proposed work all ranks do in the next time slice.
 
 The policy is *probability matching on a sliding window*, a bandit whose probabilities are parts of the slice: each
-improver's part is proportional to the gain per second in its last slices (Thierens, GECCO 2005, section 2.2; windows:
+improver's part is proportional to its gain per second in the window (Thierens, GECCO 2005, section 2.2; windows:
 Fialho, Da Costa, Schoenauer and Sebag, Annals of Mathematics and Artificial Intelligence 60, 2010). An improver that
 has not been tried has the part that it declares; one that gains nothing is tried ever less often, as in the
 ε_n-greedy policy (Auer, Cesa-Bianchi and Fischer, Machine Learning 47, 2002, figure 3). Work with an estimated cost is
