@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shlex
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,13 +22,16 @@ from dmcmc.cli.arguments import parse_arguments
 from dmcmc.files.text import SourceFile
 from dmcmc.formats import registry as formats
 from dmcmc.formats.calendar.problem import read as read_calendar
+from dmcmc.inference.bounds import bounders
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
     run_boundary_searches,
 )
+from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.storage.cache_folders import CACHE_VARIABLE
 from dmcmc.results.outcome import quality_of
 from dmcmc.run.improvers import registry as improvers
@@ -139,6 +143,18 @@ def test_the_example_improver_works_in_a_run_and_improves_assignments(developed,
         improver.run(time_slice, [Allocation(example.name, None, 60.0)])
         best = [best, *time_slice.found][-1]
     assert utilities[0] < utilities[-1] and utilities == sorted(utilities)
+
+
+def test_the_example_bounder_can_be_registered_and_is_tried(developed, register):
+    example = developed("A bounder", "my_bounder")
+    register("dmcmc.bounders", "largest-entries", example.FACTORY)
+    assert bounders.names()["largest-entries"] == example.FACTORY.summary
+    backend = Backend(stop=Deadline(time.perf_counter() + 100))
+    state = DualState(dense_agent(2, hidden=3, interface=0, max_domain=4), triangles=False, backend=backend)
+    tried = list(bounders.other_bounders(state, 1 << 20))
+    assert [type(bounder) for bounder in tried] == [example.LargestEntriesBounder]
+    search = create_boundary_search(state, 1 << 20)
+    assert search.nodes and state.layout.scale.decode(int(state.bounds[0])) >= naive.row_values(state.local).max()
 
 
 def test_the_example_algorithm_improves_its_first_assignment(developed, register):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dmcmc.inference.bounds.bounders import other_bounders
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
@@ -17,6 +18,7 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
     run_boundary_searches,
 )
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.tuning.search import MIN_SECONDS_FOR_TRIAL, TRIAL_SECONDS
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
@@ -27,7 +29,8 @@ def create_boundary_search(
 ) -> BoundarySearch:
     """Return a branch-and-bound search over the rows of a bound, on a GPU if that is faster.
 
-    A GPU that has too little memory is not used.
+    A GPU that has too little memory is not used. On the CPU and with time, an agent without boundary variables tries
+    each bounder that suits it.
 
     Parameters
     ----------
@@ -52,7 +55,35 @@ def create_boundary_search(
                     raise
                 state.fetch_potentials()
                 shared_device().release()
-    return BoundarySearch(state, CpuDualBounder(state, memory_limit), part)
+    search = BoundarySearch(state, CpuDualBounder(state, memory_limit), part)
+    left = state.backend.stop.left
+    if state.local.interface or part != SearchedPart.ALL or not MIN_SECONDS_FOR_TRIAL <= left < float("inf"):
+        return search
+    others = [BoundarySearch(state, bounder, part) for bounder in other_bounders(state, memory_limit)]
+    return fastest_search(state, [search, *others], TRIAL_SECONDS) if others else search
+
+
+def fastest_search(state: DualState, searches: Sequence[BoundarySearch], seconds: float) -> BoundarySearch:
+    """Return the search that lowers the largest bound of the rows most within a time; all bounds found are kept.
+
+    Every search starts from the bounds that ``state`` has now, without cutoffs.
+
+    Parameters
+    ----------
+    state : DualState
+        Its bounds are lowered.
+    searches : sequence of BoundarySearch
+        Searches of the rows of ``state``; of equal ones, the first is returned.
+    seconds : float
+        Time of each search.
+    """
+    before, no_cutoffs, found = state.bounds.copy(), np.full(state.bounds.size, -np.inf), []
+    for search in searches:
+        state.bounds[:] = before
+        run_boundary_searches([BoundarySearchRequest(search, no_cutoffs, no_cutoffs)], seconds)
+        found.append(state.bounds.copy())
+    state.bounds[:] = np.min(found, axis=0)
+    return searches[int(np.argmin([bounds.max() for bounds in found]))]
 
 
 def place_together(states: Sequence[DualState], seconds: float) -> None:

@@ -81,6 +81,7 @@ class CalibratedBoundState:
         has_triplets = bool(len(self.dual.layout.whole.triangles)) and triplets_fit(self.dual.layout.whole)
         triplet_choices = [False, True] if has_triplets else [False]
         self.buckets = [MiniBucketState(local, backend, self.dual, as_triplets) for as_triplets in triplet_choices]
+        self.dual.has_mini_buckets = True
         self.dual.layout_fixed = (
             True  # mini-buckets depend on the layout, so triangles of four-cycles are added to a copy
         )

@@ -110,6 +110,8 @@ class DualState:
         Whether no more triangles may be added: another object depends on the layout, or they no longer pay.
     remote : RemotePotentials or None
         Holder of the current potentials on a device.
+    has_mini_buckets : bool
+        Whether mini-buckets of the potentials compete with the ascent; set by their owner.
     helpers : RowHelpers or None
         Other processes that bound a part of the rows.
     initial_temperature : float32
@@ -129,6 +131,7 @@ class DualState:
         self._device_is_newer = False  # whether the potentials on the device are newer
         self.remote: RemotePotentials | None = None
         self.helpers: RowHelpers | None = None
+        self.has_mini_buckets = False
         self.sweeps_done = 0
         self.in_range = True
         self.layout_fixed = not triangles

@@ -22,3 +22,7 @@ MAX_FRONTIER_BYTES = 1 << 26  # open nodes of an agent: 64 MiB
 FRONTIER_SHARE = 1 / 64  # of the memory, for the open nodes of an agent
 # Share of the free device memory for nodes' tables or factor vectors; the rest is left to libraries and other work.
 DEVICE_MEMORY_SHARE = 3 / 4
+STATIC_BATCH_SIZE = 1 << 10  # nodes that a batch branches whose bounds are sums of table entries
+STATIC_CELLS = 1 << 27  # joined cells of the mini-buckets that give these bounds: about 0.2 seconds
+TRIAL_SECONDS = 0.2  # time after which two bounders of an agent are compared
+MIN_SECONDS_FOR_TRIAL = 5.0  # until the deadline; with less, dual ascent bounds the nodes

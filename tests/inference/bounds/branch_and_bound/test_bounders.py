@@ -26,6 +26,7 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
 )
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.mini_bucket_bounder import MiniBucketBounder
 from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
@@ -55,7 +56,14 @@ def semidefinite(local, capacity, memory_limit=None):
     return Case(local, relaxation.state, relaxation.per_row.search)
 
 
-BOUNDERS = pytest.mark.parametrize("bounder", [dual, semidefinite])
+def mini_bucket(local, capacity, memory_limit=None):
+    """Return a search with mini-bucket messages; a small capacity leaves space for few variables in a message."""
+    state = DualState(local, triangles=True)
+    bounder = MiniBucketBounder(state, 1 << 20 if capacity > 100 else 1 << 10)
+    return Case(local, state, BoundarySearch(state, bounder, memory_limit=memory_limit))
+
+
+BOUNDERS = pytest.mark.parametrize("bounder", [dual, semidefinite, mini_bucket])
 
 
 def small(hard=0.0, seed=2):
