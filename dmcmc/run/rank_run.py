@@ -330,6 +330,8 @@ class RankRun:
             values = np.zeros(self.setup.problem.n_variables, dtype=np.int64)
             for variables, chosen in (part.T for part in parts):
                 values[variables] = chosen
+        if values is not None:
+            self.incumbent.record_tables(values)
         self.search.make_1_optimal(values)
 
     def _decide(self, reports: list[RankReport]) -> Directive:

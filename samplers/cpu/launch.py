@@ -8,7 +8,7 @@ variables. A *round* is a number of trials that all rows complete before any row
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.dual_starts import dual_states
+from dmcmc.samplers.contract.chain_statistics import ChainStatistics, statistics_of
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
+from dmcmc.samplers.cpu.trace_kernels import compile_trace
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
 from dmcmc.samplers.model.chain_model import score_columns
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
@@ -38,6 +40,9 @@ _TIMED_TRIALS = 8  # trials of one chain from which the time of the others is es
 _MIN_SAMPLES = 8  # trials per chain in a shortened or later pass
 _MIN_SAMPLES_PER_RUN = 64  # trials per chain, below which a pass has fewer runs instead
 _MAX_SAMPLES = 1000  # trials per chain in a later pass
+_RECORDED_ROWS = 4  # rows of an agent whose chains are run again for statistics, evenly spaced
+_RECORDED_RUNS = 2  # chains of each of these rows
+_RECORDED_TRIALS = 10_000  # trials of each of these chains
 
 
 class Chains:
@@ -344,7 +349,29 @@ class Chains:
             seconds=sum(self.seconds) + time.perf_counter() - start,
             updates=self.updates,
             drawn=int(self.drawn.min()),
+            chains=self.statistics(),
         )
+
+    def statistics(self) -> ChainStatistics | None:
+        """Run some chains of the current pass again, and return how well they mix.
+
+        None unless ``Sampling.diagnose`` is set, and for chains whose temperature is not constant, which are no Markov
+        chains of one distribution.
+        """
+        first = self.rounds[0] if len(self.rounds) == 1 else None
+        if not self.sampling.diagnose or not self.model.hidden or first is None or first.warm:
+            return None
+        temperatures = first.temperatures[:_RECORDED_TRIALS]
+        if self.sampler.exchange or not temperatures.size or np.any(temperatures != temperatures[0]):
+            return None
+        trace, utilities, states = compile_trace(self.sampler), list[Any](), list[Any]()
+        rows = np.unique(np.linspace(0, self.local.rows - 1, _RECORDED_ROWS).astype(np.int64))
+        for row, run in product(rows.tolist(), range(min(self.runs, _RECORDED_RUNS))):
+            utilities.append(np.zeros(temperatures.size, dtype=np.int64))
+            states.append(np.zeros((temperatures.size, self.model.hidden), dtype=np.int32))
+            chain = row, run, temperatures, self.first_trials[0], self.key
+            trace(self.model, self.shape, *chain, utilities[-1], states[-1])
+        return statistics_of(utilities, states, self.runs)
 
 
 def _witness(local: LocalProblem, states: NDArray[Any], values: Mapping[int, int]) -> dict[int, int]:
