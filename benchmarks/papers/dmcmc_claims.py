@@ -1,7 +1,9 @@
 """Claims of DMCMC: Fioretto, Yeoh and Pontelli, CP 2016."""
 
+import re
 from itertools import pairwise
 
+from benchmarks.harness import RESULTS
 from benchmarks.papers.claim import Claim, Verdict, stated
 from benchmarks.papers.evidence import Evidence, count, seconds, span
 
@@ -103,6 +105,17 @@ def _messages(evidence: Evidence) -> str:
     """Return the numbers of messages of a run with 5, 10, 25 and 50 agents."""
     cases = ("agents 5", "default", "agents 25", "agents 50")
     return ", ".join(f"{evidence.done(RUNS, case, 'Gibbs CPU')[0]['msg_count']}" for case in cases)
+
+
+def _mixing(family: str, method: str) -> tuple[str, str]:
+    """Return the distinct states of a chain and the effective samples of a row at temperature 1, R = 10 and S = 1,000.
+
+    Both are read from the saved output of ``benchmarks.papers.mixing``.
+    """
+    text = (RESULTS / "mixing.txt").read_text(encoding="utf-8")
+    found = re.search(rf"^{family} +{method} +1 +1000 +10000 +(\S+) +\S+ +(\S+)", text, re.MULTILINE)
+    assert found is not None
+    return found[1], found[2]
 
 
 def _of_gibbs(evidence: Evidence, method: str) -> str:
@@ -378,9 +391,15 @@ CLAIMS = [
         "§4, Property 1",
         "N = 1/(α·ε) samples contain one of the best α of all assignments with probability 1 − ε",
         "proof by reference",
-        stated("a result reports N, the distinct states and the effective sample size of the chains"),
+        lambda e: (
+            f"Fig. 5's problem, Gibbs, N = 10,000: a chain visits {_mixing('random', 'gibbs')[0]} distinct states, and"
+            f" {_mixing('random', 'gibbs')[1]} samples of a row are effective; MH"
+            f" {_mixing('random', 'metropolis-hastings')[0]} and {_mixing('random', 'metropolis-hastings')[1]}; default"
+            f" problem of Table 1: Gibbs {_mixing('meeting-scheduling', 'gibbs')[0]} and"
+            f" {_mixing('meeting-scheduling', 'gibbs')[1]} (`benchmarks/results/mixing.txt`)"
+        ),
         Verdict.IN_PART,
-        "it needs draws that behave as if independent; the result says so where chains are frozen",
+        "it needs draws that behave as if independent; a result says how many do, and where chains are frozen",
     ),
     Claim(
         "§4, Theorem 1",
@@ -418,7 +437,7 @@ CLAIMS = [
         "Fig. 4",
         "A block per run, a group of threads per row, a thread per value",
         "figure",
-        stated("a chain is a warp's lanes or a thread here; `benchmarks.papers.block_per_run` times both"),
+        stated("a thread per chain here, several for joint proposals; `benchmarks.papers.block_per_run` times both"),
         Verdict.NOT_REPEATED,
         "the timings on a card are missing",
     ),

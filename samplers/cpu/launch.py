@@ -40,6 +40,7 @@ _TIMED_TRIALS = 8  # trials of one chain from which the time of the others is es
 _MIN_SAMPLES = 8  # trials per chain in a shortened or later pass
 _MIN_SAMPLES_PER_RUN = 64  # trials per chain, below which a pass has fewer runs instead
 _MAX_SAMPLES = 1000  # trials per chain in a later pass
+_MIN_TASK_DRAWS = 1 << 14  # single-variable draws of a task: about a millisecond of one core
 _RECORDED_ROWS = 4  # rows of an agent whose chains are run again for statistics, evenly spaced
 _RECORDED_RUNS = 2  # chains of each of these rows
 _RECORDED_TRIALS = 10_000  # trials of each of these chains
@@ -92,7 +93,7 @@ class Chains:
         begun = time.perf_counter()
         self.local, self.sampling, self.sampler, self.kernel = local, sampling, sampler, kernel
         graph = local.graph
-        self.flat, self.model = graph.flat, score_columns(graph)
+        self.flat, self.model = graph.flat, score_columns(graph, local.known)
         self.shape = np.array(local.interface_shape, dtype=np.int64)
         dtype = np.uint8 if self.model.domains.max(initial=0) <= 256 else np.int32
         shape = (local.rows, len(local.hidden))
@@ -197,8 +198,9 @@ class Chains:
             cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), rows.size]
             ranges = [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts) if a < b]
         total = sum(b - a for a, b in ranges)
-        # Four tasks per thread even out their different times.
-        rows_per_task = max(1, -(-total // (4 * threads if threads > 1 else 1)))
+        # Four tasks per thread even out their different times; a task of few draws would take less time than its start.
+        draws_per_row = max(1, self.runs * self.rounds[number].temperatures.size * len(self.local.hidden))
+        rows_per_task = max(-(-total // (4 * threads if threads > 1 else 1)), -(-_MIN_TASK_DRAWS // draws_per_row))
         pieces = [(i, min(i + rows_per_task, end)) for begin, end in ranges for i in range(begin, end, rows_per_task)]
         return [partial(self._run, number, begin, end, halt) for begin, end in pieces]
 
