@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import dmcmc
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.problem import Factor
+from dmcmc.report.summary import summary
 from dmcmc.results.result import ChainReport, guarantee_report
 from dmcmc.samplers.contract.chain_statistics import autocorrelation_time, statistics_of
 from dmcmc.samplers.contract.protocol import Sampling
@@ -86,6 +88,10 @@ def test_statistics_are_made_only_on_request():
     assert [metrics.chains for metrics in (*plain.agents, *annealed.agents)] == [None] * 4
     assert all(metrics.chains.samples == 100 for metrics in asked.agents)
     assert plain.objective == asked.objective
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(summary(asked))
+    assert "effective samples of a row" in shown.get() and "tables alone" in shown.get()
 
 
 def test_the_report_of_a_guarantee_takes_the_agent_that_mixes_worst():
