@@ -57,6 +57,7 @@ def blocks(evidence: Evidence) -> dict[str, str]:
         "misprints": misprints(evidence),
         "costs": costs(evidence),
         "sampling": sampling(evidence),
+        "mini-buckets": mini_buckets(evidence),
         "again": again(evidence),
     }
 
@@ -114,6 +115,26 @@ def sampling(evidence: Evidence) -> str:
         cells = [(evidence.objective(name, case, m), evidence.time(name, case, m)) for m in methods]
         rows.append([_setting(case), *(f"{_cost(found)} in {seconds(time)}" for found, time in cells)])
     return table(["setting", *methods], rows)
+
+
+def mini_buckets(evidence: Evidence) -> str:
+    """Return the table of GpuBE's bounds at the largest z and those found here, with times."""
+    name, sizes, rows = gpube_claims.MINI_BUCKETS, (5, 8, 11), []
+    for case in evidence.cases(name):
+        file, _, z = case.partition(", z ")
+        if z != str(sizes[0]):
+            continue
+        instance = file.removeprefix("file ").partition(".")[0].replace("_", "-")
+        published = [n for n in evidence.numbers if n.case == instance and n.method == "GpuBE(zmax)"]
+        theirs = {n.quantity: n.value for n in published}
+        cells = []
+        for z_here in sizes:
+            runs = evidence.runs(name, f"{file}, z {z_here}", "MBE CPU")
+            done = [run for run in runs if run["outcome"] == "done"]
+            cells.append(f"{done[0]['bound']} in {seconds(done[0]['time'])}" if done else runs[0]["outcome"])
+        known = f"{theirs['bound']} in {seconds(float(theirs['time']))}" if "bound" in theirs else "–"
+        rows.append([instance, known, *cells])
+    return table(["instance", "GpuBE, largest z, on a GPU", *(f"here, z = {z}" for z in sizes)], rows)
 
 
 def again(evidence: Evidence) -> str:

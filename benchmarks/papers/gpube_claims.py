@@ -13,6 +13,7 @@ TABLES = {"gpube-table1": "Table 1", "gpube-table2": "Table 2", "gpube-table3": 
 FIGURE_11 = ("gpube-figure11a", "gpube-figure11b", "gpube-figure11c")
 INSTANCES = "gpube-tables6-10"
 FIVE_VALUES = "gpube-figure11-five-values"
+MINI_BUCKETS = "gpube-tables6-10-mini-buckets"
 _BENCHMARKS = ("Table 6", "Table 7", "Table 8", "Table 9", "Table 10")
 
 
