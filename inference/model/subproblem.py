@@ -80,7 +80,7 @@ class Subproblem:
     def graph(self) -> FactorGraph:
         """The factor graph, with hidden variables numbered before interface variables; only hidden ones are free.
 
-        What depends on the structure alone is cached for small agents.
+        The part that depends on the structure alone is cached for small agents.
         """
         flat = self.flat
         if flat.scope.size > _MAX_CACHED_POSITIONS:

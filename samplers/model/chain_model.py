@@ -167,8 +167,8 @@ def score_columns(graph: FactorGraph, known: DerivedFacts | None = None) -> Chai
     )
 
 
-class _Layout(NamedTuple):
-    """What a chain model takes from the structure of its graph alone."""
+class _StructuralColumns(NamedTuple):
+    """The part of a chain model that depends on the structure of its graph alone."""
 
     domains: NDArray[np.int32]
     width: NDArray[np.int32]
@@ -177,12 +177,12 @@ class _Layout(NamedTuple):
     jump_at: NDArray[np.int32]
 
 
-def _layout(graph: FactorGraph) -> _Layout:
+def _layout(graph: FactorGraph) -> _StructuralColumns:
     """Return the layout of a graph: widths and links of its columns, and the jumps of its domains."""
     domains = graph.domains.astype(np.int32)
     width = -(-domains[: graph.free] // LANES) * np.int32(LANES)
     links = link_columns(graph.scope_start, graph.scope, graph.start, graph.factor, graph.position, domains, width)
-    return _Layout(domains, width, links, *jumps_of(domains[: graph.free]))
+    return _StructuralColumns(domains, width, links, *jumps_of(domains[: graph.free]))
 
 
 def is_compact(flat: FlatTables, hidden: int) -> bool:

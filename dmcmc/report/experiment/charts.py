@@ -18,8 +18,8 @@ from dmcmc.report.pages.chart import Chart, LegendEntry, Series
 
 _INTERVALS = 40  # parts that the time axis is divided into; a line has one more point
 _FIRST_SECONDS = 1e-3  # start of the logarithmic time axis
-_BAND_ROOM = 0.25  # how far a band may reach beyond the means, as a share of their range
-_LOG_BAND_ROOM = 2.0  # the same on a logarithmic axis: the least factor
+_BAND_MARGIN = 0.25  # how far a band may reach beyond the means, as a share of their range
+_LOG_BAND_MARGIN = 2.0  # the same on a logarithmic axis: the least factor
 _MAX_CASES = 12  # limit for the number of charts over time; the first cases are shown
 
 
@@ -133,11 +133,11 @@ def fitted(lines: Sequence[Series], limits: tuple[float, float] = (-inf, inf), i
         return list(lines)
     low, high = min(means), max(means)
     if is_log:
-        factor = max(_LOG_BAND_ROOM, (high / low) ** _BAND_ROOM)
+        factor = max(_LOG_BAND_MARGIN, (high / low) ** _BAND_MARGIN)
         low, high = low / factor, high * factor
     else:
-        room = _BAND_ROOM * (high - low) or 0.01 * abs(high)
-        low, high = low - room, high + room
+        margin = _BAND_MARGIN * (high - low) or 0.01 * abs(high)
+        low, high = low - margin, high + margin
     lowest, highest = max(low, limits[0]), min(high, limits[1])
 
     def cut(point: tuple[float, float, float, float]) -> tuple[float, float, float, float]:

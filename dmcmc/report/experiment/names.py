@@ -8,7 +8,7 @@ from dmcmc.report.experiment.statistics import BOUND, Findings
 
 
 class Quantities(NamedTuple):
-    """What an experiment measured.
+    """The names of the quantities that an experiment measured.
 
     Attributes
     ----------
