@@ -23,8 +23,8 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
 from dmcmc.formats import agent_files, native
 from dmcmc.mpi.world import World, connect
-from dmcmc.run.private.solve import solve_directory
 from dmcmc.run.solve import solve
+from dmcmc.run.solve_directory import solve_directory
 
 _MB = 1e6
 

@@ -21,25 +21,28 @@ from statistics import median
 from typing import Any
 
 import dmcmc
-import dmcmc.run.solve as solve_module
+import dmcmc.run.solve as run_module
+import dmcmc.solving.solve as solve_module
 from benchmarks.harness import Report, options
 from dmcmc import Problem
 from dmcmc.inference.elimination import eliminate
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.rank_run import RankRun
+from dmcmc.solving.one_file import OneFile
+from dmcmc.solving.rank_tables import RankTables
 
 SIZES: dict[str, dict[str, int]] = {"default": {}, "X=5": {"variables_per_agent": 5}, "A=5": {"agents": 5}}
 PHASES: Sequence[tuple[Any, str]] = (
-    (solve_module, "with_memory_limit"),
+    (run_module, "with_memory_limit"),
     (solve_module, "divide_problem"),
     (solve_module, "begin"),
     (solve_module, "plan"),
     (KernelSupply, "wait"),
     (KernelSupply, "request"),
-    (RankRun, "first_tables"),
-    (RankRun, "combine"),
-    (RankRun, "agree"),
-    (RankRun, "result"),
+    (RankTables, "make"),
+    (RankTables, "combine"),
+    (OneFile, "record"),
+    (OneFile, "conclude"),
+    (OneFile, "result"),
 )
 # solves, and seconds of solves, before any is timed: the clock frequency of a processor rises with load
 _UNTIMED_SOLVES = 20

@@ -16,7 +16,7 @@ from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.mpi.world import World
 from dmcmc.report.plan import Plan, plan_of
 from dmcmc.results.result import Result, Solution, TracePoint
-from dmcmc.run.monitoring.progress import CallbackProgress, NoProgress
+from dmcmc.solving.monitoring.progress import CallbackProgress, NoProgress
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -154,7 +154,7 @@ def plan(problem: ProblemSource, settings: Settings | None = None, **keywords: U
     >>> plan(generate("random", agents=2, variables_per_agent=3, domain_size=2)).agents[0].method
     'exact'
     """
-    from dmcmc.run.planning.plan import prepare
+    from dmcmc.solving.planning.plan import prepare
 
     return plan_of(prepare(_problem_of(problem), settings_from(settings, keywords), World()))
 

@@ -14,9 +14,9 @@ from unittest.mock import patch
 from dmcmc.cli.main import main as command
 from dmcmc.inference.bounds.dual import dual_bound
 from dmcmc.inference.bounds.semidefinite_rows import relaxation_pays
-from dmcmc.run.agent import upper_table
 from dmcmc.run.improvers import registry
 from dmcmc.run.scheduler.proposal import BRANCH, SEMIDEFINITE
+from dmcmc.solving.agent import upper_table
 
 SMOOTHING = "smoothing"
 METHODS = (BRANCH, SEMIDEFINITE, SMOOTHING)

@@ -27,7 +27,7 @@ from dmcmc.results.result import Output
 if TYPE_CHECKING:
     from dmcmc.cli.solve_command import SolveJob
     from dmcmc.mpi.world import World
-    from dmcmc.run.monitoring.interrupt import RunHandle
+    from dmcmc.solving.monitoring.interrupt import RunHandle
 
 
 class _SharedJob(SolvedJob, Protocol):
@@ -144,7 +144,7 @@ class _RunJob(NamedTuple):
 
     def for_other_ranks(self, world: "World") -> Self:
         """Return the job without the problem if its parts are scattered over the ranks."""
-        from dmcmc.run.planning.divided_problem import is_scattered
+        from dmcmc.solving.planning.divided_problem import is_scattered
 
         scattered = self.problem is not None and is_scattered(self.problem, self.config, world)
         return self._replace(problem=None) if scattered else self
@@ -182,7 +182,7 @@ def _solve(job: "_RunJob | SolveJob", world: "World", ending: "RunHandle | None"
         return solve_command.work(job, world, ending)
     from dmcmc.cli.progress import progress_for
     from dmcmc.run.algorithms.choose_algorithm import solve
-    from dmcmc.run.private.solve import solve_directory
+    from dmcmc.run.solve_directory import solve_directory
 
     with progress_for(world.rank, job.config.budget.time) as progress:
         if "directory" in job.config.problem:

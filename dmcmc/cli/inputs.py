@@ -15,7 +15,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 
 if TYPE_CHECKING:
-    from dmcmc.run.planning.setup import Setup
+    from dmcmc.solving.planning.setup import Setup
 
 _IN_YAML = ("agents", "seed", *OPTION_OF.values())  # options whose values are read as YAML; the others are text
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.cli.verbosity import Logged, logs, quiet
 from dmcmc.results.result import TracePoint
-from dmcmc.run.monitoring.progress import NoProgress
+from dmcmc.solving.monitoring.progress import NoProgress
 
 _FIRST_LINE_SECONDS = 5.0  # until the first line, unless kernels are compiled; short runs print nothing
 _LINE_INTERVAL = 4.0  # seconds between two lines
@@ -62,14 +62,14 @@ class TerminalProgress(_KnownProgress):
         self._task: Any = None
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.run.monitoring.progress.ProgressReporter`."""
+        """Begin a stage; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
         self._title = title
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(self._shown, total=total)
 
     def advance(self, steps: int = 1) -> None:
-        """Report steps; see :class:`~dmcmc.run.monitoring.progress.ProgressReporter`."""
+        """Report steps; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
         if self._task is not None:
             self._bar.update(self._task, advance=steps, description=self._shown)
 
@@ -103,12 +103,12 @@ class PeriodicProgress(_KnownProgress):
         self._start, self._due = time.perf_counter(), _FIRST_LINE_SECONDS
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.run.monitoring.progress.ProgressReporter`."""
+        """Begin a stage; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
         self._title = title
         self._print(at_once=title.startswith("compiling") and self._due == _FIRST_LINE_SECONDS)
 
     def advance(self, steps: int = 1) -> None:
-        """Report steps; see :class:`~dmcmc.run.monitoring.progress.ProgressReporter`."""
+        """Report steps; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
         self._print()
 
     def point(self, point: TracePoint) -> None:

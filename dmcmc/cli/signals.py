@@ -29,7 +29,7 @@ from dmcmc.mpi.launcher import announced_rank, by_open_mpi, print_as_launcher
 
 if TYPE_CHECKING:
     from dmcmc.mpi.world import World
-    from dmcmc.run.monitoring.interrupt import RunHandle
+    from dmcmc.solving.monitoring.interrupt import RunHandle
 
 _GRACE = 0.35  # seconds for the run to deliver its result itself; launchers end ranks about two seconds after a signal
 _OPEN_MPI_GRACE = 0.05  # the same under Open MPI, which leaves a quarter of a second
@@ -152,7 +152,7 @@ class Signals:
         deliver
             Writes and prints a result, and returns the exit code.
         """
-        from dmcmc.run.monitoring.interrupt import RunHandle
+        from dmcmc.solving.monitoring.interrupt import RunHandle
 
         self._deliver, ending = deliver, RunHandle()
         if self.received:

@@ -24,10 +24,10 @@ from dmcmc.results.explanation import as_explanation
 from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Output, Result
 from dmcmc.run.alternatives.request import AlternativesRequest
-from dmcmc.run.monitoring.interrupt import RunHandle
-from dmcmc.run.planning.divided_problem import is_scattered, with_memory_limit
 from dmcmc.run.whole_problem.marginals import marginals, with_max_marginals
 from dmcmc.run.whole_problem.partition_and_count import sums
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.planning.divided_problem import is_scattered, with_memory_limit
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals", "conflict")
 _NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it

@@ -8,7 +8,7 @@ from argparse import Namespace
 from dmcmc.config.legacy_keys import RenamedWarning
 from dmcmc.inference.runtime.errors import DivisionWarning
 from dmcmc.results.result import TracePoint
-from dmcmc.run.monitoring.progress import NoProgress
+from dmcmc.solving.monitoring.progress import NoProgress
 
 LOG = logging.getLogger("dmcmc")
 
@@ -17,7 +17,7 @@ class Logged(NoProgress):
     """Progress that writes stages, and each new objective and bound, to the log ``dmcmc``."""
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.run.monitoring.progress.ProgressReporter`."""
+        """Begin a stage; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
         LOG.info("%s", title if total is None else f"{title}: {total}")
 
     def point(self, point: TracePoint) -> None:

@@ -1,7 +1,7 @@
 """The plan of a run: the method of each agent with its estimated cost, and how the tables are combined.
 
 ``dmcmc.plan`` returns it and ``--explain`` prints it. :func:`plan_of` derives it from the setup of a run
-(``dmcmc.run.planning.setup.Setup``): the presolved problem and its division into agents, the planned elimination of
+(``dmcmc.solving.planning.setup.Setup``): the presolved problem and its division into agents, the planned elimination of
 each agent (``surveys``), the chosen methods (``choices``), and the pseudo-tree. An *improver* is a component that
 improves the answer or the bound after the first answer.
 """
@@ -17,7 +17,7 @@ from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.results.result import Output
 
 if TYPE_CHECKING:
-    from dmcmc.run.planning.setup import Setup
+    from dmcmc.solving.planning.setup import Setup
 
 _MAX_SPARSE_AGENTS = 20  # agents whose sparse tables are described
 # Beginnings of the names of bounds that branch and bound and per-row relaxations can follow.
@@ -339,7 +339,7 @@ def _combination(setup: "Setup") -> str:
     Tables are joined exactly, in slices (some variables fixed value by value), or in mini-buckets of at most z + 1
     variables.
     """
-    from dmcmc.run.planning.combination_plan import largest_join
+    from dmcmc.solving.planning.combination_plan import largest_join
 
     combine, allowed = setup.config.combine, setup.step_bytes
     if setup.slicing is not None:
@@ -360,7 +360,7 @@ def _combination(setup: "Setup") -> str:
 
 def _slices(setup: "Setup") -> str:
     """Return how many variables are fixed value by value (the cut), and about how long this takes."""
-    from dmcmc.run.planning.combination_plan import slicing_seconds
+    from dmcmc.solving.planning.combination_plan import slicing_seconds
 
     assert setup.slicing is not None
     slicing, size = setup.slicing, setup.arithmetic.dtype.itemsize

@@ -24,15 +24,15 @@ from dmcmc.run.improvers.background_search import (
     has_own_core,
     starts_in_time,
 )
-from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.planning.combination_plan import will_prove
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, TOULBAR2, MeasuredGain
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup
 
 _CHECK_INTERVAL = 0.02  # seconds between two checks of the engine
 _TRIAL_SECONDS = 1.0  # seconds that the engine searches before anything else is compiled, at most

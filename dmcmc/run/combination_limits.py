@@ -1,53 +1,30 @@
-"""Keep the combinations of a run, and decide the table size and the deadline of the next one.
+"""Decide the table size and the deadline of the next combination in a run with a time budget.
 
 A combination is one cycle of UTIL and VALUE messages. With a time budget, tables are made only as large as the time
 allows; ``RecombinationImprover`` may ask for larger ones if they are worth their cost.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
-from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
-from dmcmc.run.planning.combination_plan import relaxation_of, step_attempts
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import RECOMBINATION, MeasuredGain
-from dmcmc.run.util_value_cycle import Cycle
-from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.planning.combination_plan import relaxation_of, step_attempts
+from dmcmc.solving.planning.setup import Setup
 
 _MAX_DELAY_PART = 0.02  # part of the time budget by which a combination may end later, at most
 _GRACE_SECONDS = 0.5  # seconds after the deadline or Ctrl-C for a combination of the tables so far
 _MAX_OVERRUN = 4.0  # multiple of its estimated seconds after which a combination with larger tables is given up
 
 
-class FinishedCombination(NamedTuple):
-    """A finished combination: the agents' tables that it used, and its outcome.
-
-    Attributes
-    ----------
-    tables : dict of SampledTable
-        By agent of this rank.
-    cycle : Cycle
-        Messages, chosen values and bounds.
-    """
-
-    tables: Mapping[int, SampledTable]
-    cycle: Cycle
-
-
-class CombinationHistory:
-    """The combinations of a run, one after the other.
+class CombinationLimits:
+    """The table size and the deadline of the next combination.
 
     An enlargement goes through these states: ``enlarge`` raises ``size_factor`` and sets ``enlarged_seconds``; the next
-    combination is either completed (``record``) or given up (``undo_enlargement``, which also excludes that size for
+    combination is either completed (``finish``) or given up (``undo_enlargement``, which also excludes that size for
     the rest of the run). Both set ``enlarged_seconds`` to None.
 
     Attributes
     ----------
-    last : FinishedCombination or None
-        The last combination that was completed.
     size_factor : float
         Table size in the next combination, relative to the size that the time budget allows.
     enlarged_seconds : float or None
@@ -55,11 +32,8 @@ class CombinationHistory:
     """
 
     def __init__(self) -> None:
-        self.last: FinishedCombination | None = None
         self.size_factor, self._excluded_factor = 1.0, float("inf")
         self.enlarged_seconds: float | None = None
-        self._first_messages: list[Mapping[int, SentMessages]] = []
-        self._later_messages: list[Mapping[int, SentMessages]] = []
 
     def deadline(self, setup: Setup, start_time: float, previous_seconds: float) -> Deadline:
         """Return the deadline of a combination: that of the run, plus half a second and a small delay.
@@ -84,15 +58,14 @@ class CombinationHistory:
             else stop.by(start_time + _MAX_OVERRUN * max(_GRACE_SECONDS, self.enlarged_seconds))
         )
 
-    def record(self, combination: FinishedCombination, seconds: float) -> list[MeasuredGain]:
-        """Store a completed combination; return its cost as a measured gain if it was made for larger tables."""
-        (self._first_messages if self.last is None else self._later_messages).extend(combination.cycle.sent)
-        self.last, estimated, self.enlarged_seconds = combination, self.enlarged_seconds, None
+    def finish(self, seconds: float) -> list[MeasuredGain]:
+        """End a completed combination; return its cost as a measured gain if it was made for larger tables."""
+        estimated, self.enlarged_seconds = self.enlarged_seconds, None
         return [] if estimated is None else [MeasuredGain(RECOMBINATION, seconds, estimated)]
 
     def undo_enlargement(self, seconds: float) -> MeasuredGain:
         """Return to the table size of the last combination, because larger tables took too much time or memory."""
-        assert self.last is not None and self.enlarged_seconds is not None
+        assert self.enlarged_seconds is not None
         gain = MeasuredGain(RECOMBINATION, seconds, self.enlarged_seconds)
         self.size_factor, self.enlarged_seconds, self._excluded_factor = (
             self.size_factor / TABLE_GROWTH_FACTOR,
@@ -111,18 +84,6 @@ class CombinationHistory:
             TABLE_GROWTH_FACTOR * self.size_factor < self._excluded_factor
             and len(step_attempts(setup, self.size_factor)) > 1
         )
-
-    def record_extra_messages(self, sent: Mapping[int, SentMessages]) -> None:
-        """Store the messages that agents have sent outside combinations."""
-        self._later_messages.append(sent)
-
-    def messages_of(self, agent: int) -> tuple[list[SentMessages], list[SentMessages]]:
-        """Return the messages that an agent has sent: in the first combination, and later."""
-        first, later = (
-            [phase[agent] for phase in phases if agent in phase]
-            for phases in (self._first_messages, self._later_messages)
-        )
-        return first, later
 
 
 def may_end_with_incumbent(setup: Setup, error: ResourceError) -> bool:

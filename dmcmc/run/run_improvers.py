@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.mpi.message_contents import ChosenValues
-from dmcmc.run.agent.agent import Agent
-from dmcmc.run.agent.row_sums import rows_of
-from dmcmc.run.agent_steps import Sides
 from dmcmc.run.improvers import registry
 from dmcmc.run.improvers.protocol import TimeQuantum, TimeSlice
-from dmcmc.run.metrics import gap_at
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.directive import Directive
+from dmcmc.solving.agent.agent import Agent
+from dmcmc.solving.agent.row_sums import rows_of
+from dmcmc.solving.agent_steps import Sides
+from dmcmc.solving.metrics import gap_at
+from dmcmc.solving.planning.setup import Setup
 
 
 class CombinationContext(NamedTuple):

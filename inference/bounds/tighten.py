@@ -98,8 +98,8 @@ def tighten(
     return tightened
 
 
-def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, effort: float) -> None:
-    """Load the GPU kernels for tightening, for each table width that occurs, if that much work is worth a GPU.
+def gpu_table_widths(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, effort: float) -> list[int]:
+    """Return the widths of the tables that are tightened on a GPU, if that much work is worth one.
 
     Parameters
     ----------
@@ -110,13 +110,16 @@ def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, e
         Estimated seconds of the work on one core.
     """
     widths = {table_width(local) for name, local in bounds if name in _GPU_PROVIDERS}
-    if widths and backend.bounds_on_gpu(effort):
-        from dmcmc.inference.bounds.branch_and_bound.cuda import dual_bounder
-        from dmcmc.inference.bounds.dual.cuda import device_ascent
+    return sorted(widths) if widths and backend.bounds_on_gpu(effort) else []
 
-        for width in sorted(widths):
-            device_ascent.load_kernels(width)
-            dual_bounder.load_kernels(width)
+
+def load_kernels_of_width(width: int) -> None:
+    """Load the GPU kernels of the dual ascent and its branch and bound for tables with ``width`` columns."""
+    from dmcmc.inference.bounds.branch_and_bound.cuda import dual_bounder
+    from dmcmc.inference.bounds.dual.cuda import device_ascent
+
+    device_ascent.load_kernels(width)
+    dual_bounder.load_kernels(width)
 
 
 def _at(enough: Callable[[int], bool], index: int) -> Callable[[], bool]:

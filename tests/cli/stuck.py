@@ -11,8 +11,8 @@ from pathlib import Path
 
 PLACES = {
     "reading": ("dmcmc.cli.commands", "problem_of"),
-    "compiling": ("dmcmc.run.solve", "KernelSupply.request"),
-    "dividing": ("dmcmc.run.solve", "divide_problem"),
+    "compiling": ("dmcmc.run.compilation.kernel_supply", "KernelSupply.request"),
+    "dividing": ("dmcmc.solving.solve", "divide_problem"),
     "sampling": ("dmcmc.run.rank_run", "RankRun.first_tables"),
     "improving": ("dmcmc.run.rank_run", "RankRun.improve"),
 }

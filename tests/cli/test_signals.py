@@ -19,9 +19,9 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.errors import FileError, OutOfTime
-from dmcmc.run.monitoring.interrupt import RunHandle
-from dmcmc.run.private.solve import solve_directory
+from dmcmc.run.solve_directory import solve_directory
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.solving.monitoring.interrupt import RunHandle
 
 STUCK = str(Path(__file__).with_name("stuck.py"))
 SOON = 200  # seconds, for busy machines; a stuck process never ends by itself
@@ -152,7 +152,7 @@ def test_ranks_save_the_values_of_their_agents_and_a_later_run_starts_from_them(
     def late(*arguments):
         raise OutOfTime("too late")
 
-    monkeypatch.setattr("dmcmc.run.rank_run.first_tables", late)
+    monkeypatch.setattr("dmcmc.solving.rank_tables.first_tables", late)
     monkeypatch.setattr(LocalSearch, "first", lambda self: np.zeros(28, dtype=np.int64))
     config = settings_of(Document("", sections | {"budget": {"time": 60}}))
     again = solve_directory(tmp_path / "parts", config, share_assignment=True)

@@ -8,7 +8,7 @@ from support.runs import HurriedProgress, record_late_compilation
 import dmcmc
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
-from dmcmc.run import solve as solving
+from dmcmc.run import solve_in_time as solving
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

@@ -140,9 +140,7 @@ def test_rows_that_an_interrupted_bound_did_not_reach_keep_their_bounds():
 )
 def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, times, monkeypatch):
     """An agent that is sampled at first may be eliminated exactly later in the run."""
-    loaded, choice = [], SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
-    monkeypatch.setattr(prepare_gpu, "load_joins", lambda *what: loaded.append(what))
-    monkeypatch.setattr(prepare_gpu, "load_kernels", lambda *what: None)
+    choice = SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
     monkeypatch.setattr(prepare_gpu, "may_split_buckets", lambda setup: False)
     monkeypatch.setattr(prepare_gpu, "largest_join", lambda setup: 1.0)
     monkeypatch.setattr(prepare_gpu, "is_gpu_in_use", lambda: False)
@@ -155,8 +153,7 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
         backend=SimpleNamespace(device=device[:4], threads=1, worth_gpu=lambda seconds: False),
         arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
     )  # fmt: skip
-    prepare_gpu._load_elimination(setup, [0])
-    assert len(loaded) == times
+    assert len(prepare_gpu._elimination_needs(setup, [0]).joins) == times
 
 
 @pytest.mark.parametrize("there", [False, True])

@@ -12,11 +12,11 @@ from dmcmc.inference.elimination.cuda import eliminate as on_gpu
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import OutOfMemory
-from dmcmc.run import local_search
-from dmcmc.run.overlapped_work import OverlappedWork
-from dmcmc.run.planning.combination_plan import will_prove
 from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.solving import rank_search
+from dmcmc.solving.overlapped_work import OverlappedWork
+from dmcmc.solving.planning.combination_plan import will_prove
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -26,7 +26,7 @@ def order(monkeypatch):
     """The events in their order; even tiny buckets go to the GPU."""
     monkeypatch.setattr(backends, "_GPU_THRESHOLDS", np.array([1]))
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
-    monkeypatch.setattr(local_search, "proves_on_gpu", will_prove)  # these agents are too small for it
+    monkeypatch.setattr(rank_search, "proves_on_gpu", will_prove)  # these agents are too small for it
     shared_device()  # a process that has used the GPU before
     happened, first, run_waves = list[str](), LocalSearch.first, on_gpu.run_waves
 

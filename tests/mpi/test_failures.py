@@ -22,7 +22,7 @@ from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.mpi.world import connect
-from dmcmc.run.monitoring.progress import NoProgress
+from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.run.solve import solve
 from support.runs import finish_run, start_run
 
@@ -105,8 +105,8 @@ import resource
 from contextlib import suppress
 from pathlib import Path
 from dmcmc.formats import agent_files
-from dmcmc.run.agent.checkpoint import Checkpoint
-from dmcmc.run.private.solve import solve_directory
+from dmcmc.solving.agent.checkpoint import Checkpoint
+from dmcmc.run.solve_directory import solve_directory
 
 here, keep = Path(sys.argv[1]).parent, Checkpoint.save
 parts, kept = here / "parts", here / "kept"

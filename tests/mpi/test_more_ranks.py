@@ -24,14 +24,15 @@ def noted(run, directive):
     run.improve(directive)
 
 def drawn(run):
-    chains = [run._helped] if run._helped else [agent.lower.chains for agent in run.agents.values()]
+    tables = run.tables
+    chains = [tables.helped] if tables.helped else [agent.lower.chains for agent in tables.agents.values()]
     return [sum(one.draws) for one in chains]
 
 problem, world, first = native.load(sys.argv[1]), connect(), []
 local = {"method": "gibbs", "runs": 1, "samples": 2, "bound": "none"}
 run = start_run(problem, world=world, local=local, budget={"time": 600})
 result = finish_run(run, on, noted)
-parts = world.gather((world.rank, run.team.size, *first[0], *drawn(run)))
+parts = world.gather((world.rank, run.tables.team.size, *first[0], *drawn(run)))
 if result is not None:
     print(json.dumps({"parts": parts, "result": json.loads(result.to_json())}))
 """

@@ -22,7 +22,7 @@ from dmcmc.formats import agent_files, native
 from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.placement import place_agents
 from dmcmc.results.provenance import machine
-from dmcmc.run.private.solve import solve_directory
+from dmcmc.run.solve_directory import solve_directory
 
 pytest.importorskip("mpi4py")
 
@@ -254,16 +254,21 @@ def test_bad_input_is_reported_once_for_all_ranks(tmp_path):
 _SAMPLED = {"method": "gibbs", "samples": 5}
 _IMPROVED = {"local": {**_SAMPLED, "bound": "none"}, "budget": {"time": 600}}
 PHASES = {
-    "load parts": ("kill", "run.private.solve", "read_agent", {}),
-    "plan": ("kill", "run.solve", "plan", {}),
+    "load parts": ("kill", "solving.private.rank_inputs", "read_agent", {}),
+    "plan": ("kill", "solving.solve", "plan", {}),
     "tree parts": ("kill", "mpi.world", "World.exchange", {"combine": {"tree": "depth-first"}}),
-    "rows of one agent": ("raise", "run.initial_tables", "_sampled", {"local": _SAMPLED}),
-    "sample": ("kill", "run.initial_tables", "_sampled_agents", {"local": _SAMPLED}),
-    "UTIL": ("raise", "run.util_value_cycle", "util_phase", {}),
-    "UTIL parts": ("kill", "run.util_value_cycle", "util_phase", {"local": _SAMPLED}),
-    "VALUE": ("kill", "run.util_value_cycle", "value_phase", {}),
+    "rows of one agent": ("raise", "solving.local_tables", "_sampled", {"local": _SAMPLED}),
+    "sample": ("kill", "solving.local_tables", "_sampled_agents", {"local": _SAMPLED}),
+    "UTIL": ("raise", "solving.util_value_cycle", "util_phase", {}),
+    "UTIL parts": ("kill", "solving.util_value_cycle", "util_phase", {"local": _SAMPLED}),
+    "VALUE": ("kill", "solving.util_value_cycle", "value_phase", {}),
     "improving": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
-    "late alone": ("late", "run.rank_run", "RankRun._set_trace_labels", _IMPROVED),  # while the other ranks continue
+    "late alone": (
+        "late",
+        "solving.coordinator",
+        "Coordinator.name_sources",
+        _IMPROVED,
+    ),  # while the other ranks continue
     "improving parts": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
 }
 
@@ -288,7 +293,7 @@ def test_a_failing_rank_ends_all_and_a_later_run_continues(tmp_path, phase):
     else:
         assert ours == []
     tables, incumbent = list(kept.glob("agent-*.npz")), list(kept.glob("incumbent*.npz"))
-    assert len(tables) == 6 if module == "run.util_value_cycle" else len(tables) < 6
+    assert len(tables) == 6 if module == "solving.util_value_cycle" else len(tables) < 6
     if "budget" in sections:
         assert len(incumbent) == (6 if "parts" in phase else 1)
         return
@@ -397,7 +402,7 @@ import os, sys
 from dmcmc.config.settings import Budget, Local, Settings
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.planning.plan import prepare
+from dmcmc.solving.planning.plan import prepare
 
 world = connect()
 world.local_size = world.core_sharers = 1  # as on separate nodes

@@ -22,10 +22,10 @@ from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
-from dmcmc.run.distribution.rank_view import rank_view_of
-from dmcmc.run.planning import divided_problem
-from dmcmc.run.private import solve as private
-from dmcmc.run.private.solve import solve_directory
+from dmcmc.run.solve_directory import solve_directory
+from dmcmc.solving.distribution.rank_view import rank_view_of
+from dmcmc.solving.planning import divided_problem
+from dmcmc.solving.private import rank_inputs
 
 HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
 
@@ -143,7 +143,7 @@ def test_a_time_limit_before_the_first_tables_gives_an_initial_assignment(folder
     def late(*arguments):
         raise OutOfTime("too late")
 
-    monkeypatch.setattr("dmcmc.run.rank_run.first_tables", late)
+    monkeypatch.setattr("dmcmc.solving.rank_tables.first_tables", late)
     found = solve_directory(folder, settings(budget={"time": 5.0}), share_assignment=True)
     assert found.status == "timeout" and found.violation == 0 and found.bound is None
     assert secret_problem().evaluate(found.assignment).objective == found.objective
@@ -155,8 +155,8 @@ def test_a_time_limit_during_planning_gives_an_answer(folder, monkeypatch):
             raise OutOfTime("too late")
         return planned(parts, world, *others, stop=stop, **keywords)
 
-    planned = private.plan
-    monkeypatch.setattr(private, "plan", late)
+    planned = rank_inputs.plan
+    monkeypatch.setattr(rank_inputs, "plan", late)
     found = solve_directory(folder, settings(budget={"time": 5.0}), share_assignment=True)
     assert found.violation == 0
     assert secret_problem().evaluate(found.assignment).objective == found.objective
@@ -188,7 +188,7 @@ from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import World, connect
-from dmcmc.run.private.solve import solve_directory
+from dmcmc.run.solve_directory import solve_directory
 from dmcmc.samplers import bound_in_team
 
 world, found, sent = connect(), {}, []
@@ -284,7 +284,7 @@ def test_the_command_line_splits_and_solves(tmp_path):
     output = str(tmp_path / "out" / "run.json")
     (tmp_path / "f.yaml").write_text("problem: {file: p.npz}\nlocal: {method: exact}\n")
     commands = ["run", str(tmp_path / "d.yaml"), "--output", output], ["run", str(tmp_path / "f.yaml")]
-    large = "from dmcmc.run.planning import divided_problem; divided_problem._SCATTERED_BYTES = 0"
+    large = "from dmcmc.solving.planning import divided_problem; divided_problem._SCATTERED_BYTES = 0"
     done, found = documents(in_turn(2, *([*command, "--json"] for command in commands), before=large).stdout)
     assert done["assignment"] is None
     files = sorted((tmp_path / "out" / "run.agents").iterdir())

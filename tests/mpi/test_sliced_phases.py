@@ -13,8 +13,8 @@ from dmcmc.inference.dpop.slicing import condition_tables
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.report.plan import plan_of
-from dmcmc.run import agent_steps
-from dmcmc.run.planning.combination_plan import find_slicing, slicing_seconds
+from dmcmc.solving import agent_steps
+from dmcmc.solving.planning.combination_plan import find_slicing, slicing_seconds
 
 
 def clique(agents, values=3, largest_entry=4, seed=0):

@@ -28,11 +28,11 @@ from dmcmc.formats import native
 from dmcmc.inference.bounds.branch_and_bound.row_search import next_above
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.scheduler.proposal import RECOMBINATION, Allocation
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
+from dmcmc.solving.incumbent import Incumbent
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +40,7 @@ INTERRUPTED = """
 import os, signal, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.monitoring.progress import NoProgress
+from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.run.solve import solve
 from dmcmc.config.settings import Budget, Local, Settings
 
@@ -58,7 +58,7 @@ if result is not None:
 WITHOUT_SLICES = """
 import sys
 from dmcmc.cli.main import main
-from dmcmc.run.planning import combination_plan
+from dmcmc.solving.planning import combination_plan
 
 combination_plan._MAX_SLICED_CELLS = 0.0
 sys.exit(main(sys.argv[1:]))
@@ -68,7 +68,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.fixture
 def without_slices(monkeypatch):
     """Let ``combine.method: auto`` use mini-buckets in place of slices."""
-    monkeypatch.setattr("dmcmc.run.planning.combination_plan._MAX_SLICED_CELLS", 0.0)
+    monkeypatch.setattr("dmcmc.solving.planning.combination_plan._MAX_SLICED_CELLS", 0.0)
 
 
 @pytest.mark.parametrize("seed", range(3))

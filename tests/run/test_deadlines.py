@@ -18,11 +18,11 @@ from dmcmc.inference.orders import best_order, estimate_cost
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
-from dmcmc.run import rank_run
 from dmcmc.run.local_search import IncumbentSearch
-from dmcmc.run.planning.divided_problem import work_deadline
 from dmcmc.run.scheduler import scheduler
 from dmcmc.run.solve import solve
+from dmcmc.solving import rank_tables
+from dmcmc.solving.planning.divided_problem import work_deadline
 
 DRIVER_HEAD = """
 import os, signal, sys, threading, time
@@ -159,12 +159,12 @@ def test_a_timeout_in_any_phase_returns_the_incumbent_and_the_best_bound(phase, 
     problem = hard_problem(variables=9, domain=7)
     best = solve_with(problem, local={"method": "exact"}).objective
     name = {
-        "first_tables": "first_tables",
-        "combine": "run_cycle",
-        "improve": "improve_agents",
-        "outside": "run_outside",
+        "first_tables": "dmcmc.solving.rank_tables.first_tables",
+        "combine": "dmcmc.solving.rank_tables.run_cycle",
+        "improve": "dmcmc.run.rank_run.improve_agents",
+        "outside": "dmcmc.solving.rank_tables.run_outside",
     }
-    monkeypatch.setattr(rank_run, name[phase], late)
+    monkeypatch.setattr(name[phase], late)
     local = {"method": "gibbs", "runs": 1, "samples": 1, "bound": bound}
     result = finish_run(start_run(problem, local=local, budget={"time": 5.0}))
     assert result.status == "timeout" and result.violation == 0
@@ -199,7 +199,7 @@ def test_a_timeout_before_the_tables_is_bounded_by_the_largest_entries(monkeypat
         raise OutOfTime("out of time")
 
     problem = hard_problem(variables=4, domain=3)
-    monkeypatch.setattr(rank_run, "first_tables", late)
+    monkeypatch.setattr(rank_tables, "first_tables", late)
     result = finish_run(start_run(problem, budget={"time": 5.0}))
     assert result.bound == sum(factor.table.max() for factor in problem.factors) and result.cycle == 0
 
@@ -220,7 +220,7 @@ def test_after_a_lack_of_memory_the_search_uses_the_remaining_time(hurried_searc
     def full(*arguments, **more):
         raise OutOfMemory("out of memory")
 
-    monkeypatch.setattr(rank_run, "first_tables", full)
+    monkeypatch.setattr(rank_tables, "first_tables", full)
     result = solve_with(hard_problem(), budget={"time": 600}, search="none")
     assert result.status == "timeout" and result.time > 599.9 and result.note == "out of memory: out of memory"
     assert result.objective <= result.bound

@@ -12,9 +12,9 @@ from dmcmc.config import settings as configured
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.dpop.util_and_value import UtilNode, util_step
 from dmcmc.mpi.world import World
-from dmcmc.run.planning import divided_problem as dividing
-from dmcmc.run.planning.divided_problem import with_memory_limit
-from dmcmc.run.planning.plan import prepare
+from dmcmc.solving.planning import divided_problem as dividing
+from dmcmc.solving.planning.divided_problem import with_memory_limit
+from dmcmc.solving.planning.plan import prepare
 
 GIB = 1 << 30
 

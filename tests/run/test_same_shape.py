@@ -13,8 +13,8 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders import best_order
 from dmcmc.mpi.world import World
-from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto import survey
+from dmcmc.solving.planning.plan import prepare
 
 SIZES = {"agents": 4, "variables_per_agent": 6, "domain_size": 4}
 CACHES = [

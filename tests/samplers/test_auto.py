@@ -22,12 +22,12 @@ from dmcmc.inference.storage.cache_folders import CacheFolders
 from dmcmc.inference.storage.checked_file import write_checked
 from dmcmc.inference.storage.kernel_sources import sources_digest
 from dmcmc.mpi.world import World
-from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto import rates
 from dmcmc.samplers.auto.choose import EXACT_SHARE, FIRST_TABLE_TIME, ResourceLimits, choose, sweeps_for
 from dmcmc.samplers.auto.effort import bucket_efforts
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList, count_agent_work
+from dmcmc.solving.planning.plan import prepare
 
 MEETINGS = {"agents": 3, "variables_per_agent": 5, "domain_size": 6, "seed": 1}
 

@@ -13,8 +13,6 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.bounds.branch_and_bound.row_search import run_boundary_searches
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.run.agent.agent import Agent, AgentContext
-from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.samplers.blocks.sweep_kernels import conditional_utilities, mobility, typical_spread
 from dmcmc.samplers.chain_solver import DeviceSampling
 from dmcmc.samplers.contract.protocol import Sampling
@@ -22,6 +20,8 @@ from dmcmc.samplers.cpu.launch import Chains
 from dmcmc.samplers.methods.block_chains import BlockChains, agent_graph, assignment_of, draws_are_frozen
 from dmcmc.samplers.model.evaluation import chain_utilities
 from dmcmc.samplers.registry import get
+from dmcmc.solving.agent.agent import Agent, AgentContext
+from dmcmc.solving.agent.lower_table import LowerTable
 
 
 def rings(agents=2, hidden=14, forbidden=0.6, size=4, seed=0):

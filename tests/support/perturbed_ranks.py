@@ -31,7 +31,7 @@ from dmcmc.mpi.collective_calls import OtherRankError
 from dmcmc.mpi.world import World, connect
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.run.private.solve import solve_directory
+from dmcmc.run.solve_directory import solve_directory
 from support import soundness
 
 HANG_SECONDS = 300  # seconds of one run, compilation included, after which its ranks count as waiting for each other

@@ -38,13 +38,14 @@ def start(ranks, *argv, limit=_TIMEOUT, **environment):
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
+    path = os.pathsep.join(filter(None, [_TESTS, os.environ.get("PYTHONPATH")]))
     environment_here = {k: v for k, v in os.environ.items() if k != "DMCMC_DEBUG"}
     return subprocess.run(
         [*launcher, sys.executable, *argv],
         capture_output=True,
         text=True,
         timeout=limit,
-        env=environment_here | {"PYTHONPATH": _TESTS} | (open_mpi if ranks else {}) | environment,
+        env=environment_here | {"PYTHONPATH": path} | (open_mpi if ranks else {}) | environment,
     )
 
 

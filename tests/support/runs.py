@@ -5,6 +5,7 @@ import json
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numba.core.dispatcher import Dispatcher
@@ -19,23 +20,29 @@ from dmcmc.inference.model.problem import _FACTS_BY_SHAPE
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
-from dmcmc.run import initial_incumbent
-from dmcmc.run import solve as solving
+from dmcmc.run import solve_in_time
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.initial_tables import team_of
-from dmcmc.run.monitoring.interrupt import Interrupt
-from dmcmc.run.monitoring.progress import NoProgress
-from dmcmc.run.planning.plan import prepare
+from dmcmc.run.local_search import IncumbentSearch
 from dmcmc.run.rank_run import RankRun
-from dmcmc.run.solve import solve_tiny
+from dmcmc.run.solve_tiny import solve_tiny
+from dmcmc.run.whole_searches import WholeSearches
+from dmcmc.solving import initial_incumbent
+from dmcmc.solving import solve as solving
+from dmcmc.solving.local_tables import team_of
+from dmcmc.solving.monitoring.interrupt import Interrupt
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.one_file import OneFile
+from dmcmc.solving.planning.plan import prepare
+from dmcmc.solving.rank_tables import RankTables
+from dmcmc.solving.solve import Watch
 from support.clock import MovableClock
 
 
 def begin(parts, world, stop, start, progress, **options):
     """Return a local search that has an initial incumbent, with kernels that are compiled when they are called."""
-    kernels = KernelSupply(world, parts.config, progress)
-    return initial_incumbent.begin(parts, world, stop, start, progress, kernels, **options)
+    search_of = partial(IncumbentSearch, kernels=KernelSupply(world, parts.config, progress))
+    return initial_incumbent.begin(parts, world, stop, start, progress, search_of, **options)
 
 
 def solve_with(problem, **sections):
@@ -63,7 +70,8 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
     if stop is None:
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)
     search = begin(setup, world, stop, start, NoProgress())
-    return RankRun(setup.with_stop(stop), world, search, NoProgress(), explain, team_of(setup, world))
+    tables = RankTables(setup.with_stop(stop), world, team_of(setup, world))
+    return RankRun(tables, OneFile(search), WholeSearches(world, search), Watch(NoProgress(), explain))
 
 
 def finish_run(run, direct=lambda directive: directive, improve=RankRun.improve):
@@ -197,7 +205,7 @@ def record_late_compilation(monkeypatch):
         patched.setenv("DMCMC_COMPILE", "first")
         patched.setattr(kernel_sets, "compiled_marker", lambda name: None)
         patched.setattr(KernelSupply, "_compile_here", without_clock(KernelSupply._compile_here))
-        patched.setattr(solving, "prepare_gpu", without_clock(solving.prepare_gpu))
+        patched.setattr(solve_in_time, "prepare_gpu", without_clock(solve_in_time.prepare_gpu))
         patched.setattr(solving, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)
         forget_compiled_kernels()

@@ -9,10 +9,10 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.compilation.small_problems import interpreted_if_small
-from dmcmc.run.monitoring.interrupt import RunHandle
-from dmcmc.run.monitoring.progress import ProgressReporter
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.warm_start.retained_work import RetainedWork
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.setup import Setup
 
 
 def solve(

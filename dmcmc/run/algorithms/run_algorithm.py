@@ -14,9 +14,9 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.algorithms.synchronous_cycles import solve_in_cycles
-from dmcmc.run.monitoring.interrupt import RunHandle
-from dmcmc.run.monitoring.progress import ProgressReporter
-from dmcmc.run.planning.setup import Setup
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.setup import Setup
 
 
 def solve(

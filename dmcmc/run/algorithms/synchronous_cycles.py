@@ -25,10 +25,10 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, judge, quality_of
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, MessageCount, Result, Solution, TracePoint
-from dmcmc.run.metrics import messages_of
-from dmcmc.run.monitoring.interrupt import Interrupt, RunHandle
-from dmcmc.run.monitoring.progress import NoProgress, ProgressReporter
-from dmcmc.run.planning.divided_problem import with_memory_limit
+from dmcmc.solving.metrics import messages_of
+from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
+from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
+from dmcmc.solving.planning.divided_problem import with_memory_limit
 
 _COMPILE_CYCLES = 30  # cycles on a small problem that call all kernels, also those for stuck variables (DGLS)
 

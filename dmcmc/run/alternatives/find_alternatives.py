@@ -28,11 +28,11 @@ from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.run.alternatives.distance_constraint import distance_constraint
 from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
-from dmcmc.run.monitoring.interrupt import RunHandle
-from dmcmc.run.monitoring.progress import ProgressReporter
-from dmcmc.run.planning.divided_problem import with_memory_limit
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.divided_problem import with_memory_limit
+from dmcmc.solving.planning.setup import Setup
 
 _TREE_SHARE = 0.5  # share of the remaining time for the junction tree; the rest is for solving repeatedly without it
 _FIRST_RUN = (

@@ -17,15 +17,15 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem
-from dmcmc.run.planning.combination_plan import may_split_buckets
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import BRANCH, FUNCTION_FILTERING, SEMIDEFINITE, UNION_BOUND
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.model.chain_model import is_compact
+from dmcmc.solving.planning.combination_plan import may_split_buckets
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup
 
 SolveTiny = Callable[[Problem, Settings, str], object]  # solves a problem, ending in one of these ways:
 Ending = Literal["none", "deadline"]  # how a tiny problem is solved: work with a deadline has other kernels

@@ -27,9 +27,9 @@ from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import compiled_marker
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem, with_sparse_factor
-from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.chain_model import is_compact
+from dmcmc.solving.planning.divided_problem import DividedProblem
 
 COMPILE_LIMIT = 600.0  # time limit of a tiny problem in seconds, longer than any compilation
 _TINY_SWEEPS = 200  # sweeps of a tiny search
@@ -69,9 +69,19 @@ def planning(config: Settings) -> KernelSet:
     return KernelSet(f"planning {config.local.method}", partial(_compile_planning, config.local.method))
 
 
+def before_plan(problem: Problem, config: Settings) -> list[KernelSet]:
+    """Return the kernels that a run needs until it has divided the problem, the most important first."""
+    sets = [planning(config)]
+    if searches_orders(problem, config.budget.time is not None):
+        sets.append(order_search())
+    if config.local_search != "none":
+        sets.insert(0, first_search_of(problem))
+    return sets
+
+
 def _compile_planning(method: str) -> None:
     """Plan a tiny problem."""
-    from dmcmc.run.planning.plan import prepare
+    from dmcmc.solving.planning.plan import prepare
 
     prepare(tiny_problem(np.dtype(np.int32)), settings({"method": method}), World())
 
@@ -230,6 +240,12 @@ def _compile_block_moves(variant: SearchVariant) -> None:
     if starts is not None:
         starts.draw(0, 1)
         compile_matching(np.dtype(np.int64))  # larger problems have large buckets
+
+
+def local_search(parts: DividedProblem) -> list[KernelSet]:
+    """Return the kernels of all steps of the local search over the whole assignment."""
+    variant = SearchVariant.of(parts)
+    return [first_search(variant.dtype, variant.dense), chains(variant), block_moves(variant)]
 
 
 def tiny_search_for(parts: DividedProblem) -> LocalSearch:

@@ -8,8 +8,8 @@ The first rank of a node has the processes; the ranks of a node share the cache.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import NamedTuple, Self
 
 from dmcmc.config.settings import Settings
@@ -26,7 +26,7 @@ from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler
 from dmcmc.run.compilation.kernel_sets import _COMPILED, KernelSet
-from dmcmc.run.monitoring.progress import ProgressReporter
+from dmcmc.solving.monitoring.progress import ProgressReporter
 
 _POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
 _in_compilation = False  # whether this process compiles for another one, or before the clock starts
@@ -42,6 +42,17 @@ def compiling_for_others() -> Iterator[None]:
             yield
     finally:
         _in_compilation = before
+
+
+def compile_and_mark(kernels: KernelSet) -> None:
+    """Compile a kernel set in this process, and mark it as compiled if all of its kernels are stored."""
+    unsaved = unsaved_kernels()
+    with compiling_for_others():
+        kernels.compile()
+    _COMPILED.add(kernels.name)
+    marker = compiled_marker(kernels.name)
+    if marker is not None and unsaved == unsaved_kernels():
+        put_marker(marker)
 
 
 class ConcurrentWork(NamedTuple):
@@ -120,6 +131,10 @@ class KernelSupply:
             return True
         return all(kernels.is_compiled or self._is_done(kernels) for kernels in sets)
 
+    def is_ready_for(self, improver: str, needed: Sequence[Mapping[str, KernelSet]]) -> bool:
+        """Return whether an improver has its kernels as far as this rank knows, given kernel sets by improver."""
+        return all(improver not in sets or self.is_ready(sets[improver]) for sets in needed)
+
     def all_ready(self, *sets: KernelSet) -> bool:
         """Return whether all ranks agree that kernel sets can be used; called by all ranks."""
         return all(self._world.allgather(bool(self._world.local_rank) or self.is_ready(*sets)))
@@ -178,16 +193,8 @@ class KernelSupply:
         if not any(self._world.allgather(bool(mine))):
             return 0.0
         for kernels in mine:
-            unsaved = unsaved_kernels()
-            try:
-                with compiling_for_others():
-                    kernels.compile()
-            except Exception:  # the run itself reports the error when it does this work
-                continue
-            _COMPILED.add(kernels.name)
-            marker = compiled_marker(kernels.name)
-            if marker is not None and unsaved == unsaved_kernels():
-                put_marker(marker)
+            with suppress(Exception):  # the run itself reports the error when it does this work
+                compile_and_mark(kernels)
         self._world.wait()
         return time.perf_counter() - start
 

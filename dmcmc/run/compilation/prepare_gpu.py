@@ -1,38 +1,42 @@
 """Open the GPU, and load the agents' kernels on it, in a run with a time budget.
 
 GPU kernels are cached on disk after compilation. Which ones a run needs depends on its agents, such as the widths of
-their tables. So the run's own agents load them, with almost no work.
+their tables. So the run's own agents load them, with almost no work. The kernels of semidefinite relaxations depend on
+the agents' shapes; they are compiled while other improvers work.
 """
 
 import hashlib
 import logging
 import pickle
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
-from dmcmc.inference.bounds.tighten import load_kernels
+from dmcmc.inference.bounds.tighten import gpu_table_widths, load_kernels_of_width
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.execution.load_gpu_code import load_joins, load_matched
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.kernel_sets import KernelSet, tiny_search_for
+from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant, tiny_search_for
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.improvers import gpu_chains
-from dmcmc.run.monitoring.progress import ProgressReporter
-from dmcmc.run.planning.combination_plan import largest_join, may_split_buckets, will_prove
-from dmcmc.run.planning.setup import Setup
+from dmcmc.run.scheduler.proposal import SEMIDEFINITE
+from dmcmc.run.union.union_plan import union_of, union_provider
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.methods.blocks import BlockSolver
+from dmcmc.samplers.model.chain_model import is_compact
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets, will_prove
+from dmcmc.solving.planning.setup import Setup
 
 _LOG = logging.getLogger(__name__)
 _TITLE = "opening the GPU"
@@ -57,26 +61,57 @@ class GpuKernels(NamedTuple):
     searches: bool
 
     @property
-    def loaders(self) -> dict[str, Callable[[], object]]:
-        """Functions that load independent groups of kernels, by name; they can be pickled."""
+    def first(self) -> list[KernelSet]:
+        """The kernels that must be there before the first tables are made.
+
+        Their names contain what the kernels depend on, so that other problems find them.
+        """
         setup, agents = self.setup, self.agents
-        found: dict[str, Callable[[], object]] = {}
+        found: list[KernelSet] = []
         if self.searches:
-            found["search"] = partial(_load_search, setup)
-        for method in sorted({choice.method for _, choice in setup.possible_choices(agents)}):
-            found[f"sampling by {method}"] = partial(_load_sampling, setup, agents, method)
-        found["bounds"] = partial(_load_bounds, setup, agents)
-        found["relaxations"] = partial(_load_relaxations, setup, agents)
-        found["elimination"] = partial(_load_elimination, setup, agents)
+            found.append(KernelSet(f"GPU search {SearchVariant.of(setup).text}", partial(_load_search, setup)))
+        for method, sampled in _sampled_agents(setup, agents).items():
+            name = f"GPU sampling by {method} {setup.config.local.runs} {_numbers(setup)}"
+            found.append(KernelSet(name, partial(_load_sampling, setup, sampled, method)))
+        found += [dual_ascent(width) for width in _table_widths(setup, agents)]
+        elimination = _elimination_needs(setup, agents)
+        if any(elimination):
+            found.append(KernelSet(f"GPU elimination {elimination.text}", partial(_load_elimination, elimination)))
         return found
 
     @property
-    def sets(self) -> list[KernelSet]:
-        """The same as kernel sets; their names depend on all that the kernels depend on."""
+    def later(self) -> dict[str, KernelSet]:
+        """The kernels that improvers need, by the improver's name; they depend on the shapes of the agents."""
         setup = self.setup
-        shapes = setup.choices, setup.surveys, setup.problem.domains, setup.arithmetic, setup.config.local, self.agents
+        agents = _agents_with_relaxation(setup, self.agents)
+        if not agents:
+            return {}
+        shapes = setup.choices, setup.surveys, setup.problem.domains, setup.config.local, agents
         digest = hashlib.blake2b(pickle.dumps(shapes), digest_size=_DIGEST_BYTES).hexdigest()
-        return [KernelSet(f"GPU {name} {digest}", load) for name, load in self.loaders.items()]
+        return {SEMIDEFINITE: KernelSet(f"GPU relaxations {digest}", partial(_load_relaxations, setup, agents))}
+
+
+class PreparedRun(NamedTuple):
+    """A run whose GPU kernels are loaded or will be.
+
+    Attributes
+    ----------
+    setup : Setup
+        The plan, without a GPU that is not open.
+    seconds : float
+        Seconds that do not count as run time.
+    later : dict of str to KernelSet
+        Kernels that improvers on the GPU still need, by the improver's name.
+    """
+
+    setup: Setup
+    seconds: float
+    later: dict[str, KernelSet]
+
+
+def dual_ascent(width: int) -> KernelSet:
+    """Return the GPU kernels of the dual ascent and its branch and bound for tables with ``width`` columns."""
+    return KernelSet(f"GPU dual ascent, {width} columns", partial(load_kernels_of_width, width))
 
 
 def prepare_gpu(
@@ -86,7 +121,7 @@ def prepare_gpu(
     kernels: KernelSupply,
     stop: Deadline,
     concurrent: ConcurrentWork | None = None,
-) -> tuple[Setup, float]:
+) -> PreparedRun:
     """Load the kernels that this rank's agents use on a GPU, if any; called by all ranks.
 
     Missing kernels are compiled by several processes. With ``device: auto`` the run does without the GPU until the next
@@ -107,13 +142,6 @@ def prepare_gpu(
     concurrent
         Work for the time of waiting: the local search, whose chains may then run on the GPU, too.
 
-    Returns
-    -------
-    setup : Setup
-        The plan, without a GPU that is not open.
-    seconds : float
-        Seconds that do not count as run time.
-
     Raises
     ------
     OutOfTime
@@ -124,26 +152,31 @@ def prepare_gpu(
     searches = concurrent is not None and world.rank == 0 and not will_prove(setup) and gpu_chains.wanted(setup.config)
     uses_gpu = uses_gpu or searches
     if not any(world.allgather(uses_gpu)):
-        return setup, 0.0
+        return PreparedRun(setup, 0.0, {})
     plain = setup.with_stop(NO_DEADLINE)
     agents = setup.agents_of_rank(world.rank) if setup.scattered else list(range(setup.problem.n_agents))
-    sets = GpuKernels(plain, agents, searches).sets if uses_gpu and not world.local_rank else []
-    seconds = kernels.wait(sets, stop, concurrent) if required else kernels.request(*sets)
-    if kernels.all_ready(*sets):
+    needed = GpuKernels(plain, agents, searches)
+    first, later = (needed.first, needed.later) if uses_gpu and not world.local_rank else ([], {})
+    seconds = kernels.wait(first, stop, concurrent) if required else kernels.request(*first)
+    seconds += kernels.request(*later.values())
+    if kernels.all_ready(*first):
         progress.stage(_TITLE)
         with nullcontext() if concurrent is None else concurrent.begin():
             if uses_gpu:
-                _load(GpuKernels(plain, setup.agents_of_rank(world.rank), searches))
+                mine = GpuKernels(plain, setup.agents_of_rank(world.rank), searches)
+                _load([*mine.first, *filter(kernels.is_ready, mine.later.values())])
         if world.size > 1:
             world.wait()
-    return without_closed_gpu(setup), seconds
+    prepared = without_closed_gpu(setup)
+    waits = uses_gpu and prepared.backend.device != "cpu"
+    return PreparedRun(prepared, seconds, needed.later if waits else {})
 
 
-def _load(needed: GpuKernels) -> None:
+def _load(sets: list[KernelSet]) -> None:
     """Load kernels in this process."""
     try:
-        for load in needed.loaders.values():
-            load()
+        for kernels in sets:
+            kernels.compile()
     except Exception as error:  # the run itself reports the error
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded: {reason}")
@@ -168,24 +201,57 @@ def _gpu_available(setup: Setup) -> bool:
     return setup.backend.device == "cuda" or (setup.backend.device == "auto" and (setup.limits.gpu or is_gpu_in_use()))
 
 
-def _load_elimination(setup: Setup, agents: list[int]) -> None:
-    """Load the kernels of exact elimination, of mini-buckets and of function filtering."""
+class EliminationNeeds(NamedTuple):
+    """The kernels of exact elimination, of mini-buckets and of function filtering that a run needs on a GPU.
+
+    Attributes
+    ----------
+    joins : tuple of dtype
+        Number types of the tables that are joined.
+    filtered : tuple of Arithmetic
+        Arithmetic of the rows of function filtering.
+    matched : tuple of dtype
+        Number types of the mini-buckets whose max-marginals are matched.
+    """
+
+    joins: tuple[np.dtype[Any], ...]
+    filtered: tuple[Arithmetic, ...]
+    matched: tuple[np.dtype[Any], ...]
+
+    @property
+    def text(self) -> str:
+        """The needs as the text of a key."""
+        names = self.joins, [arithmetic.dtype for arithmetic in self.filtered], self.matched
+        return "; ".join(",".join(map(str, dtypes)) for dtypes in names)
+
+
+def _elimination_needs(setup: Setup, agents: list[int]) -> EliminationNeeds:
+    """Return which kernels of elimination the agents and the combination need."""
     choices = setup.possible_choices(agents)
     may_eliminate_later = _gpu_available(setup) and any(setup.exact_seconds(agent) is not None for agent in agents)
     join_seconds = max([choice.seconds for _, choice in choices if choice.method == "exact"], default=0.0)
     join_seconds = max(join_seconds, COSTS.seconds_per_cell * largest_join(setup))  # largest join of the combination
-    if may_eliminate_later or setup.backend.worth_gpu(join_seconds):
-        load_joins(setup.arithmetic.dtype)
-    if _gpu_available(setup) and any(map(setup.may_filter, agents)):
+    joins = may_eliminate_later or setup.backend.worth_gpu(join_seconds)
+    filters = _gpu_available(setup) and any(map(setup.may_filter, agents))
+    matched = {setup.arithmetic.dtype} if may_split_buckets(setup) and setup.config.combine.moment_matching else set()
+    if any("mini-bucket" in choice.bound for _, choice in choices):
+        matched.add(np.dtype(np.int64))
+    return EliminationNeeds(
+        (setup.arithmetic.dtype,) if joins else (),
+        (with_headroom(setup.arithmetic),) if filters else (),
+        tuple(sorted(matched, key=str)),
+    )
+
+
+def _load_elimination(needs: EliminationNeeds) -> None:
+    """Load the kernels of exact elimination, of mini-buckets and of function filtering."""
+    for dtype in needs.joins:
+        load_joins(dtype)
+    for arithmetic in needs.filtered:
         from dmcmc.inference.sparse.cuda.extend_rows import load_kernels as load_rows
 
-        load_rows(with_headroom(setup.arithmetic))
-    matching_dtypes = (
-        {setup.arithmetic.dtype} if may_split_buckets(setup) and setup.config.combine.moment_matching else set()
-    )
-    if any("mini-bucket" in choice.bound for _, choice in choices):
-        matching_dtypes.add(np.dtype(np.int64))
-    for dtype in sorted(matching_dtypes, key=str):
+        load_rows(arithmetic)
+    for dtype in needs.matched:
         load_matched(dtype)
 
 
@@ -194,33 +260,61 @@ def _bounds(setup: Setup, agents: list[int]) -> list[tuple[str, LocalProblem]]:
     return [(choice.bound, setup.division.locals[agent]) for agent, choice in setup.possible_choices(agents)]
 
 
-def _load_relaxations(setup: Setup, agents: list[int]) -> None:
-    """Load the kernels of semidefinite relaxations, if an agent may have one."""
-    bounds = _bounds(setup, agents)
-    with_relaxation = [local for bound, local in bounds if bound != "none" and is_suitable(local, True)]
-    if not (_gpu_available(setup) and setup.timed and with_relaxation):
-        return
-    from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import load_relaxation_kernels
+def _agents_with_relaxation(setup: Setup, agents: list[int]) -> list[int]:
+    """Return the agents that may have a semidefinite relaxation on a GPU."""
+    if not (_gpu_available(setup) and setup.timed):
+        return []
+    choices = setup.possible_choices(agents)
+    suitable = [
+        agent for agent, choice in choices
+        if choice.bound != "none" and is_suitable(setup.division.locals[agent], True)
+    ]  # fmt: skip
+    if not suitable:
+        return []
     from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
 
     reason = relaxation_gpu_problem()
-    if reason is None:
-        load_relaxation_kernels(with_relaxation, setup.backend)
-    else:
+    if reason is not None:
         _LOG.info(f"dmcmc: semidefinite bounds are computed on the CPU: {reason}")
+        return []
+    return list(dict.fromkeys(suitable))
 
 
-def _load_bounds(setup: Setup, agents: list[int]) -> None:
-    """Load the kernels of the agents' bounds."""
+def _load_relaxations(setup: Setup, agents: list[int]) -> None:
+    """Load the kernels of the semidefinite relaxations of agents."""
+    from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import load_relaxation_kernels
+
+    load_relaxation_kernels([setup.division.locals[agent] for agent in agents], setup.backend)
+
+
+def _table_widths(setup: Setup, agents: list[int]) -> list[int]:
+    """Return the widths of the tables of the bounds on a GPU: those of agents, and of the union of all agents."""
     seconds = (setup.config.budget.time or 0.0) * setup.backend.threads
-    load_kernels(_bounds(setup, agents), setup.backend, seconds)
+    bounds, provider = _bounds(setup, agents), union_provider(setup)
+    if provider is not None:
+        bounds.append((provider, union_of(setup)))
+    return gpu_table_widths(bounds, setup.backend, seconds)
+
+
+def _sampled_agents(setup: Setup, agents: list[int]) -> dict[str, list[int]]:
+    """Return the agents that chains or blocks sample, by method."""
+    sampled: dict[str, list[int]] = {}
+    for agent, choice in setup.possible_choices(agents):
+        if not choice.listed and isinstance(registry.get(choice.method), ChainSolver | BlockSolver):
+            sampled.setdefault(choice.method, []).append(agent)
+    return dict(sorted(sampled.items()))
+
+
+def _numbers(setup: Setup) -> str:
+    """Return what the kernels of chains depend on besides the method: the number types of tables, values and sums."""
+    flat, n_variables = setup.problem.flat, setup.problem.n_variables
+    is_wide = bool(setup.problem.domains.max(initial=0) > 256)  # values do not fit a byte
+    return f"{flat.data.dtype} {setup.arithmetic.dtype} {is_wide} {is_compact(flat, n_variables)}"
 
 
 def _load_sampling(setup: Setup, agents: list[int], method: str) -> None:
-    """Load the kernels of a sampler."""
+    """Load the kernels of a sampler for agents."""
     solver = registry.get(method)
-    choices = setup.possible_choices(agents)
-    sampled = [agent for agent, choice in choices if choice.method == method and not choice.listed]
-    if isinstance(solver, ChainSolver | BlockSolver) and sampled:
-        updates = sum(int(setup.surveys[agent].updates) for agent in sampled)
-        solver.load([setup.division.locals[agent] for agent in sampled], setup.sampling_settings(), updates)
+    assert isinstance(solver, ChainSolver | BlockSolver), "only these have kernels on a GPU"
+    updates = sum(int(setup.surveys[agent].updates) for agent in agents)
+    solver.load([setup.division.locals[agent] for agent in agents], setup.sampling_settings(), updates)

@@ -13,11 +13,11 @@ from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.planning.combination_plan import may_split_buckets
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, EXTERNAL_SEARCH, TOULBAR2, Allocation, Proposal
 from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
 from dmcmc.samplers.toulbar2.process import available
+from dmcmc.solving.planning.combination_plan import may_split_buckets
+from dmcmc.solving.planning.setup import Setup
 
 _MEMORY_PART = 0.25  # part of the memory budget for the engine's process, in addition to the run's own memory
 _TABLE_MEMORY_PART = 0.5  # part of the engine's memory for the tables that it is given, at most

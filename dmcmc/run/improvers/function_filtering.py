@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dmcmc.run.agent.filtered_table import deadline_after
 from dmcmc.run.improvers.protocol import RankState, TimeSlice
 from dmcmc.run.scheduler.proposal import FUNCTION_FILTERING, Allocation, Proposal
+from dmcmc.solving.agent.filtered_table import deadline_after
 
 
 class FilteringImprover:

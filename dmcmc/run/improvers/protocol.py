@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.agent.agent import Agent
 from dmcmc.run.scheduler.proposal import Allocation, MeasuredGain, Proposal
+from dmcmc.solving.agent.agent import Agent
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 
 from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations, runs_on_gpu
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.run.agent.agent import Agent
 from dmcmc.run.improvers.protocol import RankState, TimeSlice
 from dmcmc.run.scheduler.proposal import SEMIDEFINITE, Allocation, Proposal
+from dmcmc.solving.agent.agent import Agent
 
 _MAX_TRIAL_PART = 0.6  # largest part of the remaining time after which a relaxation has to show whether it helps
 # Part of the remaining time. If quanta this long are too short for one step, no later quantum will be long enough.

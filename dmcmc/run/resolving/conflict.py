@@ -16,8 +16,8 @@ from dmcmc.results.conflict import ConstraintConflict, RelaxedConstraint
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.run.planning.divided_problem import with_memory_limit
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
+from dmcmc.solving.planning.divided_problem import with_memory_limit
 
 _FIRST_SHARE = 0.3  # share of the time for the proof that the problem is infeasible
 _TEST_SHARE = 0.1  # share of the time that is left for one test of a set of constraints

@@ -22,9 +22,9 @@ from dmcmc.results.marginals import Marginals, ValueInterval
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.run.planning.divided_problem import with_memory_limit
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
 from dmcmc.run.whole_problem.marginals import marginals
+from dmcmc.solving.planning.divided_problem import with_memory_limit
 
 _TREE_SHARE = 0.2  # share of the time for the junction tree; what is left of it is for solving repeatedly
 # Bytes of sparse tables that are joined per second on one core: 40 bytes per row, 8e-7 s per row. One join does not

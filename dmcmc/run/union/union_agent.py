@@ -20,14 +20,14 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.agent.agent import Agent, AgentContext
-from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.improvers.protocol import TimeQuantum, TimeSlice
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import union_number
 from dmcmc.run.union.node_exchange import SHARED_NODES, PartReport
 from dmcmc.run.union.union_plan import union_of
 from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.agent.agent import Agent, AgentContext
+from dmcmc.solving.agent.lower_table import LowerTable
+from dmcmc.solving.planning.setup import Setup
 
 
 class UnionAgent:

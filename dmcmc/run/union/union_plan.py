@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from dmcmc.inference.dpop.division import LocalProblem, divide
-from dmcmc.run.planning.combination_plan import may_split_buckets
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import union_number
 from dmcmc.samplers.auto.choose import provider_of
 from dmcmc.samplers.auto.survey import count_agent_work
+from dmcmc.solving.planning.combination_plan import may_split_buckets
+from dmcmc.solving.planning.setup import Setup
 
 _MEMORY_PART = 0.5  # part of the memory for agents' data that the union's tables may take
 # Bytes per entry of a pairwise table: the entry and two copies for nodes and rows, four bytes each.

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,16 +21,17 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import BoundProof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
-from dmcmc.run.agent.uncombined_bound import largest_sum
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import COMPILE_LIMIT
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.initial_incumbent import begin
-from dmcmc.run.local_search import SWEEPS, IncumbentSearch
-from dmcmc.run.monitoring.interrupt import RunHandle
-from dmcmc.run.monitoring.progress import NoProgress
-from dmcmc.run.planning.combination_plan import relaxation_of
-from dmcmc.run.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
+from dmcmc.run.local_search import IncumbentSearch
+from dmcmc.solving.agent.uncombined_bound import largest_sum
+from dmcmc.solving.initial_incumbent import begin
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.planning.combination_plan import relaxation_of
+from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
+from dmcmc.solving.rank_search import SWEEPS
 
 
 def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | None = None) -> Result:
@@ -68,7 +70,7 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
         stop = Deadline(
             float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
         )
-        search = begin(parts, world, stop, start, no_progress, kernels)
+        search = begin(parts, world, stop, start, no_progress, partial(IncumbentSearch, kernels=kernels))
         ending.best = search.best_so_far
         with ending.deliver_if_late(stop):
             elimination = _eliminate_and_decode(parts, search, stop)

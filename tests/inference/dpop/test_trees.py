@@ -24,7 +24,7 @@ from dmcmc.inference.dpop.trees.elimination_trees import elimination_tree
 from dmcmc.inference.dpop.trees.min_depth import depths, removal_tree
 from dmcmc.inference.model.compact_sequences import IndexGroups
 from dmcmc.inference.runtime.errors import ConfigError
-from dmcmc.run.private.solve import solve_directory
+from dmcmc.run.solve_directory import solve_directory
 
 NAMES = [heuristic.name for heuristic in registry.BUILT_IN]
 TREES = ["auto", "depth-first", *NAMES]

@@ -15,9 +15,9 @@ from support.runs import start_run
 import dmcmc
 from dmcmc.formats import native
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
-from dmcmc.run.agent import checkpoint
-from dmcmc.run.agent.checkpoint import Checkpoint
-from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.agent import checkpoint
+from dmcmc.solving.agent.checkpoint import Checkpoint
+from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 
 FIXED = {
     "exact": {"method": "exact"},
@@ -139,7 +139,7 @@ def test_a_run_with_a_time_budget_starts_with_the_stored_assignment(tmp_path):
     saved.save(values)
     saved.flush()
     again = start_run(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
-    assert again.incumbent.outcome.objective == best.objective and np.array_equal(again.search.best, values)
+    assert again.incumbent.outcome.objective == best.objective and np.array_equal(again.coordinator.best, values)
 
 
 def test_a_damaged_or_foreign_assignment_is_reported(tmp_path):

@@ -6,10 +6,10 @@ import pytest
 from support.runs import hard_problem, start_run
 
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.run import initial_tables
-from dmcmc.run.initial_tables import _exact_end, _first_allowance, _first_sampling
 from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.solving import local_tables
+from dmcmc.solving.local_tables import _exact_end, _first_allowance, _first_sampling
 
 PROBLEM = hard_problem(variables=6, domain=4)
 
@@ -21,7 +21,7 @@ def setup_of(budget, monkeypatch, sampled=(), seconds=1e-3, method="auto"):
     for a in sampled:
         choices[a] = sampled_choice(made.surveys[a], SAMPLER, "", made.limits, made.rates)._replace(first_bound=1e6)
     now = time.perf_counter()
-    monkeypatch.setattr(initial_tables, "_now", lambda: now)
+    monkeypatch.setattr(local_tables, "_now", lambda: now)
     return made.with_choices(choices).with_stop(Deadline(now + budget)), now
 
 
@@ -30,13 +30,13 @@ def test_first_samples_and_bounds_share_five_seconds_or_a_quarter_of_a_longer_bu
     setup, _ = setup_of(budget, monkeypatch, sampled=[0, 1])
     soon = min(budget, max(FIRST_TABLE_TIME, budget / 4))
     assert _first_sampling(setup, None, lambda agents: None).seconds == pytest.approx(
-        initial_tables._SAMPLING_SHARE * soon
+        local_tables._SAMPLING_SHARE * soon
     )
     agents = [type("One", (), {"local": local, "awaits_relaxation": False})() for local in setup.division.locals]
     each = list(_first_allowance(setup, agents).seconds)
     assert sum(each) == pytest.approx(FIRST_SHARE * soon)
-    monkeypatch.setattr(initial_tables, "agents_with_relaxation_in_time", lambda agents, backend: agents[:1])
-    assert _first_allowance(setup, agents).seconds == [min(each[0], initial_tables._MIN_FIRST_BOUND_SECONDS), *each[1:]]
+    monkeypatch.setattr(local_tables, "agents_with_relaxation_in_time", lambda agents, backend: agents[:1])
+    assert _first_allowance(setup, agents).seconds == [min(each[0], local_tables._MIN_FIRST_BOUND_SECONDS), *each[1:]]
 
 
 @pytest.mark.parametrize(("sampled", "seconds", "method", "share"), [

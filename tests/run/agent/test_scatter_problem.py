@@ -3,7 +3,7 @@
 import numpy as np
 
 import dmcmc
-from dmcmc.run.distribution.scatter_problem import _packed, _unpacked
+from dmcmc.solving.distribution.scatter_problem import _packed, _unpacked
 
 
 def test_a_part_is_sent_as_bytes_without_pickled_tables():

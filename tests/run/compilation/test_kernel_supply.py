@@ -22,16 +22,16 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.storage import cache_folders
 from dmcmc.mpi.world import World
-from dmcmc.run import initial_tables
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets, kernel_supply
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.compilation.tiny_problems import tiny_problem
-from dmcmc.run.monitoring.progress import NoProgress
-from dmcmc.run.planning.combination_plan import arithmetic_for
-from dmcmc.run.planning.divided_problem import divide_problem, soon_proven
-from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.blocks import neighbourhood_search as search
+from dmcmc.solving import local_tables
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.planning.combination_plan import arithmetic_for
+from dmcmc.solving.planning.divided_problem import divide_problem, soon_proven
+from dmcmc.solving.planning.plan import prepare
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_no_agent_is_sampled_if_the_optimum_was_proven_in_the_meantime(proven, m
         asked.append(rest)
         raise OutOfTime("out of time")
 
-    monkeypatch.setattr(initial_tables, "_sampled_agents", sample)
-    monkeypatch.setattr("dmcmc.run.planning.setup._NEVER_GIVEN_UP_PART", 0.0)
+    monkeypatch.setattr(local_tables, "_sampled_agents", sample)
+    monkeypatch.setattr("dmcmc.solving.planning.setup._NEVER_GIVEN_UP_PART", 0.0)
     run = start_run(dense_problem(1), local={"method": "exact"}, budget={"time": 600.0}, search="none")
     assert set(run.setup.methods) == {"exact"}, run.setup.choices
     monkeypatch.setattr(run, "_goal_reached", lambda: proven)
@@ -91,8 +91,8 @@ def test_cheap_agents_stay_exact_if_planning_took_all_the_time(monkeypatch):
     problem = dmcmc.generate("random", agents=6, variables_per_agent=1, domain_size=3, global_density=0.8)
     run = start_run(problem, budget={"time": 600.0}, search="none")
     run.setup = run.setup.with_stop(Deadline(time.perf_counter() - 0.01))
-    monkeypatch.setattr(initial_tables, "_FIRST_ANSWER_GRACE", 30.0)
-    monkeypatch.setattr(initial_tables, "_sampled", None)
+    monkeypatch.setattr(local_tables, "_FIRST_ANSWER_GRACE", 30.0)
+    monkeypatch.setattr(local_tables, "_sampled", None)
     run.first_tables()
     assert run.setup.never_given_up and set(run.setup.methods) == {"exact"}
 

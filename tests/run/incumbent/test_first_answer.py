@@ -1,6 +1,7 @@
 """The first answer of a run with a time budget: before presolve and planning, on the problem as given."""
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,18 +21,19 @@ from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import judge, quality_of
-from dmcmc.run import solve as solve_module
+from dmcmc.run import solve_in_time as solve_module
 from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_sets import first_search_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.initial_incumbent import find_first_answer
-from dmcmc.run.monitoring.progress import NoProgress
-from dmcmc.run.planning import affordable
-from dmcmc.run.planning.divided_problem import divide_problem
-from dmcmc.run.presolve import presolve_problem
-from dmcmc.run.presolve.presolve_problem import presolve_if_worthwhile
-from dmcmc.run.presolve.restore_result import OriginalProblem
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
+from dmcmc.solving.initial_incumbent import find_first_answer
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.planning import affordable
+from dmcmc.solving.planning.divided_problem import divide_problem
+from dmcmc.solving.presolve import presolve_problem
+from dmcmc.solving.presolve.presolve_problem import presolve_if_worthwhile
+from dmcmc.solving.presolve.restore_result import OriginalProblem
 
 
 def sparse_problem(variables, agents, hard=0.0, sense="max", seed=0):
@@ -66,7 +68,8 @@ def first_answer(problem, progress=None, **sections):
     settings = timed(**sections)
     progress = progress or NoProgress()
     kernels = KernelSupply(World(), settings, progress)
-    return find_first_answer(problem, settings, NO_DEADLINE, time.perf_counter(), progress, kernels)
+    is_compiled = partial(kernels.is_ready, first_search_of(problem))
+    return find_first_answer(problem, settings, NO_DEADLINE, time.perf_counter(), progress, is_compiled)
 
 
 def test_the_first_answer_comes_before_presolve_division_and_planning(monkeypatch):
@@ -80,11 +83,11 @@ def test_the_first_answer_comes_before_presolve_division_and_planning(monkeypatc
 
         return call
 
-    for name in ("_divided", "begin", "plan"):
+    for name in ("divided", "begin", "plan"):
         monkeypatch.setattr(solve_module, name, observed(name, getattr(solve_module, name)))
     problem = sparse_problem(60, agents=5)
     result = dmcmc.solve(problem, timeout=0.5, device="cpu", trace=points.append, search="none")
-    assert points_before["_divided"] == 1 and set(points_before) == {"_divided", "begin", "plan"}
+    assert points_before["divided"] == 1 and set(points_before) == {"divided", "begin", "plan"}
     assert result.trace[0] == points[0] and result.trace[0].objective is not None
 
 

@@ -21,12 +21,12 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
-from dmcmc.run.agent.uncombined_bound import largest_sum
-from dmcmc.run.monitoring.progress import NoProgress
-from dmcmc.run.planning.divided_problem import divide_problem
 from dmcmc.run.whole_problem import mini_bucket_solve
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
+from dmcmc.solving.agent.uncombined_bound import largest_sum
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.planning.divided_problem import divide_problem
 
 METHODS = ["auto", "exact", "gibbs", "annealing"]
 
@@ -163,7 +163,9 @@ def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path):
 
 def test_a_run_that_ends_before_its_first_cycle_reports_its_agents_tables(monkeypatch):
     run = start_run(hard_problem(variables=6, domain=4), local={"method": "gibbs"}, budget={"time": 5.0})
-    monkeypatch.setattr("dmcmc.run.rank_run.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late")))
+    monkeypatch.setattr(
+        "dmcmc.solving.rank_tables.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late"))
+    )
     result = finish_run(run)
     assert result.status == "timeout" and all(agent.method == "gibbs" and agent.updates for agent in result.agents)
 

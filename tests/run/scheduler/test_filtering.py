@@ -12,7 +12,7 @@ from dmcmc.config.keywords import settings_from
 from dmcmc.mpi.world import World
 from dmcmc.report.plan import plan_of
 from dmcmc.report.summary import summary
-from dmcmc.run.planning.plan import prepare
+from dmcmc.solving.planning.plan import prepare
 
 N, CELLS = 8, 100  # no exact elimination has so few cells
 

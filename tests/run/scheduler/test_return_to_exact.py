@@ -8,14 +8,14 @@ from support.runs import SlowBackend, finish_run, hard_problem, solve_with, star
 import dmcmc
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.report.summary import summary
-from dmcmc.run import rank_run
-from dmcmc.run.agent.agent import Agent
 from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
 from dmcmc.run.scheduler.directive import Directive
 from dmcmc.run.scheduler.proposal import BOUND, EXACT_ELIMINATION, LOCAL_SEARCH, RECOMBINATION, SAMPLING, Allocation
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.solving import rank_tables
+from dmcmc.solving.agent.agent import Agent
 
 PROBLEM = hard_problem(variables=8, domain=6)
 
@@ -52,10 +52,11 @@ def test_an_elimination_that_was_given_up_is_proposed_again_with_its_cost(clock)
     )
     result = finish_run(run, stop_after_first)
     assert all(
-        agent.failed_elimination_seconds > 0 and agent.elimination_seconds is not None for agent in run.agents.values()
+        agent.failed_elimination_seconds > 0 and agent.elimination_seconds is not None
+        for agent in run.tables.agents.values()
     )
     (work,) = [done for done in result.work if done.improver == EXACT_ELIMINATION]
-    assert work.seconds == pytest.approx(sum(agent.failed_elimination_seconds for agent in run.agents.values()))
+    assert work.seconds == pytest.approx(sum(agent.failed_elimination_seconds for agent in run.tables.agents.values()))
     assert result.objective <= soundness.optimum(PROBLEM) <= result.bound
 
 
@@ -92,7 +93,7 @@ def test_a_larger_combination_that_takes_too_long_changes_nothing(monkeypatch):
         assert arguments[-1] == TABLE_GROWTH_FACTOR
         raise OutOfTime("late")
 
-    monkeypatch.setattr(rank_run, "run_cycle", run_late)
+    monkeypatch.setattr(rank_tables, "run_cycle", run_late)
     run.improve(Directive(False, allocations=(Allocation(RECOMBINATION, None, 0.1),)))
     assert run.combine() is before
     assert not [proposal for proposal in run._proposals(before) if proposal.improver == RECOMBINATION]

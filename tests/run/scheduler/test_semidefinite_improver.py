@@ -9,13 +9,13 @@ from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation, device_
 from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, RelaxationRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.run.agent.upper_table import UpperTable
 from dmcmc.run.improvers import branch_and_bound
 from dmcmc.run.improvers.branch_and_bound import BranchAndBoundImprover
 from dmcmc.run.improvers.protocol import RankState, TimeQuantum, TimeSlice
 from dmcmc.run.improvers.semidefinite import SemidefiniteImprover, agents_with_relaxation_in_time
 from dmcmc.run.improvers.tighten_bound import BoundImprover
 from dmcmc.run.scheduler.proposal import BRANCH, SEMIDEFINITE, Allocation
+from dmcmc.solving.agent.upper_table import UpperTable
 
 
 class FakeAgent:

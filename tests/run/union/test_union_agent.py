@@ -16,9 +16,8 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
-from dmcmc.run import rank_run
+from dmcmc.run import union_part
 from dmcmc.run.improvers.protocol import TimeSlice
-from dmcmc.run.planning.plan import prepare
 from dmcmc.run.run_improvers import improve_agents
 from dmcmc.run.scheduler.directive import Directive
 from dmcmc.run.scheduler.proposal import BOUND, BRANCH, Allocation, Proposal, ranks_of_work, union_number
@@ -27,6 +26,7 @@ from dmcmc.run.union import union_plan
 from dmcmc.run.union.node_exchange import exchange_nodes
 from dmcmc.run.union.union_agent import UnionAgent
 from dmcmc.run.union.union_plan import union_of, union_provider
+from dmcmc.solving.planning.plan import prepare
 
 UNION = union_number(0)
 QUANTUM = 0.05  # seconds of an improver in one slice
@@ -131,7 +131,9 @@ def test_bounds_of_the_union_never_exclude_a_better_assignment(seed, kinds):
 def test_a_run_with_one_variable_per_agent_is_proven_by_the_union(monkeypatch):
     """Mini-buckets of the agents' tables alone leave a large gap here."""
     unions = []
-    monkeypatch.setattr(rank_run, "UnionAgent", lambda *arguments: unions.append(UnionAgent(*arguments)) or unions[-1])
+    monkeypatch.setattr(
+        union_part, "UnionAgent", lambda *arguments: unions.append(UnionAgent(*arguments)) or unions[-1]
+    )
     problem = dense_problem(5, variables=14, domain=7)
     as_given = dmcmc.solve(problem, timeout=300, search="none", device="cpu")
     owners = [0] * problem.n_variables

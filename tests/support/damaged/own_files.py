@@ -23,9 +23,9 @@ from dmcmc.report.experiment.report import contents_of
 from dmcmc.report.experiment.single_run import page_of
 from dmcmc.report.experiment.statistics import findings_of
 from dmcmc.results.stored_result import read_result
-from dmcmc.run.agent import checkpoint
-from dmcmc.run.agent.checkpoint import Checkpoint
-from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.agent import checkpoint
+from dmcmc.solving.agent.checkpoint import Checkpoint
+from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 from support.damaged.formats import mutate
 from support.problem_strategies import random_problem
 

@@ -39,8 +39,8 @@ from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits
 from dmcmc.samplers.auto.survey import AgentWorkCounts
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
-    from dmcmc.run.planning.divided_problem import DividedProblem
-    from dmcmc.run.planning.setup import Setup
+    from dmcmc.solving.planning.divided_problem import DividedProblem
+    from dmcmc.solving.planning.setup import Setup
 
 _MAX_PLANNED_AGENTS = 500  # agents of a problem whose UTIL steps are planned in advance, at most
 _STEP_TIME_PART = 0.1  # part of the time budget for one agent's UTIL step

@@ -1,6 +1,6 @@
 """The plan of a run (``Setup``): the divided problem, the agents' pseudo-tree, methods and ranks.
 
-``dmcmc.run.planning.plan`` makes it; everything that runs afterwards reads it.
+``dmcmc.solving.planning.plan`` makes it; everything that runs afterwards reads it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.mpi.message_contents import SentMessages
-from dmcmc.run.planning.combination_plan import join_sizes
-from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, exact_option, exceeded_limit, sampled_choice
 from dmcmc.samplers.auto.rates import Rates
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
+from dmcmc.solving.planning.combination_plan import join_sizes
+from dmcmc.solving.planning.divided_problem import DividedProblem
 
 _NEVER_GIVEN_UP_PART = 0.05  # part of the time budget: exact eliminations that take less in all are never given up
 _MAX_CACHED_FACTORS = 1 << 10  # factors between agents that are cached encoded, at most
@@ -82,6 +82,15 @@ class Setup(DividedProblem):
     def methods(self) -> tuple[str, ...]:
         """The local solver of each agent."""
         return tuple(choice.method for choice in self.choices)
+
+    @property
+    def note(self) -> str | None:
+        """How the plan deviates from the settings, for the result; None if it does not."""
+        sampled = self.methods.count(SAMPLER) if self.config.local.method == "exact" else 0
+        if not sampled:
+            return None
+        subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
+        return f"{subject} sampled: local.method: exact does not fit budget.memory there"
 
     @cached_property
     def listed_rows(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from dmcmc.inference.model.cuda.device_table import largest_entry
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.agent.agent import Agent
+from dmcmc.solving.agent.agent import Agent
 
 
 def uncombined_bounds(

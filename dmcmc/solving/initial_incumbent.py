@@ -5,7 +5,9 @@ problem. :func:`begin` follows when the problem is divided.
 """
 
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +20,20 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
-from dmcmc.run.agent.uncombined_bound import largest_total
-from dmcmc.run.compilation.kernel_sets import first_search_of
-from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.local_search import IncumbentSearch
-from dmcmc.run.metrics import solution_of
-from dmcmc.run.monitoring.progress import ProgressReporter
-from dmcmc.run.planning.combination_plan import arithmetic_for
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.scheduler.proposal import LOCAL_SEARCH
 from dmcmc.run.warm_start.start_assignment import carried_over, completed, has_start, start_of
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
+from dmcmc.solving.agent.uncombined_bound import largest_total
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.metrics import solution_of
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.combination_plan import arithmetic_for
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.presolve.restore_result import FirstAnswer
+from dmcmc.solving.rank_search import RankSearch
+
+Search = TypeVar("Search", bound=RankSearch)
 
 # Seconds after the start of the run at which an incomplete greedy assignment is reported: users expect an answer
 # within half a second, and its evaluation takes some hundredths of a second for 10^5 factors.
@@ -90,7 +92,7 @@ def find_first_answer(
     stop: Deadline,
     start: float,
     progress: ProgressReporter,
-    kernels: KernelSupply,
+    is_compiled: Callable[[], bool] = lambda: True,
 ) -> FirstAnswer:
     """Return a greedy assignment of the problem as given, and report it at once; called on rank 0 only.
 
@@ -112,8 +114,9 @@ def find_first_answer(
         Time at which the run's clock started (``time.perf_counter``).
     progress
         Receives the points of the trace.
-    kernels
-        The kernels of the run; without those of the first search, NumPy finds the answer to a problem of tables.
+    is_compiled
+        Returns whether the kernels of the first search are compiled; until then, NumPy finds the answer to a problem of
+        tables.
     """
     proof = None
     if problem.dense and problem.factors and config.local.bound != "none":
@@ -124,7 +127,7 @@ def find_first_answer(
     if config.local_search == "none":
         trace.record(trace.values)
     else:
-        compiled = not problem.dense or kernels.is_ready(first_search_of(problem))
+        compiled = not problem.dense or is_compiled()
         ascent = Ascent(problem, cores(), stop) if compiled else UncompiledAscent(problem, stop)
         if given is not None:
             begun = completed(problem, given, compiled, stop)
@@ -136,7 +139,7 @@ def find_first_answer(
         if isinstance(ascent, UncompiledAscent):  # planning has to wait for its kernels, too
             trace.record(ascent.climb(trace.values))
             if trace.violated:
-                repaired = ascent.repair(trace.values, lambda: kernels.is_ready(first_search_of(problem)))
+                repaired = ascent.repair(trace.values, is_compiled)
                 trace.record(ascent.climb(repaired))
     assert trace.quality is not None
     return FirstAnswer(trace.values, trace.quality, trace.bound, tuple(trace.points), ascent)
@@ -148,9 +151,9 @@ def begin(
     stop: Deadline,
     start: float,
     progress: ProgressReporter,
-    kernels: KernelSupply,
+    search_of: Callable[[DividedProblem, Incumbent, World, Deadline], Search],
     may_wait: bool = False,
-) -> IncumbentSearch:
+) -> Search:
     """Return a local search that has an initial incumbent; called by all ranks.
 
     Parameters
@@ -165,18 +168,18 @@ def begin(
         Time at which the run's clock started (``time.perf_counter``).
     progress
         Receives each point of the trace.
-    kernels
-        The kernels of the run.
+    search_of
+        Makes the search of this rank: :class:`.rank_search.RankSearch`, or one that has a time budget.
     may_wait
-        Whether the first assignment may be computed later, while a GPU is at work; see
-        ``IncumbentSearch.first``. The caller then has to run ``IncumbentSearch.overlapped``.
+        Whether the first assignment may be computed later, while a GPU is at work; see ``RankSearch.first``. The caller
+        then has to run ``RankSearch.overlapped``.
     """
     deadline, first = stop.until if parts.timed else None, parts.given.first
     incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
     if first is not None:
         incumbent.trace += first.trace
     incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
-    search = IncumbentSearch(parts, incumbent, world, stop, kernels)
+    search = search_of(parts, incumbent, world, stop)
     search.first(may_wait)
     carried = world.on_first_rank(partial(_start_of_presolved, parts, stop))
     if carried is not None:

@@ -24,15 +24,8 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
-from dmcmc.run.agent.agent import Agent, AgentContext
-from dmcmc.run.agent.checkpoint import Checkpoint
-from dmcmc.run.agent.filtered_table import FilteredTable
-from dmcmc.run.agent.lower_table import LowerTable
-from dmcmc.run.agent.uncombined_bound import uncombined_bounds
-from dmcmc.run.agent_steps import Sides, gather_sides
 from dmcmc.run.improvers.exact_elimination import EliminatedTables, eliminate_in_turn
 from dmcmc.run.improvers.semidefinite import agents_with_relaxation_in_time
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import BOUND, EXACT_ELIMINATION, SAMPLING, MeasuredGain
 from dmcmc.samplers import improve_in_team, registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, AgentChoice, bound_seconds, sampled_choice
@@ -43,6 +36,13 @@ from dmcmc.samplers.contract.team import broadcast_from_first
 from dmcmc.samplers.methods.block_chains import draws_are_frozen
 from dmcmc.samplers.methods.blocks import BlockSolver, sample_agent
 from dmcmc.samplers.row_choice import choose_rows
+from dmcmc.solving.agent.agent import Agent, AgentContext
+from dmcmc.solving.agent.checkpoint import Checkpoint
+from dmcmc.solving.agent.filtered_table import FilteredTable
+from dmcmc.solving.agent.lower_table import LowerTable
+from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
+from dmcmc.solving.agent_steps import Sides, gather_sides
+from dmcmc.solving.planning.setup import Setup
 
 _FIRST_SWEEPS = 3  # sweeps (passes over the agent's tables) of the dual ascent per row in runs without a time budget
 _EXACT_SHARE = 0.5  # share of the time budget after which exact eliminations are given up if other agents are sampled

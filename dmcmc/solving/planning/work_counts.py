@@ -1,6 +1,6 @@
 """Count each agent's work (rows, cells, bytes), by which its method is chosen; each agent is counted on one rank.
 
-Called by ``dmcmc.run.planning.plan``. A row is one assignment of an agent's boundary variables. If an agent has too
+Called by ``dmcmc.solving.planning.plan``. A row is one assignment of an agent's boundary variables. If an agent has too
 many rows to sample all of them, its table has only a list of rows.
 """
 
@@ -21,9 +21,9 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.world import World
-from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, count_agent_work
+from dmcmc.solving.planning.divided_problem import DividedProblem
 
 _MAX_ENUMERATED_ROWS = 1 << 17  # rows of a sampled agent's table up to which all rows are sampled
 _MAX_LISTED_ROWS = 4096  # rows that are listed otherwise, at most

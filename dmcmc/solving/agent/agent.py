@@ -28,17 +28,17 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.agent.filtered_table import FilteredTable
-from dmcmc.run.agent.lower_table import LowerTable, promising_rows
-from dmcmc.run.agent.row_pruning import RowPruning, row_cutoffs_of
-from dmcmc.run.agent.row_sums import rows_of
-from dmcmc.run.agent.upper_table import UpperTable
 from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.bound_in_team import TeamRowBounds
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
 from dmcmc.samplers.methods.block_chains import BlockChains, draws_are_frozen
+from dmcmc.solving.agent.filtered_table import FilteredTable
+from dmcmc.solving.agent.lower_table import LowerTable, promising_rows
+from dmcmc.solving.agent.row_pruning import RowPruning, row_cutoffs_of
+from dmcmc.solving.agent.row_sums import rows_of
+from dmcmc.solving.agent.upper_table import UpperTable
 
 _MAX_ROWS = 1 << 20  # rows of a table; larger tables are not examined row by row
 _FAILURE_COST_FACTOR = 2.0  # multiple of its estimate that an elimination is taken to cost after an early failure

@@ -23,14 +23,14 @@ from dmcmc.mpi.distributed_dfs import distributed_dfs_tree
 from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.world import World
-from dmcmc.run.planning.combination_plan import choose_slicing, combines_per_node, entries_per_step
-from dmcmc.run.planning.divided_problem import DividedProblem, UnscatteredProblem, divide_problem, with_order_search
-from dmcmc.run.planning.setup import Setup
-from dmcmc.run.planning.work_counts import AgreedPlacement, CountingOptions, count_work, max_listed_rows, max_rows
 from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, choose, fixed_choice
 from dmcmc.samplers.auto.machine import inspect_machine
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, weights_of
+from dmcmc.solving.planning.combination_plan import choose_slicing, combines_per_node, entries_per_step
+from dmcmc.solving.planning.divided_problem import DividedProblem, UnscatteredProblem, divide_problem, with_order_search
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.work_counts import AgreedPlacement, CountingOptions, count_work, max_listed_rows, max_rows
 
 # Divisor of the memory for UTIL steps: a slice gets that part, because its tables are not retained
 _SLICE_MEMORY_DIVISOR = 4

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dmcmc.inference.runtime.device import is_gpu_in_use, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
-from dmcmc.run.planning.combination_plan import will_prove
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.planning.setup import Setup
+from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup
 
 
 class OverlappedWork:

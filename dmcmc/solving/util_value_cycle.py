@@ -34,7 +34,8 @@ from dmcmc.mpi.shared_tables import SharedAgentTables, SharedTables, fits_shared
 from dmcmc.mpi.sliced_phases import SlicedPhaseInput, run_slices
 from dmcmc.mpi.util_value_phases import UtilStepPair, interface_values, outside_phase, util_phase, value_phase
 from dmcmc.mpi.world import World
-from dmcmc.run.agent_steps import (
+from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.agent_steps import (
     MessageInputs,
     Sides,
     node_of,
@@ -44,7 +45,7 @@ from dmcmc.run.agent_steps import (
     util_steps,
     values_of,
 )
-from dmcmc.run.planning.combination_plan import (
+from dmcmc.solving.planning.combination_plan import (
     MessagesTooWide,
     exact_bytes,
     find_slicing,
@@ -52,8 +53,7 @@ from dmcmc.run.planning.combination_plan import (
     predicted_steps,
     step_bytes,
 )
-from dmcmc.run.planning.setup import Setup
-from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.planning.setup import Setup
 
 _MAX_STORED_SEPARATORS = 1000  # number of agents up to which each rank stores all separators
 _OUTSIDE_RELAXATION = Relaxation("auto", None, "scope", False)

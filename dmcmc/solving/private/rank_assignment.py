@@ -13,7 +13,7 @@ from dmcmc.files.write import replace_file
 from dmcmc.formats.agent_files import AgentIndex
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 
 
 class RankAssignment:

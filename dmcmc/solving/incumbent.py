@@ -22,13 +22,13 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import RetainedEntries, TracePoint
-from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.directive import Directive
 from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, RECOMBINATION, Allocation, Proposal, is_union
 from dmcmc.run.scheduler.rank_report import RankReport
 from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup
 
 # Pruning rows takes outside bounds and another combination: about this many times the seconds of the last combination.
 _PRUNING_COST = 2.5
@@ -297,7 +297,7 @@ class Incumbent:
                     "ended early: local search has found nothing better for a long time, and nothing else is left to do"
                 )
             return Directive(True)
-        cutoffs = self._component_cutoffs(dict(sorted(roots.items())))
+        cutoffs = self.component_cutoffs(dict(sorted(roots.items())))
         best = self.values if self.feasible else None
         return Directive(False, cutoffs, allocations, prune, best, self.bounded, self.combination_seconds)
 
@@ -332,7 +332,7 @@ class Incumbent:
         goal = 0.0 if objective is None else self.settings.budget.gap * max(1.0, abs(float(objective)))
         return SchedulingState(now - self.start, left, utility, bound, goal)
 
-    def _component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
+    def component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
         """Return the utility that each component must exceed, by root agent: the incumbent's less all other bounds.
 
         A component is a tree of the agents' pseudo-forest; ``roots`` has the encoded upper bound of each. With the

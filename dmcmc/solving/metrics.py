@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, latest
+from dmcmc.results.outcome import SolveOutcome
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import (
     AgentMetrics,
@@ -24,13 +26,13 @@ from dmcmc.results.result import (
     WorkDone,
     guarantee_report,
 )
-from dmcmc.run.agent.uncombined_bound import largest_total
-from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.planning.divided_problem import DividedProblem
-from dmcmc.run.planning.setup import Setup, temperature_of
-from dmcmc.run.presolve.presolve_problem import presolve_report
 from dmcmc.samplers.auto.choose import AgentChoice
 from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.agent.uncombined_bound import largest_total
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup, temperature_of
+from dmcmc.solving.presolve.presolve_problem import presolve_report
 
 _METHODS_WITH_GUARANTEE = {
     "gibbs",
@@ -191,6 +193,41 @@ def solution_of(parts: DividedProblem, incumbent: Incumbent) -> Solution:
     return Solution(last.time, outcome.objective, parts.given.problem.assignment(values), last.found_by)
 
 
+class Answer(NamedTuple):
+    """The answer of a run, as far as rank 0 may know it.
+
+    Attributes
+    ----------
+    outcome : SolveOutcome
+        Status, objective, bound and gap.
+    assignment : dict or None
+        Values by variable name; None if there is none, or no rank may know all of them.
+    private : bool
+        Whether the result names only variables that agents share.
+    """
+
+    outcome: SolveOutcome
+    assignment: dict[str, Label] | None
+    private: bool = False
+
+
+def answer_of(
+    parts: DividedProblem,
+    incumbent: Incumbent,
+    make_1_optimal: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+) -> Answer:
+    """Return the incumbent and its bound in terms of the problem as given.
+
+    Parameters
+    ----------
+    make_1_optimal
+        Local search on the original problem, as for ``OriginalProblem.restore``.
+    """
+    assert incumbent.snapshot is not None
+    values, outcome = parts.given.restore(incumbent.snapshot, incumbent.proof, make_1_optimal)
+    return Answer(outcome, None if outcome.status == "infeasible" else parts.given.problem.assignment(values))
+
+
 def early_result(
     parts: DividedProblem,
     incumbent: Incumbent,
@@ -211,24 +248,24 @@ def early_result(
     cycles
         Number of combinations.
     make_1_optimal
-        As for :func:`result_of`.
+        As for :func:`answer_of`.
     """
     assert incumbent.snapshot is not None
     if not incumbent.bounded and parts.config.local.bound != "none":
         incumbent.update_bound(largest_total(parts.problem, parts.arithmetic))
     incumbent.timed_out = incumbent.snapshot[1].status not in ("optimal", "infeasible")
     rank_outcome = RankOutcome({}, Clock(), is_gpu_in_use(), {})
-    return result_of(parts, incumbent, [rank_outcome], ranks, incumbent.elapsed, cycles, make_1_optimal)
+    answer = answer_of(parts, incumbent, make_1_optimal)
+    return result_of(parts, incumbent, answer, [rank_outcome], ranks, cycles)
 
 
 def result_of(
     parts: DividedProblem,
     incumbent: Incumbent,
+    answer: Answer,
     shares: Sequence[RankOutcome],
     ranks: int,
-    seconds: float,
     cycles: int,
-    make_1_optimal: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
 ) -> Result:
     """Merge the ranks' reports into a result; agents without report are left out.
 
@@ -237,21 +274,17 @@ def result_of(
     parts
         The plan of the run if it has been made, otherwise the divided problem.
     incumbent
-        The best assignment and bound, with the trace.
+        The best assignment and bound, with the trace and the time of the run.
+    answer
+        The answer to the problem as given.
     shares
         Reports of all ranks.
     ranks
         Number of ranks.
-    seconds
-        Seconds of the run.
     cycles
         Number of combinations.
-    make_1_optimal
-        Local search on the original problem, as for :meth:`dmcmc.run.presolve.restore_result.OriginalProblem.restore`.
     """
-    assert incumbent.snapshot is not None
-    problem = parts.given.problem
-    values, outcome = parts.given.restore(incumbent.snapshot, incumbent.proof, make_1_optimal)
+    outcome, seconds = answer.outcome, incumbent.elapsed
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
@@ -265,8 +298,8 @@ def result_of(
         bound=outcome.bound,
         gap=outcome.gap,
         violation=outcome.violation,
-        assignment=None if outcome.status == "infeasible" else problem.assignment(values),
-        sense="max" if problem.sense == "max" else "min",
+        assignment=answer.assignment,
+        sense="max" if parts.given.problem.sense == "max" else "min",
         time=seconds,
         simulated_time=clock.seconds,
         ncccs=clock.checks,
@@ -288,7 +321,7 @@ def result_of(
             parts.config,
             ranks,
             parts.backend.threads if isinstance(parts, Setup) else cores(),
-            choices_of(parts, agents) if isinstance(parts, Setup) else {},
+            choices_of(parts, agents, answer.private) if isinstance(parts, Setup) else {},
             "cuda" if any(share.used_gpu for share in shares) else "cpu",
         ),
     )
@@ -338,28 +371,32 @@ def guarantee_of(parts: DividedProblem, agents: Sequence[AgentMetrics]) -> tuple
     return None, f"no guarantee: {reason}"
 
 
-def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:
-    """Return the planned choices as plain data, for the result's provenance."""
+def choices_of(setup: Setup, agents: Sequence[AgentMetrics], private: bool = False) -> dict[str, object]:
+    """Return the planned choices as plain data, for the result's provenance; in a private run without variables."""
     names = setup.problem.agents
     distinct = {id(choice): choice for choice in setup.choices}  # many agents have the same one
     choice_data = {number: _choice_data(choice) for number, choice in distinct.items()}
     helpers = {"helpers": dict(zip(names, map(list, setup.helpers), strict=True))} if any(setup.helpers) else {}
+    variables: dict[str, object] = {}
+    if not private:
+        named = setup.problem.variables
+        variables = {
+            "separators": {names[a]: [named[v] for v in sep] for a, sep in enumerate(setup.tree.separators) if sep},
+            "orders": {
+                names[local.agent]: [named[v] for v in local.order.variables]
+                for local in setup.division.locals
+                if setup.methods[local.agent] == "exact" and "order" in local.__dict__ and local.hidden
+            },
+        }
     return {
         "arithmetic": setup.arithmetic.name,
         "tree": {"heuristic": setup.config.combine.tree, **setup.tree_size._asdict()},
         "pseudo_tree": {names[a]: names[p] if p >= 0 else None for a, p in enumerate(setup.tree.parent)},
-        "separators": {
-            names[a]: [setup.problem.variables[v] for v in sep] for a, sep in enumerate(setup.tree.separators) if sep
-        },
         "methods": dict(zip(names, setup.methods, strict=True)),
         "choices": {name: choice_data[id(choice)] for name, choice in zip(names, setup.choices, strict=True)},
-        "orders": {
-            names[local.agent]: [setup.problem.variables[v] for v in local.order.variables]
-            for local in setup.division.locals
-            if setup.methods[local.agent] == "exact" and "order" in local.__dict__ and local.hidden
-        },
         "combine": {a.name: "exact" if a.z is None else f"mini-bucket, z = {a.z}" for a in agents},
         "ranks": dict(zip(names, setup.owner, strict=True)),
+        **variables,
         **helpers,
     }
 

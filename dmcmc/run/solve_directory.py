@@ -1,0 +1,146 @@
+"""Solve a problem of which each rank reads only its own agents' parts (a private run).
+
+The pipeline is that of a problem of one file: with a fixed amount of work, or with a time budget. The ranks agree on
+the answer in another way (:mod:`dmcmc.solving.private.private_inputs`), and no factor leaves its rank. There are no
+searches over the whole assignment; the improvers sample tables further, tighten bounds and eliminate exactly.
+"""
+
+import os
+import time
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+
+from dmcmc.algorithms import registry
+from dmcmc.config.settings import Settings
+from dmcmc.formats.agent_files import read_index
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.errors import OutOfTime, Unavailable
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
+from dmcmc.mpi.world import World
+from dmcmc.results.result import Result
+from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
+from dmcmc.run.compilation.compile_ahead import CompileAhead
+from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.run.compilation.prepare_gpu import prepare_gpu
+from dmcmc.run.solve_in_time import improve_until_stop
+from dmcmc.run.solve_tiny import solve_tiny
+from dmcmc.run.whole_searches import WholeSearches
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
+from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.private.rank_inputs import RankInputs
+from dmcmc.solving.solve import Watch, solve_planned
+
+
+def solve_directory(
+    folder: str | os.PathLike[str],
+    config: Settings,
+    world: World | None = None,
+    progress: ProgressReporter | None = None,
+    share_assignment: bool = False,
+    ending: RunHandle | None = None,
+) -> Result | None:
+    """Solve a problem that ``dmcmc split`` has written; called by every rank with the same arguments.
+
+    Parameters
+    ----------
+    folder
+        Folder of the agents' files. Rank 0 reads the index, every rank its own agents' files.
+    config
+        Settings of the run.
+    world
+        The ranks; this process alone if None.
+    progress
+        Receives this rank's progress.
+    share_assignment
+        Whether to gather the assignment. Otherwise each rank keeps its agents' values, and writes one file per agent
+        into a folder next to ``config.output``, if that is given.
+    ending
+        As for :func:`dmcmc.run.solve.solve`. A result that is delivered early, without other ranks, has no assignment;
+        each rank then writes its agents' values next to ``config.output``.
+
+    Returns
+    -------
+    Result or None
+        The result on rank 0, None on the others.
+
+    Raises
+    ------
+    DmcmcError
+        If a file is wrong or a table does not fit the memory; raised on every rank.
+    """
+    world, progress = world or World(), progress or NoProgress()
+    try:
+        _refuse(config)
+        index = world.on_first_rank(lambda: read_index(folder))
+        config = with_memory_limit(config, world)
+        with (
+            MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
+            KernelSupply(world, config, progress) as kernels,
+        ):
+            kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
+            start = time.perf_counter()
+            inputs = RankInputs.read(folder, index, config, world)
+            work = _solve if config.budget.time is None else _solve_in_time
+            watch = Watch(progress, handle=ending, handles_signals=ending is not None)
+            result = work(inputs, world, watch, kernels, start, share_assignment)
+            seconds = sum(world.allgather(kernels.seconds))
+            return None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
+    except BaseException as error:
+        world.abort_on_exit(error)
+        raise
+
+
+def _refuse(config: Settings) -> None:
+    """Raise an error for settings that need the whole problem on one rank."""
+    if config.local.order is not None:
+        raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
+    if (algorithm_name := config.algorithm_settings.name) != registry.OWN:
+        raise Unavailable(f"problem.directory: is solved by {registry.OWN}, not {algorithm_name}; leave algorithm out")
+    if config.search not in ("auto", "none"):
+        raise Unavailable(f"problem.directory: search: {config.search} needs the whole problem; give problem.file")
+
+
+def _solve(
+    inputs: RankInputs, world: World, watch: Watch, kernels: KernelSupply, start: float, share_assignment: bool
+) -> Result | None:
+    """Solve with a fixed amount of work."""
+    setup, factors = inputs.plan(world, NO_DEADLINE)
+    coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
+    ahead = CompileAhead(kernels, world, solve_tiny, can_end_early=False)
+    return solve_planned(setup, coordinator, watch.with_planned(ahead.planned))
+
+
+def _solve_in_time(
+    inputs: RankInputs, world: World, watch: Watch, kernels: KernelSupply, start: float, share_assignment: bool
+) -> Result | None:
+    """Combine and improve tables until the time is over or the goal is reached."""
+    seconds, handle = inputs.config.budget.time or 0.0, watch.handle or RunHandle()
+    stop = Deadline(work_deadline(start, seconds, len(inputs.index.agents)), cancellation=handle.cancellation)
+    setup, factors = _plan(inputs, world, stop)
+    needed = world.bcast(agent_kernel_sets.agent_work(setup, "deadline", solve_tiny))
+    later = world.bcast(agent_kernel_sets.for_improvers(setup, needed))
+    compile_seconds = kernels.request(*needed.tables, *later.values())
+    setup, gpu_seconds, later_on_gpu = prepare_gpu(setup, world, watch.progress, kernels, stop)
+    compile_seconds += gpu_seconds
+    start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)
+    setup = setup.with_stop(stop)
+    coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
+    with handle.deliver_if_late(stop):
+        coordinator.take_initial(setup)
+    handle.save_partial = coordinator.save_partial
+    is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
+    return improve_until_stop(setup, coordinator, WholeSearches(world, None), watch.with_handle(handle), is_ready)
+
+
+def _plan(inputs: RankInputs, world: World, stop: Deadline) -> tuple[Setup, int]:
+    """Return the plan and the number of factors; after the deadline plan without one, for an answer needs a plan."""
+    try:
+        return inputs.plan(world, stop)
+    except OutOfTime as error:
+        if not world.is_agreed(error):
+            raise
+        return inputs.plan(world, NO_DEADLINE)

@@ -1,0 +1,225 @@
+"""How the ranks of a run agree on its answer: a strategy for problems of one file, and one for private inputs.
+
+A run makes and combines tables in the same way whoever knows the problem (:mod:`.solve`,
+:mod:`dmcmc.run.rank_run`). What differs is who may see an assignment and a bound. There are two implementations:
+
+* :class:`.one_file.OneFile`: rank 0 knows the whole problem, gathers assignments, and makes them 1-optimal;
+* :class:`.private.private_inputs.PrivateInputs`: no rank knows more than its own agents' parts. The ranks agree on
+  utilities by exact sums, and each keeps its part of the assignment.
+
+Rank 0 decides from what all ranks have reported, and sends its decision to all of them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.device import is_gpu_in_use
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
+from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
+from dmcmc.mpi.message_contents import latest
+from dmcmc.mpi.world import World
+from dmcmc.results.result import Result
+from dmcmc.run.scheduler.improver_statistics import improvers_of_assignment
+from dmcmc.run.scheduler.proposal import LOCAL_SEARCH, SAMPLING
+from dmcmc.solving.agent.uncombined_bound import problem_bound
+from dmcmc.solving.agent_steps import Sides
+from dmcmc.solving.incumbent import Incumbent, total_of
+from dmcmc.solving.metrics import Answer, RankOutcome, result_of
+from dmcmc.solving.planning.combination_plan import relaxation_of
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.pruning import Cutoffs
+from dmcmc.solving.rank_tables import RankTables
+from dmcmc.solving.util_value_cycle import Cycle
+
+
+class CycleReport(NamedTuple):
+    """The report of one rank after a combination.
+
+    Attributes
+    ----------
+    roots : dict
+        Encoded upper bounds of this rank's root agents, by agent; None if a table in the agent's tree has no bound.
+    relaxed : bool
+        Whether the combination split upper tables into mini-buckets.
+    pruned : bool
+        Whether rows have been removed since the last report, or that has not been tried yet.
+    stop_requested : bool
+        Whether the user has asked the run to end.
+    filtered_sizes : tuple of SizeStatistics
+        Sizes of the filtered messages of this rank's agents (function filtering).
+    """
+
+    roots: Mapping[int, Number | None]
+    relaxed: bool
+    pruned: bool
+    stop_requested: bool
+    filtered_sizes: tuple[SizeStatistics, ...]
+
+    @classmethod
+    def of(cls, tables: RankTables, cycle: Cycle, pruned: bool) -> "CycleReport":
+        """Return the report on a combination of this rank's tables."""
+        filtered = (agent.filtered.sizes for agent in tables.agents.values() if agent.filtered is not None)
+        return cls(
+            cycle.roots,
+            any(z_of_upper is not None for _, z_of_upper in cycle.z.values()),
+            pruned,
+            tables.setup.backend.stop.is_cancelled,
+            tuple(sizes for sizes in filtered if sizes),
+        )
+
+
+class Coordinator(ABC):
+    """How the ranks agree on the answer of a run; all ranks call these methods at the same time.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    incumbent
+        The best assignment and bound; they are recorded on rank 0.
+
+    Attributes
+    ----------
+    private : bool
+        Whether no rank may know more than its own agents' parts of the problem.
+    """
+
+    private = False
+
+    def __init__(self, world: World, incumbent: Incumbent) -> None:
+        self.world, self.incumbent = world, incumbent
+
+    def take_plan(self, setup: Setup) -> None:
+        """Take the plan of the run, and note in the result how it deviates from the settings."""
+        self.incumbent.setup, self.incumbent.note = setup, setup.note
+
+    def name_sources(self, improvers: Sequence[str]) -> None:
+        """Set the improvers that the trace names as the sources of the next assignment and of the next bound."""
+        for_bound = [name for name in dict.fromkeys(improvers) if name not in (SAMPLING, LOCAL_SEARCH)] or improvers
+        self.incumbent.assignment_source = ", ".join(improvers_of_assignment(improvers)) or "prune"
+        self.incumbent.bound_source = ", ".join(for_bound) or "prune"
+
+    @property
+    @abstractmethod
+    def best(self) -> NDArray[np.int64] | None:
+        """Values of the best assignment as far as this rank knows them; None before the first one."""
+
+    @abstractmethod
+    def search_before_tables(self, setup: Setup) -> None:
+        """Search for a better incumbent before there are tables."""
+
+    @abstractmethod
+    def record(self, cycle: Cycle, sides: Sides) -> None:
+        """Record the assignment that a combination has chosen.
+
+        Parameters
+        ----------
+        cycle
+            The combination.
+        sides
+            How its tables were indexed.
+        """
+
+    @abstractmethod
+    def gap_is_met(self, tables: RankTables) -> bool:
+        """Return whether the tables' bounds alone show that the gap is as small as requested."""
+
+    @abstractmethod
+    def answer(self) -> Answer | None:
+        """Return the answer on rank 0, and None on other ranks; each rank delivers its part if parts are private."""
+
+    def bounds_to_share(self, tables: RankTables) -> dict[int, Number]:
+        """Return the bounds of this rank's agents from which rank 0 bounds the problem if there was no combination."""
+        return {}
+
+    def known_values(self, best: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        """Return the best assignment that rank 0 has sent to all ranks, as far as this rank knows it.
+
+        Parameters
+        ----------
+        best : (n,) int64 or None
+            Values of all variables; None if the best assignment breaks hard constraints.
+        """
+        return best
+
+    def first_gap_check(self, setup: Setup) -> Callable[[Mapping[int, Number]], bool]:
+        """Return a function that says whether bounds of some agents meet the requested gap while tables are made.
+
+        First tables do not stop early in runs without a time budget, whose work is the same on any number of ranks.
+        """
+        return lambda bounds: False
+
+    @abstractmethod
+    def best_so_far(self, tables: RankTables) -> Result | None:
+        """Return the result if the run ended now; callable from any thread of rank 0, without other ranks."""
+
+    def conclude(self, setup: Setup, report: CycleReport) -> Cutoffs | None:
+        """Record the bound of a combination, and return the cutoffs by which rows are removed before the next one.
+
+        Returns
+        -------
+        Cutoffs or None
+            None if another combination would change nothing: the goal is reached, no bucket was split, or the last
+            attempt has removed no row.
+        """
+        reports = self.world.gather(report)
+        cutoffs = self.world.on_first_rank(lambda: self._decide(setup, reports or []))
+        return None if cutoffs is None else cutoffs._replace(best=self.known_values(cutoffs.best))
+
+    def _decide(self, setup: Setup, reports: list[CycleReport]) -> Cutoffs | None:
+        """Record what all ranks have proven, and decide whether to remove rows (rank 0)."""
+        incumbent, roots = self.incumbent, roots_of(report.roots for report in reports)
+        incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
+        incumbent.update_bound(total_of(roots, setup.arithmetic))
+        if incumbent.reached:
+            return None
+        if any(report.stop_requested for report in reports):
+            incumbent.timed_out = True
+            return None
+        may_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
+        if not (may_help and incumbent.feasible and setup.config.combine.method == "auto"):
+            return None
+        return Cutoffs(incumbent.component_cutoffs(roots), incumbent.values, incumbent.bounded)
+
+    def give_up(self, error: ResourceError, tables: RankTables) -> None:
+        """End the run with the incumbent, because its memory was not enough or it was asked to end.
+
+        Raises
+        ------
+        ResourceError
+            The error itself, if other ranks have not raised it (they would wait for this rank), if there is no
+            incumbent, or if a fixed z was asked for.
+        """
+        z_is_free = tables.made and relaxation_of(tables.setup.config.combine).chooses_z
+        if not (self.world.is_agreed(error) and (isinstance(error, OutOfTime | OutOfMemory) or z_is_free)):
+            raise error
+        if not self.world.on_first_rank(lambda: self.incumbent.quality is not None):
+            raise error
+        self.incumbent.give_up(error)
+
+    def result(self, tables: RankTables) -> Result | None:
+        """Return the result, put together from all ranks' parts; None except on rank 0."""
+        metrics, bounds = tables.metrics(), self.bounds_to_share(tables)
+        clock, counts = latest(tables.clocks.values()), self.world.message_counts()
+        shares = self.world.gather(RankOutcome(metrics, clock, is_gpu_in_use(), bounds, counts))
+        setup, incumbent = tables.setup, self.incumbent
+        if shares is not None and not incumbent.bounded:
+            parts = [share.upper_bounds for share in shares]
+            incumbent.update_bound(problem_bound(setup.division, setup.arithmetic, parts))
+        answer = self.answer()
+        if shares is None or answer is None:
+            return None
+        return result_of(setup, incumbent, answer, shares, self.world.size, tables.combinations)
+
+
+def roots_of(parts: Iterable[Mapping[int, Number | None]]) -> dict[int, Number | None]:
+    """Return the bounds of all root agents, in the order of the agents, from those of each rank."""
+    bounds: dict[int, Number | None] = {}
+    for part in parts:
+        bounds |= part
+    return {agent: bounds[agent] for agent in sorted(bounds)}

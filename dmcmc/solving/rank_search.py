@@ -1,0 +1,217 @@
+"""One rank's part of the local search over the whole assignment: the first incumbent, and answers made 1-optimal.
+
+Every rank runs some of the Markov chains (``dmcmc.samplers.local_search``). If rank 0 alone knows the problem
+(``parts.scattered``), it runs all chains, with the threads of all ranks that share its cores. The best assignment is
+complete, and the same on all ranks. 1-optimal means that no change of a single variable improves the assignment.
+"""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.mpi.world import World
+from dmcmc.results.outcome import AssignmentQuality
+from dmcmc.results.result import Result
+from dmcmc.run.scheduler.proposal import LOCAL_SEARCH
+from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.metrics import early_result
+from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.overlapped_work import OverlappedWork, may_wait_for_gpu, proves_on_gpu
+from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup
+
+SWEEPS = 400  # sweeps (passes over the variables) of all chains together, without a time budget
+_ONE_OPT_GRACE = 0.3  # seconds after the deadline in which an answer may still be made 1-optimal
+
+_EMPTY_PROBLEM = Problem((), np.zeros(0, dtype=np.int64), (), np.zeros(0, dtype=np.int64), ())
+
+
+class _RankExchange:
+    """Exchanges the final states of chains between ranks, once per tournament round, as the search expects."""
+
+    def __init__(self, world: World) -> None:
+        self.rank, self.size, self.all = world.rank, world.size, partial(world.allgather, what="search")
+
+
+class RankSearch:
+    """A rank's part of the local search over the whole assignment, with a fixed amount of work.
+
+    Parameters
+    ----------
+    parts
+        The divided problem as this rank knows it.
+    incumbent
+        The incumbent; rank 0 records better assignments there.
+    world
+        The ranks.
+    stop
+        Deadline of the run.
+
+    Attributes
+    ----------
+    best : ndarray of int64
+        The best assignment so far: value indices of all variables of the dense problem; the same on all ranks.
+    quality : AssignmentQuality
+        Violations and utility of ``best``; the same on all ranks.
+    decodes_only : bool
+        Whether the answer is decoded from the tables, without local search (``local_search: none``).
+    searches : bool
+        Whether this rank searches. If rank 0 alone knows the problem, other ranks know too little of it.
+    overlapped : OverlappedWork
+        The search for the first assignment, if it is postponed until a GPU is at work.
+    """
+
+    best: NDArray[np.int64]
+    quality: AssignmentQuality
+
+    def __init__(self, parts: DividedProblem, incumbent: Incumbent, world: World, stop: Deadline) -> None:
+        self.parts, self.incumbent, self.world = parts, incumbent, world
+        self.decodes_only = parts.config.local_search == "none"
+        self._ranks_served = world.core_sharers if parts.scattered else 1  # ranks whose cores this rank's search uses
+        threads = max(1, cores() * self._ranks_served // world.core_sharers)
+        self.searches = world.rank == 0 or not parts.scattered
+        problems = (parts.original, parts.problem) if self.searches else (_EMPTY_PROBLEM, _EMPTY_PROBLEM)
+        ranks = SINGLE_PROCESS if parts.scattered else _RankExchange(world)
+        given, self._greedy_start, ascent = parts.given, None, None
+        if given.first is not None and given.reduction is None and given.first.ascent is not None:
+            ascent, self._greedy_start = given.first.ascent, given.first.values
+        if ascent is None and self.searches:
+            ascent = self._make_ascent(stop, threads)
+        self._search = LocalSearch(*problems, parts.config.seed, threads, stop, ranks, ascent)
+        self._set_deadline(stop)
+        self.overlapped = OverlappedWork()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.incumbent.saved is not None:
+            self.incumbent.saved.flush()
+
+    def _make_ascent(self, stop: Deadline, threads: int) -> Ascent:
+        """Return the hill climbing on the problem to solve."""
+        return Ascent(self.parts.original, threads, stop)
+
+    def _make_original_ascent(self, stop: Deadline) -> Ascent | None:
+        """Return the hill climbing on the problem as given; None if there is none yet."""
+        return Ascent(self.parts.given.problem, 1, stop)
+
+    def _set_deadline(self, stop: Deadline) -> None:
+        """Set the deadline of the search; the 1-opt descent of an answer may take a little longer."""
+        self._stop = stop
+        self._search.stop, self._search.ascent.stop = stop, stop.later(_ONE_OPT_GRACE)
+
+    @property
+    def stop(self) -> Deadline:
+        """Deadline of the run."""
+        return self._stop
+
+    def best_so_far(self) -> Result:
+        """Return the result if the run ended now; callable from any thread of rank 0."""
+        return early_result(self.parts, self.incumbent, self.world.size, 0, self.make_original_1_optimal)
+
+    def first(self, may_wait: bool = False) -> None:
+        """Find the first incumbent; if the answer is only decoded from tables, take each variable's first value.
+
+        Parameters
+        ----------
+        may_wait
+            Whether each variable's first value may do at first, if a GPU will soon be at work. The search is then left
+            to ``overlapped``.
+        """
+        postponed = may_wait and not self.decodes_only and self.searches and may_wait_for_gpu(self.parts, self.world)
+        if self.decodes_only or postponed:
+            self._share_best(np.zeros(self.parts.problem.n_variables, dtype=np.int64))
+        if postponed:
+            self.overlapped.defer(self._find_first)
+        elif not self.decodes_only:
+            self._find_first()
+
+    def _find_first(self) -> None:
+        """Search for the first incumbent, and share it with all ranks."""
+        self._share_best(
+            self.world.on_all_ranks(
+                lambda: self._search.first(self._report_better, self._greedy_start) if self.searches else None
+            )
+        )
+
+    def resume_from(self, folder: str) -> None:
+        """Start from the best assignment that an earlier run saved in a folder, and save better ones there."""
+
+        def load_on_first_rank() -> NDArray[np.int64] | None:
+            if self.incumbent.saved is None:
+                self.incumbent.saved = SavedIncumbent(folder, self.parts.problem)
+            return self.incumbent.saved.load()
+
+        values = self.world.on_first_rank(load_on_first_rank)
+        if values is not None:
+            self._share_best(values)
+
+    def make_1_optimal(self, values: NDArray[np.int64] | None) -> None:
+        """Improve rank 0's assignment to a local optimum and record it; with ``decodes_only`` record it unchanged."""
+
+        def improved() -> NDArray[np.int64] | None:
+            return values if self.decodes_only or values is None else self._search.one_opt(values)
+
+        self._share_best(self.world.on_all_ranks(improved))
+
+    def make_original_1_optimal(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return a local optimum of the original problem (before presolve) reached from an assignment."""
+        if self.decodes_only:
+            return values
+        stop = self._search.ascent.stop
+        if stop.over:  # the run is over: allow a little more time
+            stop = Deadline(time.perf_counter() + _ONE_OPT_GRACE)
+        ascent = self._make_original_ascent(stop)
+        return values if ascent is None else ascent.climb(values)
+
+    def before_tables(self, setup: Setup) -> None:
+        """Search before there are tables, unless these will prove the optimum."""
+        if not proves_on_gpu(setup):
+            self.overlapped.run()
+        if not will_prove(setup) and not self.decodes_only:
+            self.improve(None, SWEEPS)
+
+    def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
+        """Search for a better incumbent for some seconds or a number of sweeps; return whether one was found."""
+        before = self.quality
+
+        def improved() -> NDArray[np.int64] | None:
+            if not self.searches:
+                return None
+            return self._search.improve(self.best, seconds, sweeps, self._report_better)
+
+        self._share_best(self.world.run(improved))
+        return self.quality.is_better_than(before)
+
+    def _report_better(self, values: NDArray[np.int64]) -> None:
+        """Record a better assignment at once, if this is rank 0."""
+        if self.world.rank == 0:
+            self.incumbent.update(values, LOCAL_SEARCH)
+
+    def _share_best(self, values: NDArray[np.int64] | None) -> None:
+        """Record the best assignment of all ranks on rank 0, and broadcast the incumbent."""
+        self.best, self.quality = self.world.on_first_rank(partial(self._best_of, self.world.gather(values)))
+
+    def _best_of(
+        self, assignments: Sequence[NDArray[np.int64] | None] | None
+    ) -> tuple[NDArray[np.int64], AssignmentQuality]:
+        """Record the ranks' assignments; return the incumbent (rank 0)."""
+        for values in assignments or []:
+            if values is None:
+                continue
+            if self.incumbent.values is None or not np.array_equal(values, self.incumbent.values):
+                self.incumbent.update(values)
+        assert self.incumbent.values is not None and self.incumbent.quality is not None
+        return self.incumbent.values, self.incumbent.quality

@@ -1,0 +1,242 @@
+"""Solve a problem with a fixed amount of work: plan, local tables, UTIL and VALUE messages, answer and bound.
+
+The same code runs in one process and on every rank of a run, on a problem of one file and on private inputs: what the
+ranks tell each other about the answer is the part of a :class:`.coordinator.Coordinator`. There is no clock here. A run
+with a time budget (:mod:`dmcmc.run.rank_run`) makes and combines the same tables, and then improves them.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+
+from dmcmc.config.settings import Settings
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.mpi.world import World
+from dmcmc.results.result import Result
+from dmcmc.run.warm_start.retained_work import RetainedWork
+from dmcmc.run.warm_start.start_assignment import has_start
+from dmcmc.solving.coordinator import Coordinator, CycleReport
+from dmcmc.solving.initial_incumbent import begin, find_first_answer
+from dmcmc.solving.local_tables import team_of
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
+from dmcmc.solving.one_file import OneFile
+from dmcmc.solving.planning.divided_problem import (
+    DividedProblem,
+    UnscatteredProblem,
+    divide_problem,
+    prepare_scattering,
+)
+from dmcmc.solving.planning.plan import plan, scatter_problem
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.presolve.restore_result import FirstAnswer
+from dmcmc.solving.pruning import Cutoffs, prune
+from dmcmc.solving.rank_search import RankSearch
+from dmcmc.solving.rank_tables import RankTables
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a caller can see of a run while it works, and how it can end it; the functions are called on all ranks.
+
+    Attributes
+    ----------
+    progress : ProgressReporter
+        Receives the stages of the run and, on rank 0, each point of the result's trace.
+    planned : callable
+        Called with the plan before the work begins, and again if some agents' methods had to change. The time that it
+        takes is not counted as time of the run.
+    handle : RunHandle or None
+        Handle by which the run can be ended early, and by which its best result so far can be read.
+    handles_signals : bool
+        Whether the caller handles signals; otherwise, a run with a time budget ends at the first Ctrl-C.
+    """
+
+    progress: ProgressReporter
+    planned: Callable[[Setup], object] = lambda setup: None
+    handle: RunHandle | None = None
+    handles_signals: bool = False
+
+    @property
+    def stop(self) -> Deadline:
+        """The deadline of the run: never, unless the caller asks for the end."""
+        return NO_DEADLINE if self.handle is None else Deadline(cancellation=self.handle.cancellation)
+
+    def with_handle(self, handle: RunHandle) -> "Watch":
+        """Return the same with a handle."""
+        return replace(self, handle=handle)
+
+    def with_planned(self, planned: Callable[[Setup], object]) -> "Watch":
+        """Return the same with another observer of the plan, who is told before the present one."""
+
+        def both(setup: Setup) -> None:
+            planned(setup)
+            self.planned(setup)
+
+        return replace(self, planned=both)
+
+
+UNWATCHED = Watch(NoProgress())
+
+
+def solve(
+    problem: Problem | None,
+    config: Settings,
+    world: World,
+    watch: Watch = UNWATCHED,
+    retained: RetainedWork | None = None,
+) -> Result | None:
+    """Solve a problem that rank 0 knows as a whole; called by every rank with the same arguments.
+
+    Parameters
+    ----------
+    problem
+        The problem. It may be None on other ranks than 0; rank 0 then sends each rank the parts of its agents.
+    config
+        Settings of the run, without a time budget.
+    world
+        The ranks.
+    watch
+        What the caller sees of the run.
+    retained
+        Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
+
+    Returns
+    -------
+    Result or None
+        The result on rank 0, None on the others.
+    """
+    start, stop = time.perf_counter(), watch.stop
+    first = _improved_start(problem, config, world, watch, start)
+    parts, unscattered = divided(problem, config, world, stop, first)
+    parts = parts if retained is None else replace(parts, retained=retained)
+    with begin(parts, world, stop, start, watch.progress, RankSearch, may_wait=True) as search:
+        if watch.handle is not None:
+            watch.handle.best = search.best_so_far
+        if world.on_first_rank(lambda: parts.given.proven_infeasible):
+            return search.best_so_far() if world.rank == 0 else None
+        placement = None
+        if unscattered is not None:
+            search.parts, placement = scatter_problem(unscattered, world, stop)
+        search.parts = setup = plan(search.parts, world, stop=stop, placed=placement).with_stop(stop)
+        return solve_planned(setup, OneFile(search), watch, search.overlapped.overlapping())
+
+
+def solve_planned(
+    setup: Setup,
+    coordinator: Coordinator,
+    watch: Watch = UNWATCHED,
+    meanwhile: AbstractContextManager[None] | None = None,
+) -> Result | None:
+    """Make the agents' tables, combine them until that proves nothing more, and return the result on rank 0.
+
+    Parameters
+    ----------
+    setup
+        The plan.
+    coordinator
+        How the ranks agree on the answer.
+    watch
+        What the caller sees of the run.
+    meanwhile
+        Work for the time in which a GPU makes the tables.
+    """
+    coordinator.incumbent.delay(_seconds_of(partial(watch.planned, setup)))
+    coordinator.take_plan(setup)
+    with team_of(setup, coordinator.world, coordinator.private) as team:
+        tables = RankTables(setup, coordinator.world, team)
+        try:
+            _make_tables(tables, coordinator, watch, meanwhile or nullcontext())
+            if not coordinator.gap_is_met(tables):
+                cutoffs = _combine(tables, coordinator, watch)
+                while cutoffs is not None:
+                    cutoffs = _prune_and_combine(tables, coordinator, watch, cutoffs)
+        except ResourceError as error:
+            coordinator.give_up(error, tables)
+        return coordinator.result(tables)
+
+
+def _make_tables(
+    tables: RankTables, coordinator: Coordinator, watch: Watch, meanwhile: AbstractContextManager[None]
+) -> None:
+    """Make the agents' tables, from the best assignment that can be found before."""
+    setup, progress = tables.setup, watch.progress
+    progress.stage("searching")
+    coordinator.search_before_tables(setup)
+    progress.stage("local tables", len(tables.mine))
+    with meanwhile:
+        tables.make(coordinator.best, progress.advance)
+    if tables.setup is not setup:
+        coordinator.incumbent.setup = tables.setup
+        watch.planned(tables.setup)
+    coordinator.name_sources(tables.improvers)
+
+
+def _prune_and_combine(tables: RankTables, coordinator: Coordinator, watch: Watch, cutoffs: Cutoffs) -> Cutoffs | None:
+    """Remove rows that cannot be part of a better solution, and combine the smaller tables; see :func:`_combine`."""
+    pruned = prune(tables, cutoffs)
+    coordinator.name_sources([])
+    return _combine(tables, coordinator, watch, pruned)
+
+
+def _combine(tables: RankTables, coordinator: Coordinator, watch: Watch, pruned: bool = True) -> Cutoffs | None:
+    """Combine the tables, and record the assignment and the bound; return the cutoffs for the next combination.
+
+    Parameters
+    ----------
+    pruned
+        Whether rows have been removed since the last combination, or that has not been tried yet.
+    """
+    watch.progress.stage(tables.combining_title)
+    cycle = tables.combine()
+    coordinator.record(cycle, tables.sides)
+    return coordinator.conclude(tables.setup, CycleReport.of(tables, cycle, pruned))
+
+
+def divided(
+    problem: Problem | None, config: Settings, world: World, stop: Deadline, first: FirstAnswer | None
+) -> tuple[DividedProblem, UnscatteredProblem | None]:
+    """Return the problem as this rank knows it, and what rank 0 still has to scatter if it alone has the problem.
+
+    Parameters
+    ----------
+    problem
+        The problem; None on other ranks if rank 0 alone has it.
+    config
+        Settings of the run.
+    world
+        The ranks.
+    stop
+        Deadline of the run.
+    first
+        The answer that was found before, if there is one.
+    """
+    rank_0_only = any(world.allgather(problem is None))
+    if problem is not None and not rank_0_only:
+        return divide_problem(problem, config, world, stop, first), None
+    unscattered = prepare_scattering(problem, config, world, first)
+    return unscattered.parts, unscattered
+
+
+def _improved_start(
+    problem: Problem | None, config: Settings, world: World, watch: Watch, start: float
+) -> FirstAnswer | None:
+    """Return the assignment that is given to start from, completed and improved, on rank 0; None without one."""
+
+    def answer() -> FirstAnswer | None:
+        if problem is None or world.rank > 0 or not has_start(problem, config):
+            return None
+        return find_first_answer(problem, config, watch.stop, start, watch.progress)
+
+    return world.on_all_ranks(answer)
+
+
+def _seconds_of(work: Callable[[], object]) -> float:
+    """Do some work, and return the seconds that it takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
