@@ -22,7 +22,7 @@ PROCESSES = {
         *("test_overlapped_work.py", "test_messages.py", "test_rows.py"),
     ],
     "chains": ["test_blocks.py", "test_whole_problem_chains.py"],
-    "interpreted": ["test_sampling.py", "test_soundness.py"],
+    "interpreted": ["test_block_per_run.py", "test_sampling.py", "test_soundness.py"],
 }
 # In simulated kernels the samplers' functions receive the simulator's arrays, so they must be interpreted.
 SETTINGS = {"interpreted": {"NUMBA_DISABLE_JIT": "1"}}

@@ -56,7 +56,10 @@ def test_links_and_folders_of_a_page_exist(page):
         ("configuration", ("Settings", "Local", "Combine", "Budget", "Cooling", "Guarantee", "AlgorithmSettings")),
         (
             "results",
-            ("Result", "Alternative", "AgentMetrics", "RetainedEntries", "TracePoint", "WorkDone", "PresolveReport"),
+            (
+                *("Result", "Alternative", "AgentMetrics", "RetainedEntries", "TracePoint", "WorkDone"),
+                *("PresolveReport", "ChainReport", "GuaranteeReport"),
+            ),
         ),
     ],
 )

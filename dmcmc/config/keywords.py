@@ -43,6 +43,7 @@ class Keywords(TypedDict, total=False):
     samples: int
     temperature: float | str | Cooling | Data
     guarantee: Guarantee | Data | None
+    diagnose: bool
     cells: int | str
     rows: int | str
     order: str | None

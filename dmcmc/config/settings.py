@@ -91,6 +91,9 @@ class Local(Section, frozen=True):
         Temperature of the chains: constant, or a schedule. ``auto`` is the sampler's own default.
     guarantee : Guarantee or None
         Sets the number of samples in place of ``samples``.
+    diagnose : bool
+        Whether the result has statistics of the chains: distinct states, autocorrelation time, effective sample size.
+        Some chains of each agent are run again for them, in runs without a time budget. A ``guarantee`` implies it.
     starts : str
         First state of a row's chains: ``random``, as in the paper, or ``dual``: the assignment that a short dual
         ascent on the agent's problem rounds to, given the row. ``auto``: ``dual`` for the sampler ``blocks``,
@@ -115,6 +118,7 @@ class Local(Section, frozen=True):
         Meta(description="auto, a number > 0 or {start: ..., end: ..., schedule: geometric or linear}"),
     ] = "auto"
     guarantee: Annotated[Guarantee | None, Meta(description="{alpha: ..., epsilon: ...}")] = None
+    diagnose: Annotated[bool, Meta(description="true or false")] = False
     starts: Annotated[Literal["auto", "random", "dual"], Meta(description="auto, random or dual")] = "auto"
     cells: Annotated[Literal["auto"] | Cells, Meta(description="auto or a whole number >= 0 (and < 2^63)")] = "auto"
     rows: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"

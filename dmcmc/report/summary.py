@@ -110,6 +110,9 @@ def _lines(
         rows.append(("note", result.note))
     rows.append(("time", f"{result.time:.3f} s"))
     rows.append(("messages", f"{result.msg_count:,} ({format_bytes(result.msg_size)})"))
+    if any(agent.chains is not None for agent in result.agents):
+        rows.append(("tables alone", _number(result.tables_objective)))
+        rows.append(("chains", _mixing(result)))
     if result.guarantee is not None:
         guarantee = result.guarantee
         rows.append(
@@ -121,6 +124,15 @@ def _lines(
     if written is not None:
         rows.append(("written to", written))
     return rows
+
+
+def _mixing(result: Result) -> str:
+    """Return how well the chains of the agent mix that has the fewest effective samples."""
+    known = [agent.chains for agent in result.agents if agent.chains is not None]
+    worst = min(known, key=lambda chains: chains.effective_samples)
+    states = f"{worst.distinct_states:.3g} distinct states in {worst.samples:,} samples"
+    effective = f"{worst.effective_samples:.3g} effective samples of a row"
+    return f"{states}, {effective}, {worst.frozen:.0%} frozen (the agent that mixes worst)"
 
 
 def _broken(problem: Problem, assignment: Mapping[str, Label]) -> str:

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import islice
 from typing import Any, Literal
@@ -45,6 +45,32 @@ class MessageCount(msgspec.Struct, frozen=True):
     size: int
 
 
+class ChainReport(msgspec.Struct, frozen=True):
+    """How well the Markov chains of an agent mix, from some chains that were run again and recorded.
+
+    Attributes
+    ----------
+    chains, samples : int
+        Number of recorded chains, and trials of each.
+    distinct_states : float
+        Mean number of distinct states that a chain visits.
+    autocorrelation_time : float
+        Mean integrated autocorrelation time of the utility, in trials.
+    effective_samples : float
+        Mean effective sample size of a row, all runs together: trials over the autocorrelation time, and at most the
+        number of distinct states.
+    frozen : float
+        Share of the chains that stay at one state in their second half.
+    """
+
+    chains: int
+    samples: int
+    distinct_states: float
+    autocorrelation_time: float
+    effective_samples: float
+    frozen: float
+
+
 class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Measurements of one agent.
 
@@ -70,6 +96,9 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     samples : int
         Least number of samples that any boundary assignment has had, all runs together; 0 if only some boundary
         assignments were sampled.
+    chains : ChainReport or None
+        How well its Markov chains mix; None unless ``local.diagnose`` or ``local.guarantee`` is set and the chains
+        have one constant temperature.
     time : float
         Wall-clock seconds of the local method.
     msg_count, msg_size : int
@@ -103,6 +132,7 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     cells: int = 0
     updates: int = 0
     samples: int = 0
+    chains: ChainReport | None = None
     time: float = 0.0
     msg_count: int = 0
     msg_size: int = 0
@@ -270,6 +300,10 @@ class GuaranteeReport(msgspec.Struct, frozen=True):
         The probability that the solution is in the top ``alpha`` percentile.
     note : str
         What the claim depends on.
+    effective_samples : float or None
+        Least effective sample size of a row over the agents that sampled; None if it is not known.
+    meaningful : bool
+        Whether the effective sample size is at least the number of samples that the claim assumes.
     """
 
     alpha: float
@@ -277,6 +311,8 @@ class GuaranteeReport(msgspec.Struct, frozen=True):
     samples: int
     probability: float
     note: str = "the paper's claim (Theorem 1) under its assumptions on the samples; not a proof"
+    effective_samples: float | None = None
+    meaningful: bool = True
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,6 +371,9 @@ class Result(Output, frozen=True, kw_only=True):
         interrupted. ``unsatisfied``: the assignment breaks hard constraints, infeasibility is not proven.
     objective : int, float or None
         The value of the assignment on the original factors; None if it breaks a hard constraint or there is none.
+    tables_objective : int, float or None
+        The same for the assignment of the last combination of the agents' tables alone, without local search and other
+        improvers. It shows what the local solver contributes. None if it breaks a hard constraint or there is none.
     bound : int, float or None
         Proven: no assignment is better. None if there is no proven bound.
     gap : float or None
@@ -418,6 +457,7 @@ class Result(Output, frozen=True, kw_only=True):
     trace: tuple[TracePoint, ...] = ()
     guarantee: GuaranteeReport | None = None
     provenance: Mapping[str, Any] = {}
+    tables_objective: Number | None = None
 
     reductions = renamed_attribute("reductions", "presolve")
 
@@ -476,7 +516,9 @@ def gap_of(objective: Number | None, bound: Number | None) -> float | None:
         return float(gap) if math.isfinite(gap) else None
 
 
-def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) -> GuaranteeReport:
+def guarantee_report(
+    alpha: float, epsilon: float, samples: int, agents: int, chains: Sequence[ChainReport | None] = ()
+) -> GuaranteeReport:
     """Return Theorem 1's probability that the solution is in the top ``alpha`` percentile: ∏ (1 − ε_i).
 
     Parameters
@@ -487,8 +529,23 @@ def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) ->
         Least number of samples per row that were drawn, all runs together; 0 if no agent sampled.
     agents
         Number of agents that sampled; ε_i is 0 for agents that were solved exactly.
+    chains
+        How well the chains of the agents that sampled mix. The claim is not meaningful if the effective sample size of
+        one of them is below 1 / (``alpha`` · ``epsilon``), the number of independent samples that it assumes.
     """
-    return GuaranteeReport(alpha, epsilon, samples, (1 - epsilon) ** agents)
+    report = GuaranteeReport(alpha, epsilon, samples, (1 - epsilon) ** agents)
+    known = [chain for chain in chains if chain is not None]
+    if not known:
+        return report
+    least = min(known, key=lambda chain: chain.effective_samples)
+    effective, needed = least.effective_samples, 1 / (alpha * epsilon)
+    meaningful = effective >= needed
+    note = f"{report.note}; it assumes {needed:,.0f} independent samples of a row, and {effective:,.3g} are effective"
+    if not meaningful:
+        frozen = max(chain.frozen for chain in known)
+        state = f"{frozen:.0%} of an agent's chains stay at one state" if frozen else "samples are correlated"
+        note = f"not meaningful: {state}; {note}"
+    return msgspec.structs.replace(report, note=note, effective_samples=effective, meaningful=meaningful)
 
 
 def _short_repr(value: msgspec.Struct) -> str:

@@ -81,6 +81,8 @@ class Incumbent:
         Table sizes of the agents that are eliminated by function filtering.
     trace : list of TracePoint
         Improvements so far.
+    tables_objective : int, float or None
+        Objective of the assignment that the last combination of tables chose.
     """
 
     original: Problem
@@ -102,6 +104,7 @@ class Incumbent:
     saved: SavedIncumbent | None = None
     filtered: SizeStatistics | None = None
     trace: list[TracePoint] = field(default_factory=list)
+    tables_objective: Number | None = None
     on_better: Callable[[], object] = lambda: None
     _has_tried_union: bool = False  # whether there was work on the union of all agents
     _bound: Number | None = None  # best proven upper bound on the utility, encoded
@@ -192,6 +195,11 @@ class Incumbent:
                 if self.feasible and len(self.trace) > n_points:  # otherwise the first answer is as good
                     self.on_better()
         return better
+
+    def record_tables(self, values: NDArray[np.int64]) -> None:
+        """Record the objective of the assignment that the tables alone have chosen, before it is improved."""
+        quality = quality_of(self.original, values[: self.original.n_variables])
+        self.tables_objective = judge(self.original, quality, self._constants, None).objective
 
     def update_bound(
         self, bound: Number | None, by: str | None = None, parts: Mapping[str, float] | None = None

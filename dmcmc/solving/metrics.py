@@ -17,6 +17,7 @@ from dmcmc.results.outcome import SolveOutcome
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import (
     AgentMetrics,
+    ChainReport,
     GuaranteeReport,
     MessageCount,
     Result,
@@ -117,6 +118,7 @@ def metrics_of(
         cells=table.cells,
         updates=table.updates,
         samples=0 if setup.listed_rows[agent] else table.drawn,
+        chains=None if table.chains is None else ChainReport(*table.chains),
         time=table.seconds,
         z=work.z,
         gap=None if work.chosen is None else gap_at(table, work.chosen, setup.arithmetic),
@@ -313,6 +315,7 @@ def result_of(
         work=work_of(incumbent),
         agents=agents,
         trace=tuple(incumbent.trace),
+        tables_objective=incumbent.tables_objective,
         guarantee=guarantee,
         provenance=provenance(
             parts.config,
@@ -363,7 +366,8 @@ def guarantee_of(parts: DividedProblem, agents: Sequence[AgentMetrics]) -> tuple
     elif any(agent.z is not None for agent in agents):
         reason = "mini-buckets do not find the best combination"
     else:
-        return guarantee_report(requested.alpha, requested.epsilon, drawn, len(sampled)), None
+        chains = [agent.chains for agent in sampled]
+        return guarantee_report(requested.alpha, requested.epsilon, drawn, len(sampled), chains), None
     return None, f"no guarantee: {reason}"
 
 

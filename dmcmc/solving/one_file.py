@@ -55,6 +55,8 @@ class OneFile(Coordinator):
             values = np.zeros(self.search.parts.problem.n_variables, dtype=np.int64)
             for variables, chosen in (part.T for part in parts):
                 values[variables] = chosen
+        if values is not None:
+            self.incumbent.record_tables(values)
         self.search.make_1_optimal(values)
 
     def gap_is_met(self, tables: RankTables) -> bool:

@@ -17,6 +17,8 @@ from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.memo import DerivedFacts, digest
 
+_MAX_CACHED_POSITIONS = 10_000  # positions of all scopes of an agent whose factor graph is cached
+
 
 class LocalFacts(dict[int, DerivedFacts]):
     """The cache of each agent's results, made when it is first used; copies for other processes are empty."""
@@ -76,8 +78,21 @@ class Subproblem:
 
     @property
     def graph(self) -> FactorGraph:
-        """The factor graph, with hidden variables numbered before interface variables; only hidden ones are free."""
-        flat, variables = self.flat, [*self.hidden, *self.interface]
+        """The factor graph, with hidden variables numbered before interface variables; only hidden ones are free.
+
+        The part that depends on the structure alone is cached for small agents.
+        """
+        flat = self.flat
+        if flat.scope.size > _MAX_CACHED_POSITIONS:
+            return self._graph(flat)
+        key = "graph", flat.data.dtype
+        return self.known.get_or_compute(key, lambda: self._graph(flat)._replace(data=flat.data[:0].copy()))._replace(
+            data=flat.data
+        )
+
+    def _graph(self, flat: FlatTables) -> FactorGraph:
+        """Return the factor graph of the agent's tables."""
+        variables = [*self.hidden, *self.interface]
         number = np.zeros(len(self.domains), dtype=np.int64)
         number[variables] = np.arange(len(variables))
         return graph_of_tables(flat._replace(scope=number[flat.scope]), self.domains[variables], len(self.hidden))

@@ -18,6 +18,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.sparse.size_statistics import SizeStatistics
+from dmcmc.samplers.contract.chain_statistics import ChainStatistics
 from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
 from dmcmc.samplers.model.rounds import Rounds
 from dmcmc.samplers.model.schedule import Temperature
@@ -52,6 +53,9 @@ class Sampling:
     starts : {"auto", "random", "dual"}
         Where chains start: at random states, or at the rounded potentials of a dual ascent, given each row. ``auto``
         takes dual starts for block moves only.
+    diagnose : bool
+        Whether some chains of each agent are run again for statistics, see
+        :mod:`dmcmc.samplers.contract.chain_statistics`.
     """
 
     arithmetic: Arithmetic
@@ -65,6 +69,7 @@ class Sampling:
     incumbent: NDArray[np.int64] | None = None
     team: RankTeam = SINGLE_RANK
     starts: str = "auto"
+    diagnose: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,8 @@ class SampledTable:
         that draw none. Trials of repair rounds do not count, since only some rows take part.
     sparse_sizes : SizeStatistics or None
         Sizes of the sparse tables, if there were any.
+    chains : ChainStatistics or None
+        How well the chains mix, if ``Sampling.diagnose`` was set and they have one constant temperature.
     """
 
     lower: tuple[EncodedTable, ...]
@@ -103,6 +110,7 @@ class SampledTable:
     updates: int = 0
     drawn: int = 0
     sparse_sizes: SizeStatistics | None = None
+    chains: ChainStatistics | None = None
 
     @property
     def exact(self) -> bool:

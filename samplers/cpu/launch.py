@@ -8,7 +8,7 @@ variables. A *round* is a number of trials that all rows complete before any row
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.dual_starts import dual_states
+from dmcmc.samplers.contract.chain_statistics import ChainStatistics, statistics_of
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
+from dmcmc.samplers.cpu.trace_kernels import compile_trace
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
 from dmcmc.samplers.model.chain_model import score_columns
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
@@ -38,6 +40,10 @@ _TIMED_TRIALS = 8  # trials of one chain from which the time of the others is es
 _MIN_SAMPLES = 8  # trials per chain in a shortened or later pass
 _MIN_SAMPLES_PER_RUN = 64  # trials per chain, below which a pass has fewer runs instead
 _MAX_SAMPLES = 1000  # trials per chain in a later pass
+_MIN_TASK_DRAWS = 1 << 14  # single-variable draws of a task: about a millisecond of one core
+_RECORDED_ROWS = 4  # rows of an agent whose chains are run again for statistics, evenly spaced
+_RECORDED_RUNS = 2  # chains of each of these rows
+_RECORDED_TRIALS = 10_000  # trials of each of these chains
 
 
 class Chains:
@@ -87,7 +93,7 @@ class Chains:
         begun = time.perf_counter()
         self.local, self.sampling, self.sampler, self.kernel = local, sampling, sampler, kernel
         graph = local.graph
-        self.flat, self.model = graph.flat, score_columns(graph)
+        self.flat, self.model = graph.flat, score_columns(graph, local.known)
         self.shape = np.array(local.interface_shape, dtype=np.int64)
         dtype = np.uint8 if self.model.domains.max(initial=0) <= 256 else np.int32
         shape = (local.rows, len(local.hidden))
@@ -192,8 +198,9 @@ class Chains:
             cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), rows.size]
             ranges = [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts) if a < b]
         total = sum(b - a for a, b in ranges)
-        # Four tasks per thread even out their different times.
-        rows_per_task = max(1, -(-total // (4 * threads if threads > 1 else 1)))
+        # Four tasks per thread even out their different times; a task of few draws would take less time than its start.
+        draws_per_row = max(1, self.runs * self.rounds[number].temperatures.size * len(self.local.hidden))
+        rows_per_task = max(-(-total // (4 * threads if threads > 1 else 1)), -(-_MIN_TASK_DRAWS // draws_per_row))
         pieces = [(i, min(i + rows_per_task, end)) for begin, end in ranges for i in range(begin, end, rows_per_task)]
         return [partial(self._run, number, begin, end, halt) for begin, end in pieces]
 
@@ -344,7 +351,29 @@ class Chains:
             seconds=sum(self.seconds) + time.perf_counter() - start,
             updates=self.updates,
             drawn=int(self.drawn.min()),
+            chains=self.statistics(),
         )
+
+    def statistics(self) -> ChainStatistics | None:
+        """Run some chains of the current pass again, and return how well they mix.
+
+        None unless ``Sampling.diagnose`` is set, and for chains whose temperature is not constant, which are no Markov
+        chains of one distribution.
+        """
+        first = self.rounds[0] if len(self.rounds) == 1 else None
+        if not self.sampling.diagnose or not self.model.hidden or first is None or first.warm:
+            return None
+        temperatures = first.temperatures[:_RECORDED_TRIALS]
+        if self.sampler.exchange or not temperatures.size or np.any(temperatures != temperatures[0]):
+            return None
+        trace, utilities, states = compile_trace(self.sampler), list[Any](), list[Any]()
+        rows = np.unique(np.linspace(0, self.local.rows - 1, _RECORDED_ROWS).astype(np.int64))
+        for row, run in product(rows.tolist(), range(min(self.runs, _RECORDED_RUNS))):
+            utilities.append(np.zeros(temperatures.size, dtype=np.int64))
+            states.append(np.zeros((temperatures.size, self.model.hidden), dtype=np.int32))
+            chain = row, run, temperatures, self.first_trials[0], self.key
+            trace(self.model, self.shape, *chain, utilities[-1], states[-1])
+        return statistics_of(utilities, states, self.runs)
 
 
 def _witness(local: LocalProblem, states: NDArray[Any], values: Mapping[int, int]) -> dict[int, int]:

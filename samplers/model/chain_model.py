@@ -12,7 +12,7 @@ are computed from the original factors.
 """
 
 from math import ceil, log2
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.model.column_kernels import link_columns
@@ -34,6 +35,8 @@ VIOLATION_PENALTY = 16.0  # in units of ``spread``: too high for violations to p
 _MAX_COMPACT_SCORE = 2**16 - 1  # scores up to this bound fit uint16
 _MAX_SCORE = 2**30  # bound on absolute scores: the difference of two scores still fits int32
 _SCALED_FLOAT_RANGE = 2**24  # total range of scaled floats: integers that float32 represents exactly
+
+_MAX_CACHED_POSITIONS = 10_000  # positions of all scopes of an agent whose layout is cached
 
 
 class ChainModel(NamedTuple):
@@ -114,29 +117,36 @@ class ChainModel(NamedTuple):
 
 def build_model(local: Subproblem) -> ChainModel:
     """Lay out a local problem as score columns; see :func:`score_columns`."""
-    return score_columns(local.graph)
+    return score_columns(local.graph, local.known)
 
 
-def score_columns(graph: FactorGraph) -> ChainModel:
+def score_columns(graph: FactorGraph, known: DerivedFacts | None = None) -> ChainModel:
     """Lay out a graph of dense tables as score columns; its free variables are the hidden ones.
 
     Only factors with a hidden variable are included: the others are constant in a row.
+
+    Parameters
+    ----------
+    graph : FactorGraph
+        The graph.
+    known : DerivedFacts, optional
+        Cache for what depends on the structure of the graph alone.
 
     Raises
     ------
     ProblemError
         If the sum of all utilities does not fit a float64.
     """
-    flat, hidden, domains = graph.flat, graph.free, graph.domains.astype(np.int32)
-    width = -(-domains[:hidden] // LANES) * np.int32(LANES)
+    flat, hidden = graph.flat, graph.free
+    if known is None or graph.scope.size > _MAX_CACHED_POSITIONS:
+        known = DerivedFacts()
+    domains, width, links, jumps, jump_at = known.get_or_compute("score columns", lambda: _layout(graph))
     statistics = table_statistics(flat, hidden)
     scale, violation = _scale(statistics, flat)
     compact = _fits_compact(flat, statistics, scale, violation)
-    links = link_columns(graph.scope_start, graph.scope, graph.start, graph.factor, graph.position, domains, width)
     MEMORY_ACCOUNT.claim(links.entries * (2 if compact else 4), "score columns of the samplers")
     data = np.zeros(max(1, links.entries), dtype=np.uint16 if compact else np.int32)
     base = statistics.low if compact else statistics.top
-    jumps, jump_at = jumps_of(domains[:hidden])
     variance = fill_columns(flat, domains, width, links, (base, statistics.span, scale, violation), data)
     spread = float(np.sqrt(variance / max(1, hidden))) or 1.0
     return ChainModel(
@@ -155,6 +165,24 @@ def score_columns(graph: FactorGraph) -> ChainModel:
         jump_at=jump_at,
         **{name: array for name, array in links._asdict().items() if name in ChainModel._fields},
     )
+
+
+class _StructuralColumns(NamedTuple):
+    """The part of a chain model that depends on the structure of its graph alone."""
+
+    domains: NDArray[np.int32]
+    width: NDArray[np.int32]
+    links: Any
+    jumps: NDArray[np.uint32]
+    jump_at: NDArray[np.int32]
+
+
+def _layout(graph: FactorGraph) -> _StructuralColumns:
+    """Return the layout of a graph: widths and links of its columns, and the jumps of its domains."""
+    domains = graph.domains.astype(np.int32)
+    width = -(-domains[: graph.free] // LANES) * np.int32(LANES)
+    links = link_columns(graph.scope_start, graph.scope, graph.start, graph.factor, graph.position, domains, width)
+    return _StructuralColumns(domains, width, links, *jumps_of(domains[: graph.free]))
 
 
 def is_compact(flat: FlatTables, hidden: int) -> bool:

@@ -5,6 +5,7 @@ import json
 import random
 import re
 from html.parser import HTMLParser
+from math import inf
 
 import pytest
 from support.damaged.own_files import damaged, outcome, own_file
@@ -14,11 +15,11 @@ from dmcmc.cli.main import main
 from dmcmc.experiments import run_experiment as running
 from dmcmc.experiments.job import carry_out
 from dmcmc.report.experiment import tables
-from dmcmc.report.experiment.charts import charts_of
+from dmcmc.report.experiment.charts import charts_of, fitted
 from dmcmc.report.experiment.figures import draw_figures
 from dmcmc.report.experiment.improver_gains import ImproverGains
 from dmcmc.report.experiment.single_run import page_of
-from dmcmc.report.experiment.statistics import Mean, findings_of, reference_of
+from dmcmc.report.experiment.statistics import Findings, Mean, _cell, findings_of, reference_of
 from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, colour_of, svg
 
 TEXT = """
@@ -372,3 +373,52 @@ def test_all_points_of_a_chart_are_inside_its_area(values, log):
     drawn = svg(Chart("t", "x", "y", [Series("s", points)], log, log))
     for pair in re.findall(r"(-?[\d.]+|nan|inf),(-?[\d.]+|nan|inf)", "".join(re.findall(r'points="([^"]*)"', drawn))):
         assert 0 <= float(pair[0]) <= 460 and 0 <= float(pair[1]) <= 270
+
+
+def wide_line(values, half):
+    return Series("wide", [(x, y, y - half, y + half) for x, y in enumerate(values)])
+
+
+def test_bands_of_few_runs_fit_the_range_of_the_means_and_their_limits():
+    (line,) = fitted([wide_line([0.90, 0.95, 0.98], 6.0)], (-inf, 1.0))
+    assert [y for _, y, _, _ in line.points] == [0.90, 0.95, 0.98]
+    assert all(0.87 < low <= y <= high <= 1.0 for _, y, low, high in line.points)
+    (line,) = fitted([wide_line([0.01, 1.0], 30.0)], is_log=True)
+    assert all(0 < low <= y <= high < 10 for _, y, low, high in line.points)
+    narrow = wide_line([0.2, 0.8], 0.01)
+    assert fitted([narrow])[0].points == narrow.points
+
+
+def findings_with(records, **experiment):
+    """Return findings of records that have a case, a method, and perhaps an outcome."""
+    whole = [
+        {"seed": 0, "outcome": "done", "status": "feasible", "objective": 5, "bound": 6, "sense": "max", "time": 1.0}
+        | record
+        for record in records
+    ]
+    cells = [_cell([record], reference_of(whole, "bound")) for record in whole]
+    return Findings(experiment, {}, whole, cells, len(whole))
+
+
+def test_headings_say_what_was_measured_and_cases_have_names():
+    base = {"problem": {"generator": "grid", "domain_size": 5}}
+    cases = [{}, {"problem.domain_size": 9}, {"problem.file": "$FOLDER/spot5/54.wcsp"}]
+    records = [{"case": case, "method": "a"} for case in cases]
+    head, rows, _ = tables.summary(findings_with(records, base=base))
+    assert [row[0] for row in rows] == ["default (domain size 5)", "domain size 9", "54"]
+    assert head[2:4] == ["utility", "utility / best bound"] and "time of a run (s)" in head
+    head, *_ = tables.summary(findings_with(records, methods={"a": {"task": "mar"}}))
+    assert "ln Z" in head and "time of messages and tables (s)" in head
+
+
+def test_a_method_without_an_answer_is_shown_as_such_in_tables_and_charts():
+    failed = {"outcome": "out of memory", "error": "too large", "objective": None, "time": None}
+    records = [
+        {"case": {"problem.agents": agents}, "method": method, **(failed if method == "dpop" else {})}
+        for agents in (2, 4)
+        for method in ("mgm", "dpop")
+    ]
+    findings = findings_with(records)
+    _, rows, _ = tables.summary(findings)
+    assert [row[2] for row in rows] == ["5", "!no answer"] * 2
+    assert {entry.name for chart in charts_of(findings) for entry in chart.legend} == {"dpop: no answer"}

@@ -22,6 +22,7 @@ RESULT_FIELDS = [
     "time_compiling", "simulated_time", "msg_count",
     "msg_size", "extra_msg_count", "extra_msg_size", "ncccs", "messages", "control", "cycle", "note",
     "presolve", "work", "max_marginals", "alternatives", "agents", "trace", "guarantee", "provenance",
+    "tables_objective",
 ]  # fmt: skip
 
 

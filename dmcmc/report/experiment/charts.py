@@ -1,19 +1,25 @@
 """Make the charts of an experiment: time and quality by each varied key, and quality over time.
 
 *Quality* is the objective divided by the reference of the instance: the best bound, or the objective of one method.
+Confidence intervals of few runs may be many times as wide as the range of the means. Bands are therefore cut off a
+little beyond the means, and where a quantity has a limit: times are positive, and utilities are at most their bound.
 """
 
 from collections.abc import Mapping, Sequence
-from math import exp, log
+from dataclasses import replace
+from math import exp, inf, log
 from typing import Any
 
 from dmcmc.experiments.journal import Record
+from dmcmc.report.experiment.names import case_title, quantities_of, value_of_base, values_text
 from dmcmc.report.experiment.statistics import BOUND, Cell, Findings, Mean, ratio_of, reference_of
 from dmcmc.report.experiment.tables import case_name
-from dmcmc.report.pages.chart import Chart, Series
+from dmcmc.report.pages.chart import Chart, LegendEntry, Series
 
 _INTERVALS = 40  # parts that the time axis is divided into; a line has one more point
 _FIRST_SECONDS = 1e-3  # start of the logarithmic time axis
+_BAND_MARGIN = 0.25  # how far a band may reach beyond the means, as a share of their range
+_LOG_BAND_MARGIN = 2.0  # the same on a logarithmic axis: the least factor
 _MAX_CASES = 12  # limit for the number of charts over time; the first cases are shown
 
 
@@ -47,17 +53,10 @@ def _along(findings: Findings, key: str, others: Mapping[str, Any]) -> dict[floa
     for case in findings.cases:
         if {k: v for k, v in case.items() if k != key} != others:
             continue
-        value = case.get(key, _of_base(findings.experiment.get("base") or {}, key))
+        value = case.get(key, value_of_base(findings.experiment.get("base") or {}, key))
         if isinstance(value, int | float):
             points[float(value)] = case
     return dict(sorted(points.items()))
-
-
-def _of_base(base: Any, key: str) -> Any:
-    """Return the value of a dotted key in nested sections; None if it is missing."""
-    for part in key.split("."):
-        base = base.get(part) if isinstance(base, dict) else None
-    return base
 
 
 def _scaling(
@@ -75,7 +74,8 @@ def _scaling(
         The case at each value of ``key``, in ascending order.
     """
     cells = {(case_name(cell.case), cell.method): cell for cell in findings.cells}
-    name, case_text = key.rpartition(".")[2], f" ({case_name(others)})" if others else ""
+    name, case_text = key.rpartition(".")[2].replace("_", " "), f" ({values_text(others)})" if others else ""
+    names = quantities_of(findings)
     values = list(points)
     # A logarithmic axis if the values span a factor of 4 or more.
     is_log_x = values[0] > 0 and values[-1] / values[0] >= 4
@@ -88,11 +88,63 @@ def _scaling(
             lines.append(Series(method, points_known, colour=number))
         return [line for line in lines if line.points]
 
-    charts = [Chart(f"Time by {name}{case_text}", name, "seconds", series("time"), is_log_x, True)]
-    ratio = series("ratio")
-    if ratio:
-        charts.append(Chart(f"Quality by {name}{case_text}", name, "objective / reference", ratio, is_log_x))
+    unanswered = [
+        LegendEntry(f"{method}: no answer", number)
+        for number, method in enumerate(findings.methods)
+        if (of_method := [c for case in points.values() if (c := cells.get((case_name(case), method)))])
+        and not any(cell.answered for cell in of_method)
+    ]
+    title = f"{_capital(names.time)} by {name}{case_text}"
+    times = fitted(series("time"), is_log=True)
+    charts = [Chart(title, name, "seconds", times, is_log_x, True, legend=unanswered)]
+    if ratio := fitted(series("ratio"), _limits_of_ratios(findings)):
+        title = f"{_capital(names.ratio)} by {name}{case_text}"
+        charts.append(Chart(title, name, names.ratio, ratio, is_log_x, legend=unanswered))
     return charts
+
+
+def _capital(text: str) -> str:
+    """Return a text with a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def _limits_of_ratios(findings: Findings) -> tuple[float, float]:
+    """Return the limits of ratios to a bound, 1 on one side; no limits for ratios to the objective of a method."""
+    means = [cell.ratio.value for cell in findings.cells if cell.ratio is not None]
+    if (findings.experiment.get("report") or {}).get("compare", BOUND) != BOUND or not means:
+        return -inf, inf
+    return (1.0 if min(means) >= 1 else -inf), (1.0 if max(means) <= 1 else inf)
+
+
+def fitted(lines: Sequence[Series], limits: tuple[float, float] = (-inf, inf), is_log: bool = False) -> list[Series]:
+    """Return lines with bands that fit the range of their means.
+
+    Parameters
+    ----------
+    lines
+        Lines with confidence intervals.
+    limits
+        The smallest and the largest possible value.
+    is_log
+        Whether the axis is logarithmic.
+    """
+    means = [point[1] for line in lines for point in line.points if not is_log or point[1] > 0]
+    if not means:
+        return list(lines)
+    low, high = min(means), max(means)
+    if is_log:
+        factor = max(_LOG_BAND_MARGIN, (high / low) ** _BAND_MARGIN)
+        low, high = low / factor, high * factor
+    else:
+        margin = _BAND_MARGIN * (high - low) or 0.01 * abs(high)
+        low, high = low - margin, high + margin
+    lowest, highest = max(low, limits[0]), min(high, limits[1])
+
+    def cut(point: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+        x, y, band_low, band_high = point
+        return x, y, min(y, max(band_low, lowest)), max(y, min(band_high, highest))
+
+    return [replace(line, points=[cut(point) for point in line.points]) for line in lines]
 
 
 def _has(cell: Cell | None, attribute: str) -> bool:
@@ -109,7 +161,7 @@ def _point(x: float, mean: Mean) -> tuple[float, float, float, float]:
 def over_time(findings: Findings) -> list[Chart]:
     """Return one chart per case: the quality of each method's best answer over time, as a mean over seeds."""
     compare = (findings.experiment.get("report") or {}).get("compare", BOUND)
-    references = reference_of(findings.records, compare)
+    references, names = reference_of(findings.records, compare), quantities_of(findings)
     charts = []
     for case in findings.cases[:_MAX_CASES]:
         lines = []
@@ -120,9 +172,9 @@ def over_time(findings: Findings) -> list[Chart]:
             if points:
                 lines.append(Series(method, points, steps=True, colour=number))
         if lines:
-            charts.append(
-                Chart(f"Quality over time: {case_name(case)}", "seconds", "objective / reference", lines, True)
-            )
+            lines = fitted(lines, _limits_of_ratios(findings))
+            title = f"{_capital(names.ratio)} over time: {case_title(case, findings)}"
+            charts.append(Chart(title, "seconds", names.ratio, lines, True))
     return charts
 
 

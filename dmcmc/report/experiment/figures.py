@@ -45,6 +45,8 @@ def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Pat
                 drawstyle="steps-post" * series.steps or None,
             )
             axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        for entry in chart.legend:
+            axes.plot([], [], label=literal(entry.name), color=f"C{entry.colour % COLOURS}")
         axes.set(title=literal(chart.title), xlabel=literal(chart.x), ylabel=literal(chart.y))
         axes.set_xscale("log" if chart.log_x else "linear")
         axes.set_yscale("log" if chart.log_y else "linear")

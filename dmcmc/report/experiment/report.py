@@ -6,6 +6,7 @@ from pathlib import Path
 from dmcmc.files.write import replace_file
 from dmcmc.report.experiment import tables
 from dmcmc.report.experiment.charts import charts_of
+from dmcmc.report.experiment.names import case_title
 from dmcmc.report.experiment.statistics import Findings, findings_of
 from dmcmc.report.pages.chart import svg
 from dmcmc.report.pages.page_template import page, table
@@ -63,7 +64,8 @@ def page_of(findings: Findings) -> str:
     parts = [f"<p>{escape(str(experiment.get('text') or ''))}</p>"]
     finished = f"{len(findings.records)} of {findings.planned} runs are finished"
     done = f"{finished}. Numbers are means over seeds with 95 % confidence intervals"
-    parts.append(f'<p class="soft">{done}. {escape(note)}</p>')
+    bands = "Bands show these intervals and are cut off a little beyond the means"
+    parts.append(f'<p class="soft">{done}. {bands}. {escape(note)}</p>')
     parts += _unanswered(findings)
     charts = charts_of(findings)
     if charts:
@@ -85,7 +87,7 @@ _MAX_FAILURES = 30  # failed runs that the page lists
 
 def _unanswered(findings: Findings) -> list[str]:
     """Return a table of the cases and methods without a single answer, with the reasons; empty if there are none."""
-    rows = [[tables.case_name(cell.case), cell.method, f"!{reasons}"] for cell, reasons in findings.unanswered]
+    rows = [[case_title(cell.case, findings), cell.method, f"!{reasons}"] for cell, reasons in findings.unanswered]
     if not rows:
         return []
     return ["<h2>Methods without an answer</h2>", table(["case", "method", "reason"], rows)]
@@ -95,7 +97,7 @@ def _failures(findings: Findings) -> list[str]:
     """Return a table of the runs that failed, with their errors; empty if there are none."""
     rows = [
         [
-            tables.case_name(record["case"]),
+            case_title(record["case"], findings),
             str(record["method"]),
             str(record["seed"]),
             record["outcome"],

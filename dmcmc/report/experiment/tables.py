@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dmcmc.report.experiment.statistics import BOUND, Cell, Findings, Mean, plain
+from dmcmc.report.experiment.names import case_title, quantities_of
+from dmcmc.report.experiment.statistics import Cell, Findings, Mean, plain
 
 Rows = list[list[str]]
 
@@ -35,22 +36,13 @@ def summary(findings: Findings) -> tuple[list[str], Rows, frozenset[int]]:
 
     The name of a case stands only in its first row.
     """
-    compare = (findings.experiment.get("report") or {}).get("compare", BOUND)
-    reference = "best bound" if compare == BOUND else compare
-    head = [
-        "case",
-        "method",
-        "objective",
-        f"objective / {reference}",
-        "gap",
-        "time (s)",
-        "simulated time (s)",
-        "messages",
-    ]
+    names = quantities_of(findings)
+    head = ["case", "method", names.objective, names.ratio, "gap", f"{names.time} (s)", "simulated time (s)"]
+    head += ["messages"]
     head += ["runs proven", "runs with answer", "runs"]
     rows, groups, last = Rows(), set[int](), None
     for cell in findings.cells:
-        name = case_name(cell.case)
+        name = case_title(cell.case, findings)
         if name != last:
             groups.add(len(rows))
         rows.append([name if name != last else "", cell.method, *_numbers(cell)])
@@ -65,7 +57,10 @@ def _numbers(cell: Cell) -> list[str]:
         reasons = ", ".join(f"{number} {outcome}" for outcome, number in cell.failures.items())
         answers = f"!{cell.feasible} ({reasons})"
     means = (cell.objective, cell.ratio, cell.gap, cell.time, cell.simulated_time, cell.messages)
-    return [*(_text(mean) for mean in means), str(cell.proven), answers, str(cell.runs)]
+    numbers = [_text(mean) for mean in means]
+    if not cell.answered:
+        numbers[0] = "!no answer"
+    return [*numbers, str(cell.proven), answers, str(cell.runs)]
 
 
 def _text(mean: Mean | None) -> str:
@@ -91,7 +86,7 @@ def published_and_measured(findings: Findings) -> tuple[list[str], Rows]:
     rows = Rows()
     for row in published:
         cell = cells.get((case_name(row.get("case", {})), str(row["method"])))
-        line = [case_name(row.get("case", {})), str(row["method"])]
+        line = [case_title(row.get("case", {}), findings), str(row["method"])]
         for name in shown:
             published_value = row.get(name)
             measured_mean: Mean | None = None if cell is None or name == "bound" else getattr(cell, name)

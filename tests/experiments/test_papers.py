@@ -1,0 +1,101 @@
+"""docs/papers.md follows from the raw runs, and the configurations have the numbers that the papers print."""
+
+import re
+from pathlib import PurePosixPath
+
+import pytest
+import yaml
+from imports import ROOT
+
+from benchmarks.papers.claims import PAGE, PAPERS, contradictions, rendered
+from benchmarks.papers.evidence import Evidence
+from dmcmc.report.experiment.tables import case_name
+
+CONFIGS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "configs" / "papers").glob("*.yaml")}
+METHODS_OF_PAPER = {"exact GPU": "GpuBE(w*)", "toulbar2, 60 s": "toulbar2"}  # in Tables 6 to 10 of GpuBE
+QUANTITIES = ("time", "simulated_time", "objective", "bound")
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    return Evidence()
+
+
+def published_rows(name):
+    """Return the numbers of a configuration as (case, method, quantity) and value."""
+    found = {}
+    for row in CONFIGS[name].get("paper") or []:
+        for quantity in QUANTITIES:
+            if quantity in row:
+                found[case_name(row["case"]), row["method"], quantity] = float(row[quantity])
+    return found
+
+
+def transcribed_rows(evidence, name):
+    """Return the numbers of the transcription that belong to a configuration, in the same form."""
+    found = {}
+    for number in evidence.numbers:
+        milliseconds = number.quantity == "time_ms"
+        quantity = "time" if milliseconds else number.quantity
+        if number.experiment == name and quantity in QUANTITIES and re.fullmatch(r"[\d.]+", number.value):
+            value = float(number.value) / (1000 if milliseconds else 1)
+            found[number.case, number.method, quantity] = value
+    return found
+
+
+def test_the_tables_of_the_page_follow_from_the_runs(evidence):
+    page = PAGE.read_text(encoding="utf-8")
+    assert rendered(page, evidence) == page, "run python -m benchmarks.papers.claims --write"
+
+
+def test_text_outside_the_tables_has_no_measurements():
+    text = re.sub(r"<!-- table: .*?<!-- end of table -->", "", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert re.findall(r"\d[\d.,]* (?:ms|µs|times|%)|\d\.\d+ s\b", text) == []
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_no_verdict_contradicts_the_runs(paper, evidence):
+    assert contradictions(evidence, PAPERS[paper]) == []
+
+
+def test_every_paper_has_claims_and_every_claim_a_row(evidence):
+    rows = [claim.row(evidence) for claims in PAPERS.values() for claim in claims]
+    assert len(rows) >= 70
+    assert [row for row in rows if not all(row)] == []
+
+
+@pytest.mark.parametrize("name", ["dmcmc-table1", "gpube-table1", "gpube-table2", "gpube-table3", "cube-table2"])
+def test_a_configuration_has_exactly_the_numbers_of_its_table(name, evidence):
+    transcribed = transcribed_rows(evidence, name)
+    if name == "cube-table2":  # another program's times
+        transcribed = {at: value for at, value in transcribed.items() if at[1] != "SVR GPU"}
+    assert published_rows(name) == pytest.approx(transcribed)
+
+
+def test_satellites_have_the_numbers_of_cube(evidence):
+    transcribed = transcribed_rows(evidence, "cube-table3")
+    assert published_rows("cube-table3") == pytest.approx({at: transcribed[at] for at in published_rows("cube-table3")})
+
+
+def test_instances_have_the_numbers_of_gpube(evidence):
+    transcribed = {
+        (number.case, number.method, number.quantity): float(number.value)
+        for number in evidence.numbers
+        if number.paper == "GpuBE" and re.fullmatch(r"[\d.]+", number.value)
+    }
+    for (case, method, quantity), value in published_rows("gpube-tables6-10").items():
+        instance = PurePosixPath(case.removeprefix("file ")).name.partition(".")[0].replace("_", "-")
+        assert transcribed[instance, METHODS_OF_PAPER[method], quantity] == value, (case, method, quantity)
+
+
+def test_numbers_that_are_read_otherwise_than_printed_say_why(evidence):
+    corrected = [number for number in evidence.numbers if number.printed != number.value]
+    assert len(corrected) >= 4
+    assert [number for number in corrected if not number.note] == []
+
+
+def test_every_configuration_of_a_paper_is_described():
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    listed = {name for name in CONFIGS if f"`{name}.yaml`" in text}
+    prefix = {f"{name[:-1]}a" for name in CONFIGS if name[-1] in "bc" and f"`{name[:-1]}a.yaml`" in text}
+    assert [n for n in CONFIGS if n not in listed and f"{n[:-1]}a" not in prefix] == []
