@@ -114,9 +114,11 @@ class Session:
             settings = msgspec.structs.replace(settings, start=self._known_part(self.result))
         settings = self._with_known_weights(settings)
         self._retained.begin_run()
-        self._retained.forget_others(self.problem.agents)
+        if self.result is not None and len(self.result.agents) != self.problem.n_agents:
+            self._retained.forget_others(self.problem.agents)
         found = choose_algorithm.solve(self.problem, settings, self._world, retained=self._retained)
-        result: Result = self._world.bcast(found)
+        result: Result | None = found if self._retained.result_is_shared else self._world.bcast(found)
+        assert result is not None
         counts = self._world.allgather((self._retained.tables_reused, self._retained.steps_reused))
         self.reused = Reused(sum(tables for tables, _ in counts), sum(steps for _, steps in counts))
         self.result = result
@@ -153,7 +155,8 @@ class Session:
         batch = Changes(self.problem)
         yield batch
         changed = batch.problem()
-        changed.share_shape_facts(self.problem)
+        if changed.agents is not self.problem.agents:
+            changed.share_shape_facts(self.problem)
         self.problem = changed
 
     def set_table(self, factor: str | int, table: ArrayLike) -> None:
