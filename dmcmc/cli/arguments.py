@@ -301,7 +301,7 @@ def _add_report(commands: Commands) -> None:
         description="For the folder of an experiment: write a web page and tables (Markdown, LaTeX, CSV). For a result"
         " that a run wrote with --output: write a web page.",
     )
-    report.add_argument("input", metavar="DIR|RESULT.json", help="the folder of an experiment, or the result of a run")
+    report.add_argument("input", metavar="DIR|RESULT.json|EVENTS.jsonl", help="an experiment's folder, or a result")
     report.add_argument("--output", metavar="FILE.html", help="the page of a result (default: in the same folder)")
     report.add_argument(
         "--figures", metavar="pdf|png|svg", help="also draw the charts of an experiment with matplotlib"

@@ -35,7 +35,8 @@ class Config(Settings, frozen=True, kw_only=True):
         ``distribution`` (which agent hosts which variable of a pyDCOP problem), ``agents`` (the number of agents that
         the variables are assigned to) and ``split`` (how: one of
         :data:`dmcmc.inference.dpop.assign_variables.METHODS`). Next to ``directory``: ``share_assignment`` (whether
-        rank 0 gathers the assignment). Next to ``file`` and ``generator``: ``presolve``.
+        rank 0 gathers the assignment). Next to ``file`` and ``generator``: ``presolve``, and ``scenario`` (a file with
+        events that change the problem).
     """
 
     problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
@@ -49,8 +50,9 @@ def read_config(
     Parameters
     ----------
     path
-        A YAML file. ``problem.file``, ``.directory``, ``.evidence`` and ``.distribution`` in it are relative to its
-        folder; everything else (``output``, and what is given as an override) is relative to the current folder.
+        A YAML file. ``problem.file``, ``.directory``, ``.evidence``, ``.distribution`` and ``.scenario`` in it are
+        relative to its folder; everything else (``output``, and what is given as an override) is relative to the
+        current folder.
     overrides
         Texts ``"key.sub=value"`` with the value in YAML; missing sections are created.
     options
@@ -67,7 +69,7 @@ def read_config(
     rename_keys(document)
     problem = document.data.get("problem")
     if isinstance(problem, dict):
-        for name in ("file", "evidence", "distribution", "directory"):
+        for name in ("file", "evidence", "distribution", "directory", "scenario"):
             if isinstance(problem.get(name), str):
                 problem[name] = os.path.join(os.path.dirname(os.fspath(path)), problem[name])
     for text in overrides:

@@ -1,4 +1,4 @@
-"""What it costs to move away from the assignment from which a run starts, and which variables move."""
+"""The cost of moving away from the assignment from which a run starts, and the variables that move."""
 
 from collections.abc import Mapping
 

@@ -94,19 +94,22 @@ class Changes:
                 changed.__dict__[derived] = given.__dict__[derived]
         return changed
 
-    def set_table(self, factor: str | int, table: ArrayLike) -> None:
+    def set_table(self, factor: str | int, table: ArrayLike | Factor) -> None:
         """Replace the utilities (or costs, by the problem's sense) of a factor; its scope stays.
 
         Parameters
         ----------
         factor : str or int
             The factor, by its name or by its position in ``problem.factors``.
-        table : array_like
-            Utilities, or costs of a minimisation problem, with one axis per variable.
+        table : array_like or Factor
+            Utilities, or costs of a minimisation problem, with one axis per variable; or a factor with the same scope.
         """
         position = self._factor(factor)
         old = self._factors[position]
-        new = Factor.of(old.scope, table, self._given.sense, old.name)
+        if isinstance(table, Factor):
+            new = table.renamed(old.scope, old.name)
+        else:
+            new = Factor.of(old.scope, table, self._given.sense, old.name)
         self._only_tables = self._only_tables and type(old) is Factor and new.shape == old.shape
         self._factors[position] = new
 
@@ -150,8 +153,7 @@ class Changes:
             Name of the agent that owns the variable.
         """
         self._only_tables = False
-        if agent not in self._agents:
-            raise ProblemError(f"agent {agent!r} does not exist{suggest_name(agent, self._agents, 'known agents')}")
+        self._agent(agent)
         size, labels = _size_and_labels(domain)
         self._variables.append(name)
         self._domains.append(size)
@@ -172,6 +174,19 @@ class Changes:
             del part[removed]
         remaining = [factor for factor in self._factors if removed not in factor.scope]
         self._factors = [_without_index(factor, removed) for factor in remaining]
+
+    def move_variable(self, name: str, agent: str) -> None:
+        """Give a variable to another agent, for instance before its agent leaves.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        agent : str
+            Name of the agent that owns the variable from now on.
+        """
+        self._only_tables = False
+        self._owner[self._variable(name)] = self._agent(agent)
 
     def set_domain(self, name: str, domain: Domain) -> None:
         """Replace the domain of a variable.
@@ -216,12 +231,17 @@ class Changes:
             Name of the agent.
         """
         self._only_tables = False
-        if name not in self._agents:
-            raise ProblemError(f"agent {name!r} does not exist{suggest_name(name, self._agents, 'known agents')}")
+        self._agent(name)
         owned = [variable for variable, owner in zip(self._variables, self._owner, strict=True) if owner == name]
         for variable in owned:
             self.remove_variable(variable)
         self._agents.remove(name)
+
+    def _agent(self, name: str) -> str:
+        """Return the name of an agent that exists."""
+        if name not in self._agents:
+            raise ProblemError(f"agent {name!r} does not exist{suggest_name(name, self._agents, 'known agents')}")
+        return name
 
     def _variable(self, name: str) -> int:
         """Return the index of a variable."""

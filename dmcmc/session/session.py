@@ -224,6 +224,19 @@ class Session:
         with self.changes() as batch:
             batch.remove_variable(name)
 
+    def move_variable(self, name: str, agent: str) -> None:
+        """Give a variable to another agent; see :meth:`Changes.move_variable`.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        agent : str
+            Name of the agent that owns the variable from now on.
+        """
+        with self.changes() as batch:
+            batch.move_variable(name, agent)
+
     def set_domain(self, name: str, domain: Domain) -> None:
         """Replace the domain of a variable; see :meth:`Changes.set_domain`.
 

@@ -42,7 +42,7 @@ class TableChanges(NamedTuple):
     magnitude: Exact
 
     def local_agents(self) -> list[int]:
-        """Return the agents with a change in a factor of their own, ascending."""
+        """Return the agents with a change in a factor over their variables alone, ascending."""
         return sorted({place.agent for place in self.factors if place.agent >= 0})
 
     def crossing(self) -> list[int]:

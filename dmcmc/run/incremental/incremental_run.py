@@ -57,7 +57,7 @@ from dmcmc.samplers.contract.protocol import SampledTable
 
 
 class _Update(NamedTuple):
-    """What has changed on one rank.
+    """The changes on one rank.
 
     Attributes
     ----------

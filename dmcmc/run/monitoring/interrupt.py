@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
-from dmcmc.results.result import Result
+from dmcmc.results.result import Output, Result
 
 # Grace period after the deadline, before another thread may deliver the result
 _GRACE_SECONDS = 0.7  # shortest grace period
@@ -53,7 +53,7 @@ class RunHandle:
     """
 
     cancellation: CancellationToken = field(default_factory=CancellationToken)
-    best: Callable[[], Result | None] = _no_result
+    best: Callable[[], Output | None] = _no_result
     complete: Callable[[Result], Result] = _unchanged
     save_partial: Callable[[], object] | None = None
     due: float = float("inf")
@@ -63,10 +63,10 @@ class RunHandle:
         """Whether the run has got far enough that there may be a result."""
         return self.best is not _no_result
 
-    def result(self) -> Result | None:
+    def result(self) -> Output | None:
         """Return the best result so far as the caller of the run returns it; None if there is none."""
         found = self.best()
-        return None if found is None else self.complete(found)
+        return self.complete(found) if isinstance(found, Result) else found
 
     @contextmanager
     def deliver_if_late(self, stop: Deadline) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The start of a private run: each rank reads the values of its own agents, and adds their costs of moving.
+"""The start of a private run: each rank reads its agents' values, and adds their costs of moving.
 
 The start is the folder of agents' values that an earlier run has written next to its output file. Of the costs of
 moving, other ranks learn the sum over all agents, and the number of variables that moved.
@@ -108,7 +108,7 @@ class AgentsStart:
 
 
 def _own_values(index: AgentIndex, agent: int, part: Problem, folder: str) -> list[int]:
-    """Return the start of an agent's problem: value indices of its own variables, and −1 for the others."""
+    """Return the start of an agent's problem: value indices of the agent's variables, and −1 for the others."""
     path = values_file(folder, agent)
     try:
         data = plain_json(path.read_bytes())
