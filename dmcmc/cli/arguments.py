@@ -192,9 +192,9 @@ def _add_solve(commands: Commands) -> None:
     )
     solve.add_argument(
         "--query",
-        metavar="FILE",
-        help="with --task mar and max-marginals: a file with the variables to print, as UAI has it: their number, then"
-        " their indices from 0",
+        metavar="NAMES|FILE",
+        help="with --task mar and max-marginals: the variables to print, with commas between them, the most wanted"
+        " first; or a file as UAI has it: their number, then their indices from 0",
     )
     solve.add_argument(
         "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or the name of a sampler"
