@@ -90,7 +90,7 @@ class AgentsStart:
         cost, count, names = Fraction(0), 0, dict[str, Label]()
         for agent in mine if values else ():
             costs, known = self._costs[agent], self._index.known_variables(agent)
-            moved = costs.moved({position: values[v] for position, v in enumerate(known)})
+            moved = costs.moved({position: values[v] for position, v in enumerate(known) if v in values})
             cost, count = cost + costs.cost(moved), count + len(moved)
             names |= costs.former_values(moved) if share_assignment else {}
         parts = world.gather((cost, count, names))

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from support.ranks import documents, in_turn, needs_mpirun
 
 import dmcmc
 from dmcmc.cli.main import main
@@ -146,3 +147,24 @@ def test_what_is_not_allowed_is_named_in_one_line(keywords, message):
     with pytest.raises(dmcmc.DmcmcError) as error:
         dmcmc.solve(small(0), **keywords)
     assert str(error.value).startswith(message) and "\n" not in str(error.value)
+
+
+@needs_mpirun
+def test_on_ranks_the_costs_are_those_of_one_process(tmp_path):
+    problem, other = small(6), small(7)
+    write(problem, str(tmp_path / "after.npz"), None, [])
+    agent_files.write(other, tmp_path / "before", 2**30)
+    agent_files.write(problem, tmp_path / "after", 2**30)
+    solve_directory(tmp_path / "before", Settings(output=str(tmp_path / "first.json")))
+    dmcmc.solve(other, output=tmp_path / "start.json")
+    (tmp_path / "one.yaml").write_text("problem: {file: after.npz}\n")
+    (tmp_path / "private.yaml").write_text("problem: {directory: after}\n")
+    commands = [
+        ["run", str(tmp_path / "one.yaml"), "--start", str(tmp_path / "start.json"), "--stay", "4", "--json"],
+        ["run", str(tmp_path / "private.yaml"), "--start", str(tmp_path / "first.agents"), "--stay", "4", "--json"],
+    ]
+    one, private = documents(in_turn(2, *commands).stdout)
+    alone = dmcmc.solve(problem, start=str(tmp_path / "start.json"), stay={"weight": 4})
+    assert one["objective"] == private["objective"] == alone.objective
+    assert one["moves"]["cost"] == 4 * one["moves"]["count"] == 4 * len(one["moves"]["moved"])
+    assert private["moves"]["cost"] == 4 * private["moves"]["count"] and private["moves"]["moved"] == {}
