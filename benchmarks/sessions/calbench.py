@@ -6,7 +6,9 @@
 for each of its meetings (PEAV). An appointment that has given way once is paid once, and its slot is free from then on.
 A booked meeting that moves costs its weight for each participant. Three ways to take the meetings one by one:
 
-* ``stay``: a session with the cost of moving, solved exactly after each arrival; at equal costs fewer meetings move;
+* ``stay``: a session with the cost of moving, solved exactly after each arrival. Of several answers of the same cost it
+  takes the one whose slots are free for the fewest other people, since later meetings need slots that are free for
+  several people, and then the one in which fewer meetings move;
 * ``anew``: the same without the cost of moving, which is paid nevertheless;
 * ``insert``: booked meetings never move; the new one takes the cheapest slot.
 
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 import dmcmc
 from benchmarks.harness import Report, instances, options
 
-_UNIT = 100  # costs are multiplied by it, so that of two answers of the same cost the one that moves less is better
+_UNIT = 1000  # costs are multiplied by it, so that less than a unit decides between answers of the same cost
 
 
 class Arrivals(NamedTuple):
@@ -41,6 +43,14 @@ def slot_costs(calendar: Sequence[Mapping[str, Any] | None]) -> NDArray[np.int64
     return np.array([0 if slot is None else int(slot["cost"]) for slot in calendar], dtype=np.int64)
 
 
+def table_of(costs: Sequence[NDArray[np.int64]], person: int) -> NDArray[np.int64]:
+    """Return the costs of a person's slots, and less than a unit for each other person who is free in the slot."""
+    free = np.array([cost == 0 for cost in costs])
+    others = free.sum(axis=0) - free[person]
+    table: NDArray[np.int64] = _UNIT * costs[person] + 2 * others.astype(np.int64)
+    return table
+
+
 def add_meeting(
     session: dmcmc.Session, meeting: Mapping[str, Any], costs: Sequence[NDArray[np.int64]], before: Sequence[Any]
 ) -> None:
@@ -51,7 +61,7 @@ def add_meeting(
     with session.changes() as changes:
         for person in meeting["participants"]:
             changes.add_variable(f"{person}.{name}", slots, f"person {person}")
-            changes.add_factor([f"{person}.{name}"], _UNIT * costs[person], name=f"cost {person}.{name}")
+            changes.add_factor([f"{person}.{name}"], table_of(costs, person), name=f"cost {person}.{name}")
             for other in before:
                 if person in other["participants"]:
                     changes.add_factor([f"{person}.{name}", f"{person}.{other['id']}"], unlike)
@@ -102,7 +112,7 @@ def book(
     with session.changes() as changes:
         for meeting in meetings:
             for person in freed.intersection(meeting["participants"]):
-                changes.set_table(f"cost {person}.{meeting['id']}", _UNIT * costs[person])
+                changes.set_table(f"cost {person}.{meeting['id']}", table_of(costs, person))
     return paid
 
 
