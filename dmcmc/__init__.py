@@ -7,7 +7,7 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from dmcmc.api import alternatives, generate, load, plan, solve, solve_on
+    from dmcmc.api import alternatives, conflict, generate, load, max_marginals, plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
     from dmcmc.inference.marginals.junction_tree import JunctionTree
     from dmcmc.inference.model.builder import Builder
@@ -41,15 +41,17 @@ __all__ = [
     "TracePoint",
     "__version__",
     "alternatives",
+    "conflict",
     "generate",
     "load",
+    "max_marginals",
     "plan",
     "solve",
     "solve_on",
 ]
 
 _PUBLIC_NAMES = {
-    "dmcmc.api": ("alternatives", "generate", "load", "plan", "solve", "solve_on"),
+    "dmcmc.api": ("alternatives", "conflict", "generate", "load", "max_marginals", "plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
     "dmcmc.inference.model.builder": ("Builder",),

@@ -12,9 +12,12 @@ from dmcmc.config.settings import Settings
 from dmcmc.files.write import check_folder, check_writable
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.mpi.world import World
 from dmcmc.report.plan import Plan, plan_of
+from dmcmc.results.conflict import ConstraintConflict
+from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Result, Solution, TracePoint
 from dmcmc.solving.monitoring.progress import CallbackProgress, NoProgress
 
@@ -277,6 +280,98 @@ def alternatives(
     if chosen.output is not None:
         result.write(chosen.output)
     return result
+
+
+def conflict(
+    problem: ProblemSource, settings: Settings | None = None, **keywords: Unpack[Keywords]
+) -> ConstraintConflict:
+    """Explain why a problem is infeasible: a minimal set of hard constraints that cannot hold together.
+
+    Parameters
+    ----------
+    problem : Problem, Builder, str or path
+        As for :func:`solve`; its agents do not matter.
+    settings : Settings, optional
+        As for :func:`solve`.
+    **keywords
+        As for :func:`solve`. ``timeout`` is the limit for all tests together.
+
+    Returns
+    -------
+    ConstraintConflict
+        The constraints, whether they are a minimal set, and for each the best objective without it alone.
+
+    Raises
+    ------
+    DmcmcError
+        As for :func:`solve`.
+
+    Examples
+    --------
+    >>> builder = Problem.build()
+    >>> x = builder.variable("x", 2)
+    >>> for value, name in enumerate(("not 0", "not 1")):
+    ...     _ = builder.factor((x,), [float("-inf") if v == value else 0 for v in range(2)], name=name)
+    >>> conflict(builder).constraints
+    ('not 0', 'not 1')
+    """
+    from dmcmc.run.resolving.conflict import find_conflict
+
+    return find_conflict(_problem_of(problem), settings_from(settings, keywords))
+
+
+def max_marginals(
+    problem: ProblemSource,
+    variables: Iterable[str] = (),
+    *,
+    settings: Settings | None = None,
+    **keywords: Unpack[Keywords],
+) -> Marginals:
+    """Return the best objective of an assignment with each value of each variable ("why not this value?").
+
+    Without ``timeout`` they are exact, by a junction tree of the whole problem. With it, they are bounded where neither
+    the tree nor an elimination of all other variables fits.
+
+    Parameters
+    ----------
+    problem : Problem, Builder, str or path
+        As for :func:`solve`; its agents do not matter.
+    variables : iterable of str
+        The variables that are asked, the most wanted first; all of them if empty.
+    settings : Settings, optional
+        As for :func:`solve`.
+    **keywords
+        As for :func:`solve`.
+
+    Returns
+    -------
+    Marginals
+        ``marginals`` with exact numbers, or ``intervals`` with bounds, by variable and value.
+
+    Raises
+    ------
+    DmcmcError
+        As for :func:`solve`; without ``timeout`` also if the tables do not fit the memory.
+
+    Examples
+    --------
+    >>> builder = Problem.build()
+    >>> pair = builder.variable("a", 2), builder.variable("b", 2)
+    >>> max_marginals(builder.factor(pair, [[1, 5], [3, 0]]).problem(), ["a"]).marginals
+    {'a': {0: 5, 1: 3}}
+    """
+    from dmcmc.run.resolving.value_bounds import timed_max_marginals
+    from dmcmc.run.whole_problem.marginals import marginals
+
+    given, chosen, asked = _problem_of(problem), settings_from(settings, keywords), tuple(variables)
+    for name in asked:
+        if name not in given.variables:
+            raise ConfigError(f"variables: variable {name!r} does not exist{suggest_name(name, given.variables)}")
+    if chosen.budget.time is None:
+        found = marginals(given, chosen, "max-marginals")
+    else:
+        found = timed_max_marginals(given, chosen, asked)
+    return found.only(asked) if asked else found
 
 
 def solve_on(

@@ -15,8 +15,7 @@ from dmcmc.cli.main import main as command
 from dmcmc.inference.bounds.dual import dual_bound
 from dmcmc.inference.bounds.semidefinite_rows import relaxation_pays
 from dmcmc.inference.bounds.tuning.dual import MAX_TEMPERATURE_RATIO
-from dmcmc.results.improver_names import BRANCH
-from dmcmc.results.improver_names import SEMIDEFINITE
+from dmcmc.results.improver_names import BRANCH, SEMIDEFINITE
 from dmcmc.run.improvers import registry
 from dmcmc.solving.agent import upper_table
 

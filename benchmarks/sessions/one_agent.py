@@ -1,9 +1,12 @@
 """Change one agent's table after the other in a session, and compare solving again with solving anew.
 
-    python -m benchmarks.sessions.one_agent [--agents 10] [--variables 10] [--slots 24] [--changes 10] [--output FILE]
+    python -m benchmarks.sessions.one_agent [--agents 10] [--variables 10] [--slots 24] [--changes 20] [--output FILE]
+    mpirun -n 2 python -m benchmarks.sessions.one_agent
 
-Each change scales one table that belongs to a single agent. ``anew`` is the wall-clock time of ``dmcmc.solve`` on a
-copy of the changed problem, ``session`` that of ``Session.solve``. Both are medians over the changes, after one warm
+Each change adds random numbers to one table that belongs to a single agent. ``anew`` is the wall-clock time of a solve
+of a copy of the changed problem on the same ranks, ``session`` that of ``Session.solve``, and ``change`` that of
+``Session.set_table``. ``own table`` is the time of the changed agent's elimination, and ``path`` the simulated time of
+the messages along its path; ``other`` is the rest of ``session``. All are medians over the changes, after one warm
 solve. Objectives and bounds must be equal.
 """
 
@@ -17,6 +20,7 @@ import numpy as np
 
 import dmcmc
 from benchmarks.harness import Report, options
+from dmcmc.mpi.world import connect
 from dmcmc.session.changes import Changes
 
 
@@ -40,32 +44,43 @@ def local_factors(problem: dmcmc.Problem) -> dict[int, int]:
 def main() -> None:
     """Run the benchmark and print one line per quantity."""
     parser = options(__file__, __doc__)
-    for name, default in (("agents", 10), ("variables", 10), ("slots", 24), ("changes", 10)):
+    for name, default in (("agents", 10), ("variables", 10), ("slots", 24), ("changes", 20)):
         parser.add_argument(f"--{name}", type=int, default=default)
     given = parser.parse_args()
-    report = Report(__file__, given)
+    world = connect()
+    report = Report(__file__, given) if world.rank == 0 else None
     parameters = {"agents": given.agents, "variables_per_agent": given.variables, "domain_size": given.slots}
     problem = dmcmc.generate("meeting-scheduling", **parameters)
-    session, rng = dmcmc.Session(problem), np.random.default_rng(1)
+    session, rng = dmcmc.Session(problem, world=world), np.random.default_rng(1)
     positions = list(local_factors(problem).values())
-    dmcmc.solve(problem)
+    dmcmc.solve_on(world, problem)
     session.solve()
     session.solve()
-    anew, again, reused = [], [], []
+    times: dict[str, list[float]] = {}
+    reused, messages = [], []
     for number in range(given.changes):
         position = positions[number * len(positions) // given.changes % len(positions)]
         table = session.problem.factors[position].table
-        session.set_table(position, np.where(table < -(2**30), -np.inf, table + rng.integers(0, 3, table.shape)))
+        new = np.where(table < -(2**30), -np.inf, table + rng.integers(0, 3, table.shape))
+        change, _ = timed(partial(session.set_table, position, new))
         seconds, result = timed(session.solve)
-        fresh_seconds, fresh = timed(partial(dmcmc.solve, Changes(session.problem).problem()))
+        fresh_seconds, fresh = timed(partial(dmcmc.solve_on, world, Changes(session.problem).problem()))
         assert (result.status, result.objective, result.bound) == (fresh.status, fresh.objective, fresh.bound)
-        again.append(seconds)
-        anew.append(fresh_seconds)
+        own = max(agent.time for agent in result.agents)
+        path = (result.simulated_time or own) - own
+        parts = {"anew": fresh_seconds, "session": seconds, "change": change, "own table": own, "path": path}
+        for name, value in (parts | {"other": seconds - own - path}).items():
+            times.setdefault(name, []).append(value)
         assert session.reused is not None
         reused.append(tuple(session.reused))
-    report(f"A={given.agents} X={given.variables} D={given.slots}, {given.changes} changes, status {result.status}")
-    report(f"anew     {1e3 * statistics.median(anew):9.2f} ms")
-    report(f"session  {1e3 * statistics.median(again):9.2f} ms")
+        messages.append(result.msg_count)
+    if report is None:
+        return
+    sizes = f"A={given.agents} X={given.variables} D={given.slots}"
+    report(f"{sizes}, {given.changes} changes, {world.size} ranks, status {result.status}")
+    for name, values in times.items():
+        report(f"{name:10}{1e3 * statistics.median(values):9.2f} ms")
+    report(f"messages anew {fresh.msg_count}, session {messages}")
     report(f"reused tables and messages, first changes: {reused[:5]}")
     report.keep()
 

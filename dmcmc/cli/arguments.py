@@ -192,9 +192,9 @@ def _add_solve(commands: Commands) -> None:
     )
     solve.add_argument(
         "--query",
-        metavar="FILE",
-        help="with --task mar and max-marginals: a file with the variables to print, as UAI has it: their number, then"
-        " their indices from 0",
+        metavar="NAMES|FILE",
+        help="with --task mar and max-marginals: the variables to print, with commas between them, the most wanted"
+        " first; or a file as UAI has it: their number, then their indices from 0",
     )
     solve.add_argument(
         "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or the name of a sampler"
@@ -301,7 +301,7 @@ def _add_report(commands: Commands) -> None:
         description="For the folder of an experiment: write a web page and tables (Markdown, LaTeX, CSV). For a result"
         " that a run wrote with --output: write a web page.",
     )
-    report.add_argument("input", metavar="DIR|RESULT.json", help="the folder of an experiment, or the result of a run")
+    report.add_argument("input", metavar="DIR|RESULT.json|EVENTS.jsonl", help="an experiment's folder, or a result")
     report.add_argument("--output", metavar="FILE.html", help="the page of a result (default: in the same folder)")
     report.add_argument(
         "--figures", metavar="pdf|png|svg", help="also draw the charts of an experiment with matplotlib"
@@ -373,6 +373,11 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--start",
         metavar="FILE",
         help="start from the assignment in this file: the JSON of a result, a JSON object of values, or CSV",
+    )
+    parser.add_argument(
+        "--stay",
+        metavar="WEIGHT",
+        help="the cost of moving a variable away from the start; or costs by variable, such as '{x: 2, y: 1}'",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors to standard error")

@@ -27,7 +27,8 @@ from dmcmc.results.result import Output
 if TYPE_CHECKING:
     from dmcmc.cli.solve_command import SolveJob
     from dmcmc.mpi.world import World
-    from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.session.scenario import ScenarioEvent
+from dmcmc.solving.monitoring.interrupt import RunHandle
 
 
 class _SharedJob(SolvedJob, Protocol):
@@ -135,17 +136,22 @@ class _RunJob(NamedTuple):
         Whether to print the plan first.
     share_assignment : bool
         Whether rank 0 gathers the assignment of a problem with one file per agent.
+    events : tuple of ScenarioEvent
+        The events of a scenario; empty without one.
     """
 
     config: Config
     problem: Problem | None
     explain: bool
     share_assignment: bool = False
+    events: "tuple[ScenarioEvent, ...]" = ()
 
     def for_other_ranks(self, world: "World") -> Self:
         """Return the job without the problem if its parts are scattered over the ranks."""
         from dmcmc.solving.planning.divided_problem import is_scattered
 
+        if self.events:
+            return self
         scattered = self.problem is not None and is_scattered(self.problem, self.config, world)
         return self._replace(problem=None) if scattered else self
 
@@ -168,7 +174,14 @@ def _prepare(arguments: Namespace) -> "_RunJob | SolveJob":
         return _RunJob(config, None, False, shared)
     if arguments.share_assignment:
         raise ConfigError("--share-assignment: is for problem.directory; other results are complete without it")
-    return _RunJob(config, problem_of(config.problem, document), arguments.explain)
+    problem = problem_of(config.problem, document)
+    if "scenario" not in config.problem:
+        return _RunJob(config, problem, arguments.explain)
+    from dmcmc.session.scenario import read_scenario
+
+    if arguments.explain:
+        raise Unavailable("--explain: is not possible with problem.scenario, whose problem changes; remove it")
+    return _RunJob(config, problem, False, events=tuple(read_scenario(config.problem["scenario"])))
 
 
 def _solve(job: "_RunJob | SolveJob", world: "World", ending: "RunHandle | None") -> Output | None:
@@ -185,6 +198,10 @@ def _solve(job: "_RunJob | SolveJob", world: "World", ending: "RunHandle | None"
     from dmcmc.run.solve_directory import solve_directory
 
     with progress_for(world.rank, job.config.budget.time) as progress:
+        if job.events and job.problem is not None:
+            from dmcmc.cli.solve_tasks.scenario import run_events
+
+            return run_events(job.problem, job.config, job.events, world, progress, ending)
         if "directory" in job.config.problem:
             folder, shared = job.config.problem["directory"], job.share_assignment
             return solve_directory(folder, job.config, world, progress, shared, ending)

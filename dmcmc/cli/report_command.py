@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dmcmc.cli.terminal import emit
 from dmcmc.inference.runtime.errors import ConfigError, FileError
+from dmcmc.results.scenario import has_events
 
 
 def report(arguments: Namespace) -> int:
@@ -24,10 +25,15 @@ def report(arguments: Namespace) -> int:
         files = write_report(path, arguments.figures)
         emit(f"{files[0]}: written, with {', '.join(file.name for file in files[1:])}")
         return 0
-    from dmcmc.report.experiment.single_run import write_single
-
     if arguments.figures is not None:
         raise ConfigError("--figures: is for the folder of an experiment, not for a single result")
     output = path.with_suffix(".html") if arguments.output is None else Path(arguments.output)
+    if has_events(path):
+        from dmcmc.report.scenario import write_page
+
+        emit(f"{write_page(path, output)}: written")
+        return 0
+    from dmcmc.report.experiment.single_run import write_single
+
     emit(f"{write_single(path, output)}: written")
     return 0

@@ -4,19 +4,17 @@ import sys
 from argparse import Namespace
 from typing import Any, Literal, NamedTuple, Self
 
-from msgspec.structs import replace
-
 from dmcmc.cli.calendar import calendar_at, check_options, first_participations, set_defaults
 from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, explainer, options_of
 from dmcmc.cli.solve_tasks.alternatives import requested_alternatives
+from dmcmc.cli.solve_tasks.query import queried_variables
 from dmcmc.config.configuration import Config, config_of, option_place, override
 from dmcmc.config.document import Document
 from dmcmc.config.problem_section import with_assigned_agents
 from dmcmc.config.settings import Settings
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.formats import registry as formats
-from dmcmc.formats.uai.query import read_query
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
@@ -94,7 +92,7 @@ def prepare(arguments: Namespace) -> SolveJob:
     check_run(config, document)
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     file_format, problem = formats.load_with_format(path, **given)
-    query = () if arguments.query is None else read_query(arguments.query, problem)
+    query = () if arguments.query is None else queried_variables(arguments.query, problem)
     problem, max_marginals = with_assigned_agents(problem, config.problem, document.at), arguments.max_marginals
     request = requested_alternatives(arguments, problem, calendar_at(path))
     return SolveJob(config, problem, task, file_format.logarithms, arguments.explain, max_marginals, query, request)
@@ -136,8 +134,9 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
             raise ConfigError(
                 f"--algorithm: --task {task} is one elimination without a choice of algorithm; remove the option"
             )
-        if arguments.start is not None:
-            raise ConfigError(f"--start: is for --task mpe; --task {task} is one elimination; remove the option")
+        for name in ("start", "stay"):
+            if getattr(arguments, name) is not None:
+                raise ConfigError(f"--{name}: is for --task mpe; --task {task} is one elimination; remove the option")
         if arguments.max_marginals:
             raise ConfigError(f"--max-marginals: is for --task mpe, not for --task {task}; remove the option")
         if arguments.explain:
@@ -174,11 +173,7 @@ def _marginals(job: SolveJob, problem: Problem, config: Settings) -> Marginals:
         found = timed_max_marginals(problem, config, fixed)
     else:
         found = marginals(problem, config, "mar" if job.task == "mar" else "max-marginals")
-    if not job.query:
-        return found
-    wanted = {name: found.marginals[name] for name in job.query if found.marginals}
-    intervals = {name: found.intervals[name] for name in job.query if found.intervals}
-    return replace(found, marginals=wanted, intervals=intervals)
+    return found.only(job.query) if job.query else found
 
 
 def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None:
@@ -204,8 +199,10 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
     uses_mini_buckets = config.combine.method == "mini-bucket" and has_one_agent and config.algorithm == "dmcmc"
     if uses_mini_buckets and config.local.method != "auto":
         raise ConfigError(f"--z: is for problems with several agents with --method {config.local.method}; remove it")
-    if uses_mini_buckets and config.start is not None:
-        raise ConfigError("--start: is not for mini-buckets of one agent, which search nothing; remove one of the two")
+    for name, value in (("start", config.start), ("stay", config.stay)):
+        if uses_mini_buckets and value is not None:
+            what = "mini-buckets of one agent, which search nothing"
+            raise ConfigError(f"--{name}: is not for {what}; remove one of the two")
     if (uses_mini_buckets or job.alternatives is not None) and world.rank != 0:
         return None
     result: Result | None

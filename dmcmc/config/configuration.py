@@ -19,6 +19,7 @@ OPTION_OF = {
     "budget.time": "timeout",
     "budget.gap": "gap",
     "budget.memory": "memory",
+    "stay.weight": "stay",
 }  # keys with a command-line option of another name
 
 
@@ -34,7 +35,8 @@ class Config(Settings, frozen=True, kw_only=True):
         ``distribution`` (which agent hosts which variable of a pyDCOP problem), ``agents`` (the number of agents that
         the variables are assigned to) and ``split`` (how: one of
         :data:`dmcmc.inference.dpop.assign_variables.METHODS`). Next to ``directory``: ``share_assignment`` (whether
-        rank 0 gathers the assignment). Next to ``file`` and ``generator``: ``presolve``.
+        rank 0 gathers the assignment). Next to ``file`` and ``generator``: ``presolve``, and ``scenario`` (a file with
+        events that change the problem).
     """
 
     problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
@@ -48,8 +50,9 @@ def read_config(
     Parameters
     ----------
     path
-        A YAML file. ``problem.file``, ``.directory``, ``.evidence`` and ``.distribution`` in it are relative to its
-        folder; everything else (``output``, and what is given as an override) is relative to the current folder.
+        A YAML file. ``problem.file``, ``.directory``, ``.evidence``, ``.distribution`` and ``.scenario`` in it are
+        relative to its folder; everything else (``output``, and what is given as an override) is relative to the
+        current folder.
     overrides
         Texts ``"key.sub=value"`` with the value in YAML; missing sections are created.
     options
@@ -66,7 +69,7 @@ def read_config(
     rename_keys(document)
     problem = document.data.get("problem")
     if isinstance(problem, dict):
-        for name in ("file", "evidence", "distribution", "directory"):
+        for name in ("file", "evidence", "distribution", "directory", "scenario"):
             if isinstance(problem.get(name), str):
                 problem[name] = os.path.join(os.path.dirname(os.fspath(path)), problem[name])
     for text in overrides:
@@ -109,8 +112,8 @@ def config_of(document: Document) -> Config:
     rename_keys(document)
     config = struct_of(Config, document.data, document.at)
     check_section(config.problem, document)
-    if "directory" in config.problem and config.start is not None:
-        raise ConfigError(f"{document.at(('start',))}: is not available with one file per agent; remove it")
+    if "directory" in config.problem and isinstance(config.start, dict):
+        raise ConfigError(f"{document.at(('start',))}: with one file per agent, give the folder of agents' values")
     if "presolve" in config.problem:
         config = msgspec.structs.replace(config, presolve=config.problem["presolve"])
     check_settings(config, document)

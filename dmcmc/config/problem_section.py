@@ -24,8 +24,8 @@ def check_section(problem: Mapping[str, Any], document: Document) -> None:
     if given == ["file"]:
         if "partition" in problem:
             raise ConfigError(f"{document.at(('problem', 'partition'))}: is now called problem.split")
-        for name in problem.keys() - {"file", "presolve", *FILE_OPTIONS}:
-            known = ", ".join((*FILE_OPTIONS, "presolve"))
+        for name in problem.keys() - {"file", "presolve", "scenario", *FILE_OPTIONS}:
+            known = ", ".join((*FILE_OPTIONS, "presolve", "scenario"))
             raise ConfigError(f"{document.at(('problem', name))}: unknown key; keys of a problem file: {known}")
         agents = problem.get("agents", 1)
         if isinstance(agents, bool) or not isinstance(agents, int):
@@ -83,7 +83,8 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
         return with_assigned_agents(problem, section, at)
     from dmcmc.generators import registry
 
-    params = {"seed": 0} | {name: value for name, value in section.items() if name != "presolve"}
+    not_generated = ("presolve", "scenario")
+    params = {"seed": 0} | {name: value for name, value in section.items() if name not in not_generated}
     family = params.pop("generator")
     try:
         return registry.generate(family, params)

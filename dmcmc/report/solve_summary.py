@@ -9,12 +9,14 @@ from rich.console import RenderableType
 
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
+from dmcmc.report.scenario import events_table
 from dmcmc.report.summary import overview
 from dmcmc.report.summary import summary as summary_of_result
 from dmcmc.results.conflict import ConstraintConflict
 from dmcmc.results.explanation import Explanation
 from dmcmc.results.marginals import Marginals, ValueInterval
 from dmcmc.results.result import Output, Result
+from dmcmc.results.scenario import ScenarioResult
 from dmcmc.results.sums import Sums
 
 V = TypeVar("V")
@@ -42,6 +44,8 @@ def summary(output: Output, problem: Problem | None = None, written: str | None 
         return overview([*_conflict(output), *_file(written)])
     if isinstance(output, Marginals):
         return overview([*_marginals(output), *_file(written)])
+    if isinstance(output, ScenarioResult):
+        return events_table(output.events, written)
     assert isinstance(output, Result)
     details = []
     if isinstance(output, Explanation) and output.objective is not None:

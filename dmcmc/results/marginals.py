@@ -1,9 +1,10 @@
 """Results of the tasks ``mar`` and ``max-marginals``: one number for each value of each variable."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.types import Number
@@ -73,6 +74,15 @@ class Marginals(Output, frozen=True, kw_only=True):
     cells: int
     tables: Literal["dense", "sparse"] = "dense"
     provenance: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    def only(self, variables: Iterable[str]) -> "Marginals":
+        """Return the numbers of some variables, in the given order."""
+        names = tuple(variables)
+        return replace(
+            self,
+            marginals={name: self.marginals[name] for name in names if self.marginals},
+            intervals={name: self.intervals[name] for name in names if self.intervals},
+        )
 
     @property
     def exit_code(self) -> int:

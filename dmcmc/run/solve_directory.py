@@ -101,6 +101,8 @@ def _refuse(config: Settings) -> None:
         raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
     if (algorithm_name := config.algorithm_settings.name) != registry.OWN:
         raise Unavailable(f"problem.directory: is solved by {registry.OWN}, not {algorithm_name}; leave algorithm out")
+    if isinstance(config.start, dict):
+        raise Unavailable("problem.directory: start: is the folder of agents' values that an earlier run has written")
     if config.search not in ("auto", "none"):
         raise Unavailable(f"problem.directory: search: {config.search} needs the whole problem; give problem.file")
 
@@ -112,7 +114,7 @@ def _solve(
     setup, factors = inputs.plan(world, NO_DEADLINE)
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
     watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, can_end_early=False))
-    return solve_planned(setup, coordinator, watch)
+    return coordinator.with_moves(solve_planned(setup, coordinator, watch))
 
 
 def _solve_in_time(
@@ -134,7 +136,8 @@ def _solve_in_time(
         coordinator.take_initial(setup)
     handle.save_partial = coordinator.save_partial
     is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
-    return improve_until_stop(setup, coordinator, WholeSearches(world, None), watch.with_handle(handle), is_ready)
+    searches, watch = WholeSearches(world, None), watch.with_handle(handle)
+    return coordinator.with_moves(improve_until_stop(setup, coordinator, searches, watch, is_ready))
 
 
 def _plan(inputs: RankInputs, world: World, stop: Deadline) -> tuple[Setup, int]:

@@ -1,7 +1,8 @@
 """Changes of a problem: tables, factors, variables, domains and agents, collected and then checked together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +13,8 @@ from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 
 Domain = int | Sequence[Label]
+
+_NUMBERS = "numbers of factors"  # attribute of a problem that caches the positions of its factors by name
 
 
 class Changes:
@@ -24,10 +27,34 @@ class Changes:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self._given = problem
-        self._variables, self._agents = list(problem.variables), list(problem.agents)
-        self._domains, self._labels = problem.domains.tolist(), list(problem.labels)
-        self._owner, self._factors = [problem.agents[a] for a in problem.owner.tolist()], list(problem.factors)
+        self._given, self._factors = problem, list(problem.factors)
+        self._only_tables = True  # whether all changes so far are new tables of the right shapes
+
+    @cached_property
+    def _variables(self) -> list[str]:
+        """The names of the variables."""
+        return list(self._given.variables)
+
+    @cached_property
+    def _agents(self) -> list[str]:
+        """The names of the agents."""
+        return list(self._given.agents)
+
+    @cached_property
+    def _domains(self) -> list[int]:
+        """The number of values of each variable."""
+        sizes: list[int] = self._given.domains.tolist()
+        return sizes
+
+    @cached_property
+    def _labels(self) -> list[tuple[Label, ...] | None]:
+        """The labels of each variable's values."""
+        return list(self._given.labels)
+
+    @cached_property
+    def _owner(self) -> list[str]:
+        """The name of the agent that owns each variable."""
+        return [self._given.agents[a] for a in self._given.owner.tolist()]
 
     def problem(self) -> Problem:
         """Return the changed problem.
@@ -42,6 +69,8 @@ class Changes:
         ProblemError
             If its parts do not fit together, such as a table and the domains of its variables.
         """
+        if self._only_tables:
+            return self._with_tables()
         position = {name: number for number, name in enumerate(self._agents)}
         return Problem(
             tuple(self._variables),
@@ -54,19 +83,35 @@ class Changes:
             self._given.name,
         )
 
-    def set_table(self, factor: str | int, table: ArrayLike) -> None:
+    def _with_tables(self) -> Problem:
+        """Return the problem with the new tables, which are checked already; all else is shared with the given one."""
+        given = self._given
+        names = ("variables", "domains", "agents", "owner", "labels", "sense", "name", "initial_values")
+        parts = {name: getattr(given, name) for name in names}
+        changed = Problem.of_parts(factors=tuple(self._factors), **parts)
+        for derived in ("shape_facts", "dense", _NUMBERS):
+            if derived in given.__dict__:
+                changed.__dict__[derived] = given.__dict__[derived]
+        return changed
+
+    def set_table(self, factor: str | int, table: ArrayLike | Factor) -> None:
         """Replace the utilities (or costs, by the problem's sense) of a factor; its scope stays.
 
         Parameters
         ----------
         factor : str or int
             The factor, by its name or by its position in ``problem.factors``.
-        table : array_like
-            Utilities, or costs of a minimisation problem, with one axis per variable.
+        table : array_like or Factor
+            Utilities, or costs of a minimisation problem, with one axis per variable; or a factor with the same scope.
         """
         position = self._factor(factor)
         old = self._factors[position]
-        self._factors[position] = Factor.of(old.scope, table, self._given.sense, old.name)
+        if isinstance(table, Factor):
+            new = table.renamed(old.scope, old.name)
+        else:
+            new = Factor.of(old.scope, table, self._given.sense, old.name)
+        self._only_tables = self._only_tables and type(old) is Factor and new.shape == old.shape
+        self._factors[position] = new
 
     def add_factor(self, scope: Sequence[str], table: ArrayLike, name: str = "") -> None:
         """Add a factor at the end, over variables given by name.
@@ -80,6 +125,7 @@ class Changes:
         name : str
             Name of the factor.
         """
+        self._only_tables = False
         indices = [self._variable(variable) for variable in scope]
         self._factors.append(Factor.of(indices, table, self._given.sense, name))
 
@@ -91,6 +137,7 @@ class Changes:
         factor : str or int
             The factor, by its name or by its position in ``problem.factors``.
         """
+        self._only_tables = False
         del self._factors[self._factor(factor)]
 
     def add_variable(self, name: str, domain: Domain, agent: str) -> None:
@@ -105,8 +152,8 @@ class Changes:
         agent : str
             Name of the agent that owns the variable.
         """
-        if agent not in self._agents:
-            raise ProblemError(f"agent {agent!r} does not exist{suggest_name(agent, self._agents, 'known agents')}")
+        self._only_tables = False
+        self._agent(agent)
         size, labels = _size_and_labels(domain)
         self._variables.append(name)
         self._domains.append(size)
@@ -121,11 +168,25 @@ class Changes:
         name : str
             Name of the variable.
         """
+        self._only_tables = False
         removed = self._variable(name)
         for part in (self._variables, self._domains, self._labels, self._owner):
             del part[removed]
         remaining = [factor for factor in self._factors if removed not in factor.scope]
         self._factors = [_without_index(factor, removed) for factor in remaining]
+
+    def move_variable(self, name: str, agent: str) -> None:
+        """Give a variable to another agent, for instance before its agent leaves.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        agent : str
+            Name of the agent that owns the variable from now on.
+        """
+        self._only_tables = False
+        self._owner[self._variable(name)] = self._agent(agent)
 
     def set_domain(self, name: str, domain: Domain) -> None:
         """Replace the domain of a variable.
@@ -140,6 +201,7 @@ class Changes:
         domain : int or sequence of label
             Number of values, or the labels of the values.
         """
+        self._only_tables = False
         variable = self._variable(name)
         old = self._labels[variable]
         known: list[Label] = list(range(self._domains[variable]) if old is None else old)
@@ -157,6 +219,7 @@ class Changes:
         name : str
             Name of the agent.
         """
+        self._only_tables = False
         self._agents.append(name)
 
     def remove_agent(self, name: str) -> None:
@@ -167,12 +230,18 @@ class Changes:
         name : str
             Name of the agent.
         """
-        if name not in self._agents:
-            raise ProblemError(f"agent {name!r} does not exist{suggest_name(name, self._agents, 'known agents')}")
+        self._only_tables = False
+        self._agent(name)
         owned = [variable for variable, owner in zip(self._variables, self._owner, strict=True) if owner == name]
         for variable in owned:
             self.remove_variable(variable)
         self._agents.remove(name)
+
+    def _agent(self, name: str) -> str:
+        """Return the name of an agent that exists."""
+        if name not in self._agents:
+            raise ProblemError(f"agent {name!r} does not exist{suggest_name(name, self._agents, 'known agents')}")
+        return name
 
     def _variable(self, name: str) -> int:
         """Return the index of a variable."""
@@ -186,12 +255,24 @@ class Changes:
             if not 0 <= factor < len(self._factors):
                 raise ProblemError(f"factor {factor} does not exist; there are {len(self._factors)} factors")
             return int(factor)
-        names = [one.name for one in self._factors]
-        if names.count(factor) != 1:
-            what = "is not unique; give its position" if factor in names else "does not exist"
-            hint = "" if factor in names else suggest_name(factor, [name for name in names if name], "known factors")
-            raise ProblemError(f"factor {factor!r} {what}{hint}")
-        return names.index(factor)
+        numbers = self._numbers_by_name().get(factor, ())
+        if len(numbers) != 1:
+            what = "is not unique; give its position" if numbers else "does not exist"
+            names = [] if numbers else [one.name for one in self._factors if one.name]
+            raise ProblemError(f"factor {factor!r} {what}{suggest_name(factor, names, 'known factors')}")
+        return numbers[0]
+
+    def _numbers_by_name(self) -> Mapping[str, Sequence[int]]:
+        """Return the positions of the factors by name; kept from one problem to the next while only tables change."""
+        known: Mapping[str, Sequence[int]] | None = self._given.__dict__.get(_NUMBERS) if self._only_tables else None
+        if known is not None:
+            return known
+        found: dict[str, list[int]] = {}
+        for number, factor in enumerate(self._factors):
+            found.setdefault(factor.name, []).append(number)
+        if self._only_tables:
+            self._given.__dict__[_NUMBERS] = found
+        return found
 
 
 def _size_and_labels(domain: Domain) -> tuple[int, tuple[Label, ...] | None]:

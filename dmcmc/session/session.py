@@ -8,7 +8,7 @@ import msgspec
 from numpy.typing import ArrayLike
 
 from dmcmc.config.keywords import Keywords, settings_from
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Settings, Stay
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.mpi.world import World
@@ -37,7 +37,8 @@ class Session:
     """A problem that changes and is solved again.
 
     The exact tables of agents and the UTIL messages of subtrees in which nothing has changed are kept. With a time
-    budget the last assignment is the first incumbent. Objective and proof are those of a new run.
+    budget the last assignment is the first incumbent. Objective and proof are those of a new run. With ``stay``, it
+    costs something to move a variable away from the last assignment; in the first run it costs nothing.
 
     Parameters
     ----------
@@ -108,12 +109,16 @@ class Session:
         """
         keywords: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         settings = settings_from(self._settings, keywords) if keywords else self._settings
-        if settings.budget.time is not None and settings.start is None and self.result is not None:
+        starts = settings.budget.time is not None or settings.stay is not None
+        if starts and settings.start is None and self.result is not None:
             settings = msgspec.structs.replace(settings, start=self._known_part(self.result))
+        settings = self._with_known_weights(settings)
         self._retained.begin_run()
-        self._retained.forget_others(self.problem.agents)
+        if self.result is not None and len(self.result.agents) != self.problem.n_agents:
+            self._retained.forget_others(self.problem.agents)
         found = choose_algorithm.solve(self.problem, settings, self._world, retained=self._retained)
-        result: Result = self._world.bcast(found)
+        result: Result | None = found if self._retained.result_is_shared else self._world.bcast(found)
+        assert result is not None
         counts = self._world.allgather((self._retained.tables_reused, self._retained.steps_reused))
         self.reused = Reused(sum(tables for tables, _ in counts), sum(steps for _, steps in counts))
         self.result = result
@@ -125,6 +130,18 @@ class Session:
         known = {name: range(size) if labels is None else labels for name, labels, size in sizes}
         assignment = result.assignment or {}
         return {name: value for name, value in assignment.items() if value in known.get(name, ())} or None
+
+    def _with_known_weights(self, settings: Settings) -> Settings:
+        """Return settings without costs of moving if there is no start; otherwise those of variables that exist."""
+        if settings.stay is None:
+            return settings
+        weight = settings.stay.weight
+        if settings.start is None and not self.problem.initial_values:
+            return msgspec.structs.replace(settings, stay=None)
+        if isinstance(weight, dict):
+            known = {name: weight[name] for name in self.problem.variables if name in weight}
+            return msgspec.structs.replace(settings, stay=Stay(known))
+        return settings
 
     @contextmanager
     def changes(self) -> Iterator[Changes]:
@@ -138,7 +155,8 @@ class Session:
         batch = Changes(self.problem)
         yield batch
         changed = batch.problem()
-        changed.share_shape_facts(self.problem)
+        if changed.agents is not self.problem.agents:
+            changed.share_shape_facts(self.problem)
         self.problem = changed
 
     def set_table(self, factor: str | int, table: ArrayLike) -> None:
@@ -205,6 +223,19 @@ class Session:
         """
         with self.changes() as batch:
             batch.remove_variable(name)
+
+    def move_variable(self, name: str, agent: str) -> None:
+        """Give a variable to another agent; see :meth:`Changes.move_variable`.
+
+        Parameters
+        ----------
+        name : str
+            Name of the variable.
+        agent : str
+            Name of the agent that owns the variable from now on.
+        """
+        with self.changes() as batch:
+            batch.move_variable(name, agent)
 
     def set_domain(self, name: str, domain: Domain) -> None:
         """Replace the domain of a variable; see :meth:`Changes.set_domain`.

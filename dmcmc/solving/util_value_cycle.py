@@ -27,6 +27,7 @@ from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resource
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, Values, latest, tables_size, value_size
@@ -99,6 +100,37 @@ class Cycle:
     leader_mailbox: Mailbox | None = None
 
 
+@dataclass
+class FinishedCycle:
+    """A cycle of exact messages on this rank, with all that is needed to repeat a part of it with new tables.
+
+    Attributes
+    ----------
+    setup : Setup
+        The plan.
+    sides : Sides
+        How the tables are indexed; the lower and the upper ones are the same.
+    tables : dict of int to SampledTable
+        The exact tables of this rank's agents.
+    steps : dict of int to UtilStepPair
+        Their steps, with the tables from which values are chosen.
+    chosen, contexts, roots, values
+        As in :class:`Cycle`.
+    interpreted : bool
+        Whether the kernels were interpreted.
+    """
+
+    setup: Setup
+    sides: Sides
+    tables: dict[int, SampledTable]
+    steps: dict[int, UtilStepPair]
+    chosen: dict[int, ChosenValues]
+    contexts: dict[int, Values]
+    roots: dict[int, Number | None]
+    values: dict[int, int]
+    interpreted: bool
+
+
 def run_cycle(
     setup: Setup,
     mailbox: Mailbox,
@@ -144,6 +176,8 @@ def run_cycle(
     else:
         combined = _run_messages(setup, mailbox, clocks, inputs)
     values = mailbox.world.on_all_ranks(lambda: values_of(combined.chosen, sides, tables))
+    if setup.retained is not None:
+        setup.retained.finished_cycle = _finished(setup, inputs, combined, values)
     z = {agent: combined.z[agent] for agent in tables}
     return Cycle(
         {agent: step.finished() for agent, step in combined.steps.items()},
@@ -156,6 +190,25 @@ def run_cycle(
         per_agent=combined.per_agent,
         leader_mailbox=combined.leader_mailbox,
     )
+
+
+def _finished(
+    setup: Setup, inputs: MessageInputs, combined: "_Combined", values: dict[int, int]
+) -> FinishedCycle | None:
+    """Return a cycle of exact messages, of which parts may be repeated; None for any other cycle."""
+    tables = {agent: table for agent, table in inputs.tables.items() if isinstance(table, SampledTable) and table.exact}
+    is_exact = (
+        combined.per_agent
+        and combined.leader_mailbox is None
+        and len(tables) == len(inputs.tables)
+        and inputs.sides.lower is inputs.sides.upper
+        and not inputs.sides.lower.rows
+        and all(step.lower.z is None and step.upper is step.lower for step in combined.steps.values())
+    )
+    if not is_exact:
+        return None
+    parts = combined.steps, combined.chosen, combined.contexts, combined.roots
+    return FinishedCycle(setup, inputs.sides, tables, *parts, values, is_interpreting())
 
 
 class _Combined(NamedTuple):

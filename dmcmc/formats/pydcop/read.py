@@ -8,7 +8,7 @@ ignored. Functions in other files are refused by name.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +26,7 @@ from dmcmc.formats.expressions.parse import parse_python, parse_terms
 from dmcmc.formats.pydcop.hosting import assign_owners, read_distribution
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
+from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, ProblemError, Unavailable
 
 _MAX_VALUES = 1 << 22  # limit for the values of all domains together
@@ -39,7 +40,7 @@ _SECTIONS = (
 _CONSTRAINT = ("type", "function", "variables", "values", "default", "source")
 
 
-def read(source: SourceFile, distribution: Path | None = None) -> Problem:
+def read(source: SourceFile, distribution: Path | None = None, external: Mapping[str, Any] | None = None) -> Problem:
     """Read a pyDCOP file.
 
     Parameters
@@ -49,9 +50,11 @@ def read(source: SourceFile, distribution: Path | None = None) -> Problem:
     distribution
         The file that assigns variables to agents, as ``pydcop generate meetings`` writes it; None takes
         ``NAME_dist.yaml`` next to ``NAME.yaml`` if it exists.
+    external
+        Values of external variables in place of their initial values.
     """
     try:
-        reader = _PydcopReader(read_data(source.data, source.name), StepBudget.of(source.data))
+        reader = _PydcopReader(read_data(source.data, source.name), StepBudget.of(source.data), external or {})
         return reader.problem(read_distribution(source, distribution))
     except DmcmcError as error:
         raise clipped_error(error) from None
@@ -83,9 +86,9 @@ class _PydcopReader:
         The domain of each external variable, and the index of the value that it keeps.
     """
 
-    def __init__(self, document: Document, budget: StepBudget) -> None:
-        """Check the sections and read the objective."""
-        self.document, self.data = document, document.data
+    def __init__(self, document: Document, budget: StepBudget, set_values: Mapping[str, Any]) -> None:
+        """Check the sections and read the objective; ``set_values`` replace those of external variables."""
+        self.document, self.data, self.set_values = document, document.data, set_values
         self.table_budget, self.budget = TableBudget(), budget
         for name in self.data:
             if name not in _SECTIONS:
@@ -105,6 +108,8 @@ class _PydcopReader:
         for name, entry in self.section("variables").items():
             self.variable(name, entry)
         external = self.section("external_variables")
+        for name in self.set_values.keys() - external.keys():
+            raise FileError(f"external variable {name!r} does not exist{suggest_name(name, list(external))}")
         self.external = {name: self.external_variable(name, entry) for name, entry in external.items()}
         for name, entry in self.section("variables").items():
             if "cost_function" in entry:
@@ -187,6 +192,8 @@ class _PydcopReader:
         if name in self.variables:
             self.fail(key, f"{name} is a variable, too; give one of them another name")
         self.domain_name(key, entry)
+        if name in self.set_values:
+            entry = {**entry, "initial_value": self.set_values[name]}
         if entry.get("initial_value") is None:
             self.fail(key, "expected 'initial_value', the value that the external variable keeps")
         return self.initial_value(key, entry)

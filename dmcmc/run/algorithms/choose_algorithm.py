@@ -1,6 +1,7 @@
 """Choose the algorithm that the settings name: dmcmc's own, or a baseline algorithm."""
 
 from collections.abc import Callable
+from functools import partial
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
@@ -9,6 +10,8 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.compilation.small_problems import interpreted_if_small
+from dmcmc.run.incremental.solve_again import solve_again
+from dmcmc.run.warm_start.moving_costs import agree_on_costs
 from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import ProgressReporter
@@ -26,11 +29,48 @@ def solve(
 ) -> Result | None:
     """Solve a problem with the algorithm that the settings name; called by every rank with the same arguments.
 
-    Parameters, result and errors are those of :func:`dmcmc.run.solve.solve`.
+    Parameters, result and errors are those of :func:`dmcmc.run.solve.solve`. With ``stay``, the costs of moving are
+    added to the problem, and the result says which variables moved.
     """
+    if settings.stay is None:
+        return _solve(problem, settings, world, progress, explain, ending, retained)
+    costs = agree_on_costs(problem, settings, world or World())
+    if ending is not None and costs is not None:
+        ending.complete = costs.report
+    changed = None if costs is None else costs.problem
+    result = _solve(changed, settings, world, progress, explain, ending, retained)
+    return result if result is None or costs is None else costs.report(result)
+
+
+def _solve_anew(
+    progress: ProgressReporter | None,
+    explain: Callable[[Setup], None] | None,
+    ending: RunHandle | None,
+    problem: Problem | None,
+    settings: Settings,
+    world: World | None,
+    retained: RetainedWork | None,
+) -> Result | None:
+    """Solve a problem by dmcmc itself, interpreted if it is small."""
+    with interpreted_if_small(problem, settings, world):
+        return dmcmc_run.solve(problem, settings, world, progress, explain, ending, retained)
+
+
+def _solve(
+    problem: Problem | None,
+    settings: Settings,
+    world: World | None,
+    progress: ProgressReporter | None,
+    explain: Callable[[Setup], None] | None,
+    ending: RunHandle | None,
+    retained: RetainedWork | None,
+) -> Result | None:
+    """Solve a problem without costs of moving."""
     if settings.algorithm_settings.name == "dmcmc":
-        with interpreted_if_small(problem, settings, world):
-            return dmcmc_run.solve(problem, settings, world, progress, explain, ending, retained)
+        if retained is not None and problem is not None:
+            anew = partial(_solve_anew, progress, explain, ending)
+            return solve_again(problem, settings, world or World(), retained, anew)
+        return _solve_anew(progress, explain, ending, problem, settings, world, retained)
     # All ranks have to raise the error.
     rank_0_only = problem is None if world is None else any(world.allgather(problem is None))
     if problem is None or rank_0_only:

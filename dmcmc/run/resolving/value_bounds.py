@@ -1,8 +1,11 @@
-"""Max-marginals within a time limit: exact where a junction tree fits, otherwise bounds from solving repeatedly.
+"""Max-marginals within a time limit: exact where an elimination fits, otherwise bounds from solving repeatedly.
 
-Each value of a variable is fixed in turn, and the problem is solved again. The answer is a lower bound on the best
-utility with this value, and the bound of the run is an upper bound. Every assignment that is found also improves the
-lower bounds of all of its values, and the bound on the whole problem is an upper bound for every value.
+A junction tree gives the max-marginals of all variables. Where it does not fit, an elimination that keeps one variable
+gives those of this variable, one variable after the other. Where that does not fit either, one branch and bound has a
+root for each value of the variable. Values that are not proven then are fixed in turn, and the problem is solved again
+from the best known assignment with the value. The answer is a lower bound on the best utility with this value, and the
+bound of the run is an upper bound. Every assignment that is found also improves the lower bounds of all of its values,
+and the bound on the whole problem is an upper bound for every value.
 """
 
 import dataclasses
@@ -16,13 +19,16 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
 from dmcmc.results.marginals import Marginals, ValueInterval
+from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
+from dmcmc.run.resolving.kept_variable import ValueAnswer, answers_by_elimination
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
+from dmcmc.run.resolving.value_search import compile_search, search_values
 from dmcmc.run.whole_problem.marginals import marginals
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 
@@ -30,8 +36,9 @@ _TREE_SHARE = 0.2  # share of the time for the junction tree; what is left of it
 # Bytes of sparse tables that are joined per second on one core: 40 bytes per row, 8e-7 s per row. One join does not
 # check the deadline, so its size is limited beforehand.
 _TREE_BYTES_PER_SECOND = 5e7
-_MIN_RUN = 0.1  # seconds of a run; presolve and the first bounds of a small calendar take about half of it
 _FIRST_SHARE = 0.3  # share of the time that is left for the run without a fixed value, whose bound holds for all values
+_VARIABLES_SHARE = 0.8  # share of the time that is then left for eliminations and searches, one for each variable
+_MIN_PROOF = 1.0  # seconds of a run for a proof: an external engine needs half a second to start
 
 
 def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequence[str] = ()) -> Marginals:
@@ -42,7 +49,7 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
     problem : Problem
         The problem; its agents do not matter.
     settings : Settings
-        Settings with a time budget.
+        Settings with a time budget, which does not count compilation.
     variables : sequence of str
         The variables whose values are fixed, in this order; all variables if empty. The values of the others have the
         bounds that follow from these runs.
@@ -63,18 +70,13 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
     except ResourceError:
         pass
     settings = undivided_settings(settings)
-    whole = undivided(problem, settings)
-    first = _solve(whole, settings, _FIRST_SHARE * (start + limit - time.perf_counter()))
+    whole, end = undivided(problem, settings), start + limit + compile_search(problem, settings)
+    first = _solve(whole, settings, _FIRST_SHARE * (end - time.perf_counter()))
     bounds = _ValueBounds(problem, first)
     if first.status != "infeasible":
         wanted = [problem.variables.index(name) for name in variables or problem.variables]
-        queue = [(v, value) for v in wanted for value in range(int(problem.domains[v]))]
-        for i, (v, value) in enumerate(queue):
-            left = start + limit - time.perf_counter()
-            if left <= 0:
-                break
-            if not bounds.is_proven(v, value):
-                bounds.record(v, value, _solve(_fixed(whole, v, value), settings, _slice(left, len(queue) - i)))
+        _bound_variables(problem, wanted, settings, bounds, end)
+        _fix_values(whole, wanted, settings, bounds, end)
     return Marginals(
         task="max-marginals",
         status="infeasible" if first.status == "infeasible" else "bounded",
@@ -91,6 +93,63 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
     )
 
 
+def _bound_variables(
+    problem: Problem, wanted: Sequence[int], settings: Settings, bounds: "_ValueBounds", end: float
+) -> None:
+    """Bound the values of some variables, one variable after the other, by an elimination or a search."""
+    until = time.perf_counter() + _VARIABLES_SHARE * (end - time.perf_counter())
+    for i, v in enumerate(wanted):
+        stop = Deadline(time.perf_counter() + (until - time.perf_counter()) / (len(wanted) - i))
+        values = range(int(problem.domains[v]))
+        left = stop.until - time.perf_counter()
+        if left <= 0 or all(bounds.is_proven(v, value) for value in values):
+            continue
+        answers = answers_by_elimination(problem, v, settings, stop, left)
+        for value, answer in enumerate(answers or ()):
+            bounds.record(v, value, answer)
+        if answers is None:
+            _search(problem, v, settings, bounds, stop.until)
+
+
+def _search(problem: Problem, v: int, settings: Settings, bounds: "_ValueBounds", until: float) -> None:
+    """Bound the values of a variable by branch and bound, and take the assignments that it reaches."""
+
+    def found(value: int, values: Ints) -> None:
+        bounds.record(v, value, _appraised(problem, values))
+
+    def best(value: int) -> Ints | None:
+        return bounds.examples.get((v, value))
+
+    searched = search_values(problem, v, best, found, bounds.best_values, settings, until)
+    if searched is None:
+        return
+    row_bounds, arithmetic, addends = searched
+    constants = [factor for factor in problem.factors if not factor.scope]
+    for value, bound in enumerate(row_bounds):
+        values, proof = bounds.examples.get((v, value)), BoundProof([bound], arithmetic, addends)
+        quality = AssignmentQuality(-1, 0, 0) if values is None else quality_of(problem, values)
+        bounds.record(v, value, ValueAnswer(judge(problem, quality, constants, proof), values))
+
+
+def _appraised(problem: Problem, values: Ints) -> ValueAnswer:
+    """Return an assignment with its outcome, without a bound."""
+    return ValueAnswer(judge(problem, quality_of(problem, values), [], None), values)
+
+
+def _fix_values(whole: Problem, wanted: Sequence[int], settings: Settings, bounds: "_ValueBounds", end: float) -> None:
+    """Solve the problem with each value that is not proven yet, from the best known assignment with it."""
+    pairs = [(v, value) for v in wanted for value in range(int(whole.domains[v]))]
+    queue = [pair for pair in pairs if not bounds.is_proven(*pair)]
+    for i, (v, value) in enumerate(queue):
+        left = end - time.perf_counter()
+        if left <= 0:
+            return
+        if not bounds.is_proven(v, value):
+            start = replace(settings, start=bounds.start_with(v, value))
+            result = _solve(_fixed(whole, v, value), start, min(left, max(_MIN_PROOF, left / (len(queue) - i))))
+            bounds.record(v, value, bounds.answer_of(result))
+
+
 class _ValueBounds:
     """The best utilities that were found with each value, and upper bounds on them.
 
@@ -100,6 +159,10 @@ class _ValueBounds:
         The problem.
     best : int, float or None
         The objective of the best assignment.
+    best_values : (n,) int64 or None
+        The best assignment.
+    examples : dict of (int, int) to (n,) int64
+        The best known assignment with each variable and value.
     lower : list of list
         The best utility of an assignment with each value of each variable; None if none was found.
     upper : list of list
@@ -113,43 +176,61 @@ class _ValueBounds:
     def __init__(self, problem: Problem, first: Result) -> None:
         sizes = problem.domains.tolist()
         self.problem, self.best = problem, first.objective
+        self.best_values: Ints | None = None if first.assignment is None else problem.values_of(first.assignment)
         bound = None if first.bound is None else problem.to_own_sense(first.bound)
         self.lower: list[list[Number | None]] = [[None] * size for size in sizes]
         self.upper: list[list[Number | None]] = [[bound] * size for size in sizes]
         self.impossible, self.proven = set[tuple[int, int]](), set[tuple[int, int]]()
-        values = self._record_assignment(first)
-        if first.status == "optimal":
-            self.proven |= set(enumerate(values))
+        self.examples: dict[tuple[int, int], Ints] = {}
+        answer = self.answer_of(first)
+        self._record_assignment(answer)
+        if first.status == "optimal" and answer.values is not None:
+            self.proven |= set(enumerate(answer.values.tolist()))
 
     def is_proven(self, v: int, value: int) -> bool:
         """Return whether the best utility with a value is known."""
         return (v, value) in self.proven or (v, value) in self.impossible
 
-    def record(self, v: int, value: int, result: Result) -> None:
-        """Record the result of the problem with a fixed value."""
-        if result.status == "infeasible":
+    def answer_of(self, result: Result) -> ValueAnswer:
+        """Return the outcome and the assignment of a run."""
+        facts = result.status, result.objective, result.bound, result.gap, result.violation
+        outcome = SolveOutcome(*facts)
+        return ValueAnswer(outcome, None if result.assignment is None else self.problem.values_of(result.assignment))
+
+    def record(self, v: int, value: int, answer: ValueAnswer) -> None:
+        """Record the answer to the problem with a fixed value."""
+        outcome = answer.outcome
+        if outcome.status == "infeasible":
             self.impossible.add((v, value))
             return
-        self._record_assignment(result)
+        self._record_assignment(answer)
         upper = self.upper[v][value]
-        if result.bound is not None:
-            bound = self.problem.to_own_sense(result.bound)
+        if outcome.bound is not None:
+            bound = self.problem.to_own_sense(outcome.bound)
             self.upper[v][value] = bound if upper is None else min(upper, bound)
-        if result.status == "optimal":
+        if outcome.status == "optimal":
             self.proven.add((v, value))
 
-    def _record_assignment(self, result: Result) -> list[int]:
-        """Raise the lower bounds of all values of an assignment; return its values, none if it breaks a constraint."""
-        if result.objective is None or result.assignment is None:
-            return []
-        values: list[int] = self.problem.values_of(result.assignment).tolist()
-        utility = self.problem.to_own_sense(result.objective)
+    def _record_assignment(self, answer: ValueAnswer) -> None:
+        """Raise the lower bounds of all values of an assignment, unless it breaks a constraint."""
+        if answer.outcome.objective is None or answer.values is None:
+            return
+        utility = self.problem.to_own_sense(answer.outcome.objective)
         if self.best is None or utility > self.problem.to_own_sense(self.best):
-            self.best = result.objective
-        for v, value in enumerate(values):
+            self.best, self.best_values = answer.outcome.objective, answer.values
+        for v, value in enumerate(answer.values.tolist()):
             lower = self.lower[v][value]
-            self.lower[v][value] = utility if lower is None else max(lower, utility)
-        return values
+            if lower is None or utility > lower:
+                self.lower[v][value], self.examples[v, value] = utility, answer.values
+
+    def start_with(self, v: int, value: int) -> dict[str, Label] | None:
+        """Return the best known assignment with a value; otherwise the best one with the value put in."""
+        values = self.examples.get((v, value), self.best_values)
+        if values is None:
+            return None
+        changed = values.copy()
+        changed[v] = value
+        return self.problem.assignment(changed)
 
     def intervals(self) -> dict[str, dict[Label, ValueInterval]]:
         """Return the bounds by the names of variables and the labels of values, in the problem's own sense."""
@@ -166,11 +247,6 @@ class _ValueBounds:
             upper = None
         objective, bound = (None if x is None else self.problem.to_own_sense(x) for x in (lower, upper))
         return ValueInterval(objective=objective, bound=objective if proven else bound, proven=proven)
-
-
-def _slice(left: float, values: int) -> float:
-    """Return the seconds for the next of some values: an equal share, but enough for a useful run."""
-    return min(left, max(_MIN_RUN, left / values))
 
 
 def _fixed(problem: Problem, v: int, value: int) -> Problem:

@@ -46,12 +46,22 @@ class RetainedWork:
     ----------
     tables_reused, steps_reused : int
         Number of tables and of UTIL steps that the present run has used again.
+    finished_cycle : object or None
+        The last cycle of messages, if it was exact (:class:`dmcmc.solving.util_value_cycle.FinishedCycle`).
+    incremental : object or None
+        The last run, if it can be continued with new tables
+        (:class:`dmcmc.run.incremental.incremental_run.IncrementalRun`).
+    result_is_shared : bool
+        Whether every rank has the result of the last run.
     """
 
     def __init__(self) -> None:
         self._tables: dict[str, _KeptTable] = {}
         self._steps: dict[tuple[str, bool], _KeptStep] = {}
         self.tables_reused, self.steps_reused = 0, 0
+        self.finished_cycle: object | None = None
+        self.incremental: object | None = None
+        self.result_is_shared = False
 
     def begin_run(self) -> None:
         """Set the counts of a new run to 0."""

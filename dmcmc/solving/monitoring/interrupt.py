@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
-from dmcmc.results.result import Result
+from dmcmc.results.result import Output, Result
 
 # Grace period after the deadline, before another thread may deliver the result
 _GRACE_SECONDS = 0.7  # shortest grace period
@@ -24,6 +24,11 @@ _GRACE_SHARE = 0.03  # of the time left at the start of the guarded work, if tha
 def _no_result() -> None:
     """Return None: there is no result yet."""
     return None
+
+
+def _unchanged(result: Result) -> Result:
+    """Return the result."""
+    return result
 
 
 @dataclass
@@ -37,6 +42,8 @@ class RunHandle:
     best : callable
         Set by the run. Returns the best result so far, from any thread and without other ranks; None if there is no
         result yet or the rank is not 0.
+    complete : callable
+        Returns a result with what the caller of the run adds to it.
     save_partial : callable or None
         Set by a run in which no rank knows the whole answer. Writes this rank's part of it, on any rank and from any
         thread.
@@ -46,7 +53,8 @@ class RunHandle:
     """
 
     cancellation: CancellationToken = field(default_factory=CancellationToken)
-    best: Callable[[], Result | None] = _no_result
+    best: Callable[[], Output | None] = _no_result
+    complete: Callable[[Result], Result] = _unchanged
     save_partial: Callable[[], object] | None = None
     due: float = float("inf")
 
@@ -54,6 +62,11 @@ class RunHandle:
     def running(self) -> bool:
         """Whether the run has got far enough that there may be a result."""
         return self.best is not _no_result
+
+    def result(self) -> Output | None:
+        """Return the best result so far as the caller of the run returns it; None if there is none."""
+        found = self.best()
+        return self.complete(found) if isinstance(found, Result) else found
 
     @contextmanager
     def deliver_if_late(self, stop: Deadline) -> Iterator[None]:

@@ -21,6 +21,7 @@ from dmcmc.solving.distribution.rank_view import RankView
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import Answer, RankOutcome, result_of
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.private.agents_start import AgentsStart
 from dmcmc.solving.private.agree_on_problem import partial_utility, total_quality
 from dmcmc.solving.private.rank_assignment import RankAssignment
 from dmcmc.solving.rank_tables import RankTables
@@ -77,6 +78,8 @@ class PrivateInputs(Coordinator):
         The plan.
     storage
         Storage of the values of this rank's agents.
+    start
+        The assignment that this rank's agents start from, and their costs of moving.
     share_assignment
         Whether rank 0 gathers the assignment. Otherwise each rank writes its agents' values into files.
 
@@ -96,11 +99,13 @@ class PrivateInputs(Coordinator):
         view: RankView,
         setup: Setup,
         storage: RankAssignment,
+        start: AgentsStart,
         share_assignment: bool,
     ) -> None:
         super().__init__(world, incumbent)
         self._incumbent = incumbent
         self.index, self.view, self.storage, self.share_assignment = index, view, storage, share_assignment
+        self._start = start
         self.mine = setup.agents_of_rank(world.rank)
         self._counted = view.counted(self.mine, setup.tree.placed)
         self.known = KnownValues()
@@ -126,11 +131,16 @@ class PrivateInputs(Coordinator):
             self.storage.keep(self.known)
 
     def take_initial(self, setup: Setup) -> None:
-        """Take a greedy assignment of all agents, and then that of an earlier run if one was saved."""
+        """Take a greedy assignment of all agents, then the given start, and that of an earlier run if one was saved."""
         saved, initial = self.world.on_all_ranks(self.storage.load), self._initial_values(setup)
         self.take(self._with_shared_values(initial))  # this also saves it
-        if any(self.world.allgather(bool(saved))):
-            self.take(self._with_shared_values(initial | saved))
+        for known in (self._start.values(self.mine), saved):
+            if any(self.world.allgather(bool(known))):
+                self.take(self._with_shared_values(initial | known))
+
+    def with_moves(self, result: Result | None) -> Result | None:
+        """Return the result with the costs of moving, of which ranks share sums only; called by all ranks."""
+        return self._start.report(result, self.mine, self.known, self.share_assignment, self.world)
 
     def save_partial(self) -> None:
         """Write this rank's part of the best assignment, unless the final one is written; callable from any thread."""

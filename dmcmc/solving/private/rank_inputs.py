@@ -21,6 +21,7 @@ from dmcmc.solving.planning.plan import agree_on_tree, plan
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.planning.work_counts import AgreedPlacement
 from dmcmc.solving.presolve.restore_result import OriginalProblem
+from dmcmc.solving.private.agents_start import AgentsStart
 from dmcmc.solving.private.agree_on_problem import agree_on_arithmetic, divide_memory, share_magnitudes
 from dmcmc.solving.private.private_inputs import PrivateIncumbent, PrivateInputs
 from dmcmc.solving.private.rank_assignment import RankAssignment
@@ -42,6 +43,8 @@ class RankInputs:
         The parts that this rank reads: those of its agents, or that of the agent that it helps.
     view : RankView
         The problem as this rank knows it.
+    start : AgentsStart
+        The assignment that this rank's agents start from, and their costs of moving.
     """
 
     index: AgentIndex
@@ -49,6 +52,7 @@ class RankInputs:
     placement: AgreedPlacement
     parts: Mapping[int, Problem]
     view: RankView
+    start: AgentsStart
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str], index: AgentIndex, config: Settings, world: World) -> "RankInputs":
@@ -60,11 +64,13 @@ class RankInputs:
         helpers = helpers_of(work, owner, world.size)
         known = _agents_of(owner, world.rank) or [a for a, ranks in enumerate(helpers) if world.rank in ranks]
         parts = world.on_all_ranks(lambda: {agent: read_agent(folder, index, agent) for agent in known})
+        start = world.on_all_ranks(lambda: AgentsStart(index, parts, config))
+        parts = start.with_costs(parts)
         view = rank_view_of(index, parts)
         counted = view.counted(_agents_of(owner, world.rank), tree.placed)
         shares = divide_memory(counted, config.budget.bytes, world)
         placement = AgreedPlacement(tree, owner, shares, tree_messages, helpers)
-        return cls(index, config, placement, parts, view)
+        return cls(index, config, placement, parts, view, start)
 
     def plan(self, world: World, stop: Deadline) -> tuple[Setup, int]:
         """Agree on the arithmetic, and plan; return the plan and the number of factors of the whole problem."""
@@ -106,7 +112,7 @@ class RankInputs:
         deadline = setup.backend.stop.until if setup.timed else None
         incumbent = PrivateIncumbent(problem, self.config, start, deadline, report, setup, factors=factors)
         storage = RankAssignment(self.index, mine, problem, self.parts, self.config)
-        return PrivateInputs(world, incumbent, self.index, self.view, setup, storage, share_assignment)
+        return PrivateInputs(world, incumbent, self.index, self.view, setup, storage, self.start, share_assignment)
 
 
 def _agents_of(owner: Sequence[int], rank: int) -> list[int]:

@@ -61,6 +61,41 @@ def test_every_interval_contains_the_max_marginal_of_brute_force(no_tree):
     assert bounded >= 5
 
 
+def test_the_search_with_a_root_for_each_value_gives_the_max_marginals(no_tree, monkeypatch):
+    monkeypatch.setattr(value_bounds, "answers_by_elimination", lambda *_: None)
+    monkeypatch.setattr(value_bounds, "_fix_values", lambda *_: None)
+    for seed in (2, 5):
+        problem = dmcmc.generate("random", agents=1, variables_per_agent=5, domain_size=3, seed=seed)
+        found = dmcmc.max_marginals(problem, problem.variables[:1], timeout=4)
+        expected = best_with_each_value(problem)
+        for x, (_, interval) in enumerate(found.intervals[problem.variables[0]].items()):
+            best = expected[0, x]
+            assert interval.bound is None or interval.bound >= best
+            assert interval.objective == (None if best == -math.inf else best)
+
+
+def test_python_functions_answer_for_the_asked_variables():
+    problem = random_problem(3, variables=5, domain=3, hard=0.0)
+    name, expected = problem.variables[2], best_with_each_value(problem)
+    found = dmcmc.max_marginals(problem, [name])
+    assert list(found.marginals) == [name]
+    assert list(found.marginals[name].values()) == [expected[2, x] for x in range(int(problem.domains[2]))]
+    with pytest.raises(dmcmc.DmcmcError, match="variable 'nobody' does not exist"):
+        dmcmc.max_marginals(problem, ["nobody"])
+    assert dmcmc.conflict(problem).status == "feasible"
+
+
+def test_a_query_names_variables_with_commas_between_them(tmp_path, capsys):
+    path = tmp_path / "p.wcsp"
+    path.write_text("p 3 2 2 9\n2 2 2\n2 0 1 0 1\n1 1 3\n2 1 2 0 1\n0 1 2\n")
+    names = dmcmc.load(path).variables
+    command = ["solve", str(path), "--task", "max-marginals", "--json", "--query"]
+    assert main([*command, f"{names[2]}, {names[0]}"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["marginals"]) == [names[2], names[0]]
+    assert main([*command, "nobody"]) == 2
+    assert "neither a file nor a variable is called 'nobody'" in capsys.readouterr().err
+
+
 def test_a_tree_that_fits_gives_exact_values():
     problem = random_problem(7, variables=6, domain=3)
     found = timed_max_marginals(problem, settings_from(None, {"timeout": 60}))

@@ -1,0 +1,160 @@
+"""Schedule CalBench's meetings as they arrive: booked meetings may move at a cost, appointments give way at a cost.
+
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.sessions.calbench [--tasks 108] [--output FILE]
+
+``FOLDER/calbench/uniform.jsonl`` holds the tasks (CalBench, arXiv 2605.09823). Each person is an agent with a variable
+for each of its meetings (PEAV). An appointment that has given way once is paid once, and its slot is free from then on.
+A booked meeting that moves costs its weight for each participant. Three ways to take the meetings one by one:
+
+* ``stay``: a session with the cost of moving, solved exactly after each arrival. Of several answers of the same cost it
+  takes the one whose slots are free for the fewest other people, since later meetings need slots that are free for
+  several people, and then the one in which fewer meetings move;
+* ``anew``: the same without the cost of moving, which is paid nevertheless;
+* ``insert``: booked meetings never move; the new one takes the cheapest slot.
+
+``offline`` is the optimum in the file for all meetings at once, ``greedy`` the cost of the file's greedy rule. Both
+sessions end with a proof after each arrival.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dmcmc
+from benchmarks.harness import Report, instances, options
+
+_UNIT = 1000  # costs are multiplied by it, so that less than a unit decides between answers of the same cost
+
+
+class Arrivals(NamedTuple):
+    """The result of a task: what was paid, and the milliseconds of each arrival."""
+
+    cost: float
+    milliseconds: list[float]
+
+
+def slot_costs(calendar: Sequence[Mapping[str, Any] | None]) -> NDArray[np.int64]:
+    """Return the cost of each slot of a person's calendar: that of its appointment."""
+    return np.array([0 if slot is None else int(slot["cost"]) for slot in calendar], dtype=np.int64)
+
+
+def table_of(costs: Sequence[NDArray[np.int64]], person: int) -> NDArray[np.int64]:
+    """Return the costs of a person's slots, and less than a unit for each other person who is free in the slot."""
+    free = np.array([cost == 0 for cost in costs])
+    others = free.sum(axis=0) - free[person]
+    table: NDArray[np.int64] = _UNIT * costs[person] + 2 * others.astype(np.int64)
+    return table
+
+
+def add_meeting(
+    session: dmcmc.Session, meeting: Mapping[str, Any], costs: Sequence[NDArray[np.int64]], before: Sequence[Any]
+) -> None:
+    """Add a meeting: a variable for each participant, equal to each other, unlike those of the person's others."""
+    slots, name = len(costs[0]), meeting["id"]
+    unlike = np.where(np.eye(slots, dtype=bool), np.inf, 0.0)
+    equal = np.where(np.eye(slots, dtype=bool), 0.0, np.inf)
+    with session.changes() as changes:
+        for person in meeting["participants"]:
+            changes.add_variable(f"{person}.{name}", slots, f"person {person}")
+            changes.add_factor([f"{person}.{name}"], table_of(costs, person), name=f"cost {person}.{name}")
+            for other in before:
+                if person in other["participants"]:
+                    changes.add_factor([f"{person}.{name}", f"{person}.{other['id']}"], unlike)
+        first, *others = meeting["participants"]
+        for person in others:
+            changes.add_factor([f"{first}.{name}", f"{person}.{name}"], equal)
+
+
+def arrive(task: Mapping[str, Any], stays: bool) -> Arrivals:
+    """Take the meetings of a task one by one, in a session with or without the cost of moving."""
+    costs, booked = [slot_costs(calendar) for calendar in task["calendars"]], dict[int, int]()
+    problem = dmcmc.Problem.build(sense="min").problem()
+    weights = {f"{p}.{m['id']}": _UNIT * m["cost"] + 1 for m in task["meetings"] for p in m["participants"]}
+    session = dmcmc.Session(problem, stay={"weight": weights}) if stays else dmcmc.Session(problem)
+    paid, times = 0, list[float]()
+    with session.changes() as changes:
+        for person in range(len(costs)):
+            changes.add_agent(f"person {person}")
+    for number, meeting in enumerate(task["meetings"]):
+        start = time.perf_counter()
+        add_meeting(session, meeting, costs, task["meetings"][:number])
+        result = session.solve()
+        times.append(1e3 * (time.perf_counter() - start))
+        assert result.status == "optimal" and result.assignment is not None
+        paid += book(task["meetings"][: number + 1], result.assignment, booked, costs, session)
+    return Arrivals(paid, times)
+
+
+def book(
+    meetings: Sequence[Mapping[str, Any]],
+    assignment: Mapping[str, Any],
+    booked: dict[int, int],
+    costs: Sequence[NDArray[np.int64]],
+    session: dmcmc.Session,
+) -> int:
+    """Book the meetings at their slots; return what moving and appointments that give way cost."""
+    paid, freed = 0, set[int]()
+    for meeting in meetings:
+        people, slot = meeting["participants"], int(assignment[f"{meeting['participants'][0]}.{meeting['id']}"])
+        if meeting["id"] in booked and booked[meeting["id"]] != slot:
+            paid += meeting["cost"] * len(people)
+        booked[meeting["id"]] = slot
+        for person in people:
+            if costs[person][slot]:
+                paid += int(costs[person][slot])
+                costs[person][slot] = 0
+                freed.add(person)
+    with session.changes() as changes:
+        for meeting in meetings:
+            for person in freed.intersection(meeting["participants"]):
+                changes.set_table(f"cost {person}.{meeting['id']}", table_of(costs, person))
+    return paid
+
+
+def insert(task: Mapping[str, Any]) -> Arrivals:
+    """Take the meetings one by one; booked ones never move."""
+    costs = [slot_costs(calendar).astype(float) for calendar in task["calendars"]]
+    paid, times = 0.0, list[float]()
+    for meeting in task["meetings"]:
+        start = time.perf_counter()
+        total = sum(costs[person] for person in meeting["participants"])
+        slot = int(np.argmin(total))
+        paid += float(total[slot])
+        for person in meeting["participants"]:
+            costs[person][slot] = np.inf
+        times.append(1e3 * (time.perf_counter() - start))
+    return Arrivals(paid, times)
+
+
+def main() -> None:
+    """Run all tasks, and print the total costs and the time of an arrival."""
+    parser = options(__file__, __doc__)
+    parser.add_argument("--tasks", type=int, default=108)
+    given = parser.parse_args()
+    report = Report(__file__, given)
+    path = instances("calbench") / "uniform.jsonl"
+    tasks = [json.loads(line) for line in path.read_text("utf-8").splitlines()][: given.tasks]
+    ways = {
+        "stay": [arrive(task, True) for task in tasks],
+        "anew": [arrive(task, False) for task in tasks],
+        "insert": [insert(task) for task in tasks],
+    }
+    report(f"{len(tasks)} tasks, {sum(len(task['meetings']) for task in tasks)} meetings")
+    offline, greedy = (sum(task[name]["cost"] for task in tasks) for name in ("optimal", "greedy"))
+    report(f"offline optimum {offline}, greedy {greedy}")
+    for name, found in ways.items():
+        times = [value for one in found for value in one.milliseconds]
+        report(
+            f"{name:7} cost {sum(one.cost for one in found):6g}, milliseconds an arrival: median"
+            f" {statistics.median(times):7.2f}, largest {max(times):7.1f}"
+        )
+    report.keep()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Find the tables that differ between two problems of the same structure, and the agents that they belong to."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from dmcmc.inference.dpop.division import Division, LocalProblem
+from dmcmc.inference.model.exact_sum import Exact, exact_sum
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.tables import magnitude
+
+_CROSSING, _CONSTANT = -1, -2  # in place of the agent of a factor
+
+
+class FactorPlace(NamedTuple):
+    """Where a division holds a factor.
+
+    Attributes
+    ----------
+    agent : int
+        The agent whose own factor it is; −1 for a factor between agents, −2 for a factor without variables.
+    number : int
+        Its position among the agent's factors, among those between agents, or among those without variables.
+    """
+
+    agent: int
+    number: int
+
+
+class TableChanges(NamedTuple):
+    """New tables of a divided problem.
+
+    Attributes
+    ----------
+    factors : dict of FactorPlace to Factor
+        The new factors, which have the scopes of the old ones.
+    magnitude : int or Fraction
+        By how much the sum of the largest absolute entries of all factors with variables grows.
+    """
+
+    factors: Mapping[FactorPlace, Factor]
+    magnitude: Exact
+
+    def local_agents(self) -> list[int]:
+        """Return the agents with a change in a factor over their variables alone, ascending."""
+        return sorted({place.agent for place in self.factors if place.agent >= 0})
+
+    def crossing(self) -> list[int]:
+        """Return the numbers of the changed factors between agents."""
+        return [place.number for place in self.factors if place.agent == _CROSSING]
+
+
+def places_of(problem: Problem) -> list[FactorPlace]:
+    """Return where the division of a problem holds each of its factors, in the order of the factors."""
+    counts, places = dict[int, int](), list[FactorPlace]()
+    owner = problem.owner.tolist()
+    for factor in problem.factors:
+        agents = {owner[v] for v in factor.scope}
+        agent = _CONSTANT if not agents else _CROSSING if len(agents) > 1 else agents.pop()
+        number = counts.get(agent, 0)
+        places.append(FactorPlace(agent, number))
+        counts[agent] = number + 1
+    return places
+
+
+def changed_positions(before: Problem, after: Problem) -> list[int] | None:
+    """Return the positions of the factors whose tables differ; None if the problems differ in anything else.
+
+    Names of factors do not matter.
+    """
+    parts = ("variables", "agents", "labels", "sense", "name")
+    if len(before.factors) != len(after.factors) or not all(
+        getattr(before, part) is getattr(after, part) or getattr(before, part) == getattr(after, part) for part in parts
+    ):
+        return None
+    for one, other in ((before.domains, after.domains), (before.owner, after.owner)):
+        if one is not other and not (one.shape == other.shape and bool((one == other).all())):
+            return None
+    pairs = enumerate(zip(before.factors, after.factors, strict=True))
+    differing = [(i, one, other) for i, (one, other) in pairs if one is not other]
+    if any(one.scope != other.scope or type(other) is not Factor for _, one, other in differing):
+        return None
+    return [i for i, one, other in differing if one != other]
+
+
+def table_changes(
+    before: Problem, after: Problem, positions: Iterable[int], places: Sequence[FactorPlace]
+) -> TableChanges | None:
+    """Return the new tables by their places; None if some become integers, which may change all tables' number type."""
+    positions = list(positions)
+    pairs = [(before.factors[i], after.factors[i]) for i in positions]
+    if any(one.table.dtype.kind != other.table.dtype.kind for one, other in pairs):
+        return None
+    growth = exact_sum(
+        sign * magnitude(factor.table)
+        for pair in pairs
+        for factor, sign in zip(pair, (-1, 1), strict=True)
+        if factor.scope
+    )
+    return TableChanges({places[i]: after.factors[i] for i in positions}, growth)
+
+
+def with_changes(division: Division, changes: TableChanges) -> Division:
+    """Return a division with new tables. Orders and plans of the agents are kept, since no scope changes.
+
+    Its factors between agents are a list, which is encoded only where an agent needs it.
+    """
+    locals_, crossing, constants = list(division.locals), list(division.crossing), list(division.constants)
+    own = {agent: list(locals_[agent].factors) for agent in changes.local_agents()}
+    for place, factor in changes.factors.items():
+        target = constants if place.agent == _CONSTANT else crossing if place.agent == _CROSSING else own[place.agent]
+        target[place.number] = factor
+    for agent, factors in own.items():
+        locals_[agent] = _with_factors(locals_[agent], tuple(factors))
+    return replace(division, locals=locals_, crossing=crossing, constants=tuple(constants))
+
+
+def _with_factors(local: LocalProblem, factors: tuple[Factor, ...]) -> LocalProblem:
+    """Return a local problem with other tables of the same scopes."""
+    changed = object.__new__(LocalProblem)
+    changed.__dict__.update(local.__dict__, factors=factors, tables=None)
+    return changed
