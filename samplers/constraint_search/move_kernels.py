@@ -341,6 +341,25 @@ def anneal(model, state, settings, changed, moved, counters, best, best_totals, 
 
 
 @njit(nogil=True, allocates=False)
+def descend(model, state, soft_weight, halt):
+    """Change single variables to their best values until no change lowers the total (1-opt)."""
+    improved = True
+    while improved and not halt[0]:
+        improved = False
+        for v in range(model.domains.size):
+            total = abs(state.totals[WEIGHTED]) + soft_weight * abs(state.totals[SOFT])
+            best, least = state.z[v], -1e-9 * total
+            for value in range(model.domains[v]):
+                if value != state.z[v]:
+                    rise = cost_change(model, state, v, value, soft_weight)
+                    if rise < least:
+                        best, least = value, rise
+            if best != state.z[v]:
+                change_value(model, state, v, best)
+                improved = True
+
+
+@njit(nogil=True, allocates=False)
 def sample_changes(model, state, samples, found):
     """Write the absolute changes of the soft cost by random single-variable moves to ``found``; undo the moves."""
     changed = found.size

@@ -170,9 +170,7 @@ def _constraint_arrays(loaded: Sequence[tuple[GlobalConstraint, CellLoads]]) -> 
     }
 
 
-def _item_arrays(
-    loaded: Sequence[tuple[GlobalConstraint, CellLoads]], domains: NDArray[np.int64]
-) -> dict[str, NDArray[np.int64]]:
+def _item_arrays(loaded: Sequence[tuple[GlobalConstraint, CellLoads]], domains: NDArray[np.int64]) -> dict[str, Any]:
     """Return the arrays with one entry per item, and the items of each variable."""
     every: list[tuple[int, GlobalConstraint, CellItem]] = [
         (number, constraint, item) for number, (constraint, loads) in enumerate(loaded) for item in loads.items

@@ -6,7 +6,7 @@ Shared arguments:
 model : SearchModel
     See :mod:`dmcmc.samplers.constraint_search.search_model`.
 state : SearchState
-    See below. A variable with value −1 is unassigned: its items occupy no cells, and tables that contain it cost nothing.
+    See below. A variable with value −1 is unassigned: its items occupy no cells, and its tables cost nothing.
 """
 
 from typing import NamedTuple
@@ -223,7 +223,7 @@ def change_value(model, state, v, new):
 
 @njit(nogil=True, allocates=False)
 def degree_change(model, state, item, old, new):
-    """Return by how much the degree of an item's constraint would change if the item moved from a first cell to another.
+    """Return the change of the degree of an item's constraint if the item moved from one first cell to another.
 
     Both first cells exist (−1: none) and differ.
     """
@@ -259,7 +259,7 @@ def degree_change(model, state, item, old, new):
 
 @njit(nogil=True, allocates=False)
 def cost_change(model, state, v, new, soft_weight):
-    """Return by how much weighted degree + ``soft_weight`` · soft cost would change with another value of a variable."""
+    """Return the change of weighted degree + ``soft_weight`` · soft cost if a variable got another value."""
     old, total, constraints = state.z[v], 0.0, model.hard.size
     unassigned = 1 if old < 0 else 0
     for i in range(model.items_start[v], model.items_start[v + 1]):

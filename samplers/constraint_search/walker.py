@@ -2,8 +2,8 @@
 
 The walk makes cycles from a high to a low temperature. A cycle has a number of temperatures; the first cycle spends
 equally many moves at each, later ones more where the standard deviation of the total, relative to the temperature, was
-larger (adaptive cooling: Huang, Romeo and Sangiovanni-Vincentelli, ICCAD 1986). Constraints that are violated at the end
-of a cycle get a larger weight (the breakout method: Morris, AAAI 1993).
+larger (adaptive cooling: Huang, Romeo and Sangiovanni-Vincentelli, ICCAD 1986). Constraints that are violated at the
+end of a cycle get a larger weight (the breakout method: Morris, AAAI 1993).
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ from dmcmc.samplers.constraint_search.move_kernels import (
     MAX_REBUILT,
     anneal,
     build_assignment,
+    descend,
     raise_weights,
     sample_changes,
 )
@@ -84,6 +85,7 @@ class Walker:
         self._heat = np.ones(_TEMPERATURES)
         self._weight = 1.0  # first weight of a violation
         self._cycle_moves = _FIRST_CYCLE_MOVES
+        self._suggested: tuple[Values, tuple[float, float]] | None = None
         self._plan: list[tuple[int, int]] = []  # (temperature, moves) that are left of this cycle, in reverse order
 
     @property
@@ -110,8 +112,15 @@ class Walker:
         load_assignment(self.model, self._state, values)
         self._record()
 
+    def descend(self, halt: NDArray[np.uint8]) -> None:
+        """Change single variables of the present assignment until no change improves it."""
+        if not self._temperatures.size:
+            self.measure()
+        descend(self.model, self._state, 1.0, halt)
+        self._record()
+
     def measure(self) -> None:
-        """Set the weights of violations and the temperatures by the changes of the soft cost around the present state."""
+        """Set the weights of violations and the temperatures by the changes of the soft cost near the present state."""
         found = np.zeros(_SAMPLES)
         sample_changes(self.model, self._state, _SAMPLES, found)
         changes = found[found > 0]
@@ -150,6 +159,10 @@ class Walker:
             if made < left:
                 self._plan.append((k, left - made))
 
+    def suggest(self, values: Values, totals: tuple[float, float]) -> None:
+        """Offer an assignment with its degree and soft cost as the start of later cycles."""
+        self._suggested = values.copy(), totals
+
     def shorten_cycle(self, moves: int) -> None:
         """Scale the rest of this cycle to a number of moves, so that it ends in time."""
         planned = self.planned_moves
@@ -160,6 +173,8 @@ class Walker:
         """Raise the weights of what is violated, return to the best assignment, and divide the moves of a cycle."""
         if self._state.totals[DEGREE] > 0:
             raise_weights(self._state, _WEIGHT_GROWTH)
+        if self._suggested is not None and self._suggested[1] < tuple(self.best_totals) and self._rng.integers(2):
+            self.best[:], self.best_totals[:] = self._suggested
         load_assignment(self.model, self._state, self.best)
         hottest = int(self._heat.argmax())
         first = int(self._rng.integers(hottest + 1)) if self.best_totals[0] == 0 and self._statistics[0].any() else 0
