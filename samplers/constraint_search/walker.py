@@ -14,6 +14,7 @@ from dmcmc.samplers.constraint_search.move_kernels import (
     anneal,
     build_assignment,
     descend,
+    has_followers,
     raise_weights,
     sample_changes,
 )
@@ -81,7 +82,7 @@ class Walker:
         self._changed, self._moved = np.zeros((2, _MAX_CHANGES), dtype=np.int64), np.full(n, -1, dtype=np.int64)
         self._counters, self._statistics = np.zeros(2, dtype=np.int64), np.zeros((3, 5))
         self._rng = np.random.default_rng(seed)
-        self._has_pairs = bool((model.partner >= 0).any())
+        self._has_pairs = bool((model.partner >= 0).any()) or has_followers(model)
         self._mean_domain = float(model.domains.mean()) if n else 1.0
         self._temperatures = np.zeros(0)  # of a cycle, from the highest
         self._spread = np.ones(_TEMPERATURES)
