@@ -296,26 +296,57 @@ def variable_in_the_way(model, state, moved, number, v, item):
 
 @njit(nogil=True, allocates=False)
 def rebuild_move(model, state, changed, moved, number, v, soft_weight):
-    """Free a variable and some of its neighbours, and give each its best value in random order (ruin and recreate)."""
-    size, count = 2 + draw(state, MAX_REBUILT - 1), 0
-    for _ in range(3 * size):
-        if count == size:
-            break
-        if moved[v] != number and model.domains[v] > 1:
-            moved[v] = number
-            count = change(model, state, changed, count, v, -1)
-        u = neighbour(model, state, changed[0, 0] if count else v)
-        if u >= 0:
-            v = u
-    freed = count
-    for i in range(freed):  # the order is random: swap entry i with a later one
-        j = i + draw(state, freed - i)
+    """Free some variables around one, and give each its best value in random order (ruin and recreate).
+
+    The variables are those of one constraint (for instance the meetings of a person or of a room), of a range of its
+    cells (the meetings of a day), or variables that share different constraints with the first one.
+    """
+    count = 0
+    if model.items_start[v + 1] > model.items_start[v] and draw(state, 3) > 0:
+        count = free_range(model, state, changed, moved, number, v)
+    else:
+        count = free_neighbours(model, state, changed, moved, number, v)
+    for i in range(count):  # the order is random: swap entry i with a later one
+        j = i + draw(state, count - i)
         changed[0, i], changed[0, j] = changed[0, j], changed[0, i]
         changed[1, i], changed[1, j] = changed[1, j], changed[1, i]
-    for i in range(freed):
+    for i in range(count):
         u = changed[0, i]
         change_value(model, state, u, best_value(model, state, u, soft_weight))
-    return freed
+    return count
+
+
+@njit(nogil=True, allocates=False)
+def free_neighbours(model, state, changed, moved, number, v):
+    """Free a variable and random ones that share a constraint or a table with it; return their number."""
+    size, count, u = 2 + draw(state, MAX_REBUILT - 1), 0, v
+    for _ in range(3 * size):
+        if count < size and u >= 0 and moved[u] != number and model.domains[u] > 1:
+            moved[u] = number
+            count = change(model, state, changed, count, u, -1)
+        u = neighbour(model, state, v)
+    return count
+
+
+@njit(nogil=True, allocates=False)
+def free_range(model, state, changed, moved, number, v):
+    """Free variables with items anywhere in a constraint, or near the cells of the item of v; return their number."""
+    item = model.items[model.items_start[v] + draw(state, model.items_start[v + 1] - model.items_start[v])]
+    c, column = model.item_constraint[item], 1 if model.item_variable[item, 1] == v else 0
+    begin, size, count = first_cell(model, state, item), 2 + draw(state, MAX_REBUILT - 1), 0
+    reach = np.int64(1) << 60 if draw(state, 2) == 0 else draw(state, 4) * model.item_length[item]
+    first, items = model.item_start[c], model.item_start[c + 1] - model.item_start[c]
+    shift = item - first
+    for step in range(items):
+        other = first + (shift + step) % items
+        u, at = model.item_variable[other, column], first_cell(model, state, other)
+        is_near = at >= 0 and at <= begin + reach and at + model.item_length[other] > begin - reach
+        if count < size and is_near and u >= 0 and moved[u] != number and model.domains[u] > 1:
+            moved[u] = number
+            count = change(model, state, changed, count, u, -1)
+        if step == 0:
+            shift = draw(state, items)
+    return count
 
 
 @njit(nogil=True, allocates=False)
