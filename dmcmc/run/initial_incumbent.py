@@ -125,7 +125,8 @@ def find_first_answer(
         trace.record(trace.values)
     else:
         compiled = not problem.dense or kernels.is_ready(first_search_of(problem))
-        ascent = ascent_of(problem, cores(), stop) if compiled else UncompiledAscent(problem, stop)
+        is_ready = partial(kernels.is_ready, first_search_of(problem))
+        ascent = ascent_of(problem, cores(), stop, is_ready) if compiled else UncompiledAscent(problem, stop)
         if given is not None:
             begun = completed(problem, given, compiled, stop)
             trace.record(begun)

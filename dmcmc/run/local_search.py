@@ -118,6 +118,8 @@ class IncumbentSearch:
         self._has_kernels = self._agree_on_first_search()
         if ascent is None and self._searches and not self._has_kernels:
             ascent = UncompiledAscent(parts.original, stop)
+        if ascent is None and self._searches and not parts.original.tabular:
+            ascent = ascent_of(parts.original, 1, stop, partial(kernels.is_ready, kernel_sets.constraint_search()))
         self._search = LocalSearch(*problems, parts.config.seed, threads, stop, ranks, ascent)
         self._search.may_move_blocks = partial(self._is_ready, kernel_sets.block_moves)
         self._search.may_search_constraints = partial(self._is_ready, lambda variant: kernel_sets.constraint_search())

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.interpreted import interpreted_kernels
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.constraint_search.search_model import SearchModel, search_model
 from dmcmc.samplers.constraint_search.walker import Walker
@@ -18,6 +19,7 @@ Values = NDArray[np.int64]
 _SLICE_SECONDS = 0.25  # seconds after which the walks compare their best assignments
 _ENDLESS = 1 << 40  # moves of a walk that ends by the clock
 _FIRST_MOVES = 50_000  # moves of the first search between two checks of the deadline
+_INTERPRETED_MOVES = 200  # the same for interpreted kernels
 _MAX_FIRST_CALLS = 20  # of this number of moves, until the first search gives up
 
 
@@ -69,6 +71,30 @@ class ConstraintSearch:
             if not walker.best_totals[0] or stop.over:
                 break
             run_watched([partial(walker.run, _FIRST_MOVES, halt)], 1, stop, halt)
+        return walker.best.copy()
+
+    def first_without_kernels(
+        self, stop: Deadline, is_ready: Callable[[], bool], report: Callable[[Values], object]
+    ) -> Values:
+        """Do the same with interpreted kernels, which takes a hundred times as long, until the kernels are compiled.
+
+        Parameters
+        ----------
+        stop : Deadline
+            Ends the search.
+        is_ready : callable
+            Returns whether the kernels are compiled.
+        report : callable
+            Called with each assignment that violates less.
+        """
+        walker, halt = self.walker(0), np.zeros(1, dtype=np.uint8)
+        with interpreted_kernels():
+            walker.construct()
+            while walker.best_totals[0] and not (stop.over or is_ready()):
+                before = walker.best_totals[0]
+                walker.run(_INTERPRETED_MOVES, halt)
+                if walker.best_totals[0] < before:
+                    report(walker.best.copy())
         return walker.best.copy()
 
     def climb(self, values: Values, stop: Deadline) -> Values:

@@ -1,5 +1,6 @@
 """Local search on global constraints: exact incremental totals, moves that can be undone, optima of small problems."""
 
+from contextlib import nullcontext
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -8,6 +9,7 @@ from support.constraints.random_constraints import KINDS, best_objective, random
 
 from dmcmc import Problem
 from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
+from dmcmc.inference.runtime.interpreted import interpreted_kernels
 from dmcmc.samplers.constraint_search import move_kernels as moves
 from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.constraint_search.search_model import search_model
@@ -166,6 +168,27 @@ def test_the_ascent_is_1_optimal_and_never_worse():
             assert not ascent.better(start, climbed)
         late = ConstraintAscent(problem, 1, Deadline(until=0.0))
         assert not late.better(start, late.climb(start))
+
+
+def test_interpreted_kernels_find_the_first_answer_until_the_kernels_are_ready():
+    build = Problem.build()
+    names = [build.variable(f"x{i}", 4) for i in range(4)]
+    problem = build.all_different(names).precedence("x0", "x1", 2).problem()
+    ascent = ConstraintAscent(problem, 1, Deadline(), lambda: False)
+    values = ascent.greedy()
+    assert problem.evaluate(values).violation == 0
+    assert np.array_equal(ascent.climb(np.zeros(4, dtype=np.int64)), np.zeros(4))
+
+
+def test_interpreted_moves_are_those_of_the_kernels():
+    problem = next(iter(problems(1)))
+    walkers = [Walker(search_model(problem), 3) for _ in range(2)]
+    for walker, way in zip(walkers, (nullcontext, interpreted_kernels), strict=True):
+        with way():
+            walker.construct()
+            walker.run(300, np.zeros(1, dtype=np.uint8))
+    assert np.array_equal(walkers[0]._state.z, walkers[1]._state.z)
+    assert np.array_equal(walkers[0].best, walkers[1].best)
 
 
 def test_a_timed_search_reports_each_better_assignment_once():
