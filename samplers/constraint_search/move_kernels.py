@@ -298,7 +298,7 @@ def variable_in_the_way(model, state, moved, number, v, item):
 def rebuild_move(model, state, changed, moved, number, v, soft_weight):
     """Free some variables around one, and give each its best value in random order (ruin and recreate).
 
-    The variables are those of one constraint (for instance the meetings of a person or of a room), of a range of its
+    The variables are those of one constraint (for instance the meetings of a person or in a place), of a range of its
     cells (the meetings of a day), or variables that share different constraints with the first one.
     """
     count = 0
