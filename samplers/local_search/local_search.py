@@ -88,7 +88,7 @@ class LocalSearch:
         Returns whether block moves may be made; they need more kernels than the chains.
     may_search_constraints : callable
         Returns whether a timed search of a problem of tables alternates with the search on constraints, as long as a
-        hard constraint is violated; it needs kernels of its own.
+        hard constraint is violated; it needs further kernels.
     _tournament : SuccessiveHalving or None
         None until the first search; from then on the chains' graph (``_slack``) is fixed.
     _round : TournamentRound or None
