@@ -26,6 +26,7 @@ from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.improvers import gpu_chains
 from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.overlapped_work import proves_on_gpu
@@ -76,6 +77,7 @@ class IncumbentSearch(RankSearch):
         self._has_kernels = _agree_on_first_search(parts, world, kernels)
         super().__init__(parts, incumbent, world, stop)
         self._search.may_move_blocks = partial(self._is_ready, kernel_sets.block_moves)
+        self._search.may_search_constraints = partial(self._is_ready, lambda variant: kernel_sets.constraint_search())
         self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, kernels)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
 
@@ -87,7 +89,12 @@ class IncumbentSearch(RankSearch):
 
     def _make_ascent(self, stop: Deadline, threads: int) -> Ascent:
         """Return the hill climbing on the problem to solve, without kernels until they are compiled."""
-        return super()._make_ascent(stop, threads) if self._has_kernels else UncompiledAscent(self.parts.original, stop)
+        problem = self.parts.original
+        if not self._has_kernels:
+            return UncompiledAscent(problem, stop)
+        if problem.tabular:
+            return super()._make_ascent(stop, threads)
+        return ascent_of(problem, 1, stop, partial(self.kernels.is_ready, kernel_sets.constraint_search()))
 
     def _make_original_ascent(self, stop: Deadline) -> Ascent | None:
         """Return the hill climbing on the problem as given; None if its kernels are needed and not compiled."""
@@ -292,7 +299,7 @@ class IncumbentSearch(RankSearch):
         if ready and not self._has_kernels:
             self._has_kernels = True
             if self.searches:
-                self._search.ascent = Ascent(self.parts.original, self._search.threads, self._search.ascent.stop)
+                self._search.ascent = ascent_of(self.parts.original, self._search.threads, self._search.ascent.stop)
         return ready
 
     def _wait_for_chains(self, seconds: float | None) -> bool:
@@ -310,6 +317,8 @@ class IncumbentSearch(RankSearch):
             sets.append(kernel_sets.branch_and_bound())
         if self.searches and not self.decodes_only:
             sets += kernel_sets.local_search(self.parts)
+            if self.quality.negated_violation < 0:
+                sets.append(kernel_sets.constraint_search())
         if self.parts.timed:
             sets.append(kernel_sets.rates())
         return self.kernels.request(*sets)
@@ -362,7 +371,7 @@ def _agree_on_first_search(parts: DividedProblem, world: World, kernels: KernelS
 
 def _first_search(variant: SearchVariant) -> KernelSet:
     """Return the kernels that find the first incumbent and make answers 1-optimal."""
-    return kernel_sets.first_search(variant.dtype, variant.dense)
+    return kernel_sets.first_search(variant.dtype, variant.dense, variant.constrained)
 
 
 def _is_worthwhile(

@@ -22,7 +22,7 @@ from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
 from dmcmc.run.warm_start.start_assignment import carried_over, completed, has_start, start_of
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.agent.uncombined_bound import largest_total
 from dmcmc.solving.incumbent import Incumbent
@@ -128,7 +128,7 @@ def find_first_answer(
         trace.record(trace.values)
     else:
         compiled = not problem.dense or is_compiled()
-        ascent = Ascent(problem, cores(), stop) if compiled else UncompiledAscent(problem, stop)
+        ascent = ascent_of(problem, cores(), stop, is_compiled) if compiled else UncompiledAscent(problem, stop)
         if given is not None:
             begun = completed(problem, given, compiled, stop)
             trace.record(begun)

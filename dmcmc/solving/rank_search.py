@@ -21,6 +21,7 @@ from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Result
 from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
 from dmcmc.solving.incumbent import Incumbent
@@ -101,11 +102,11 @@ class RankSearch:
 
     def _make_ascent(self, stop: Deadline, threads: int) -> Ascent:
         """Return the hill climbing on the problem to solve."""
-        return Ascent(self.parts.original, threads, stop)
+        return ascent_of(self.parts.original, threads, stop)
 
     def _make_original_ascent(self, stop: Deadline) -> Ascent | None:
         """Return the hill climbing on the problem as given; None if there is none yet."""
-        return Ascent(self.parts.given.problem, 1, stop)
+        return ascent_of(self.parts.given.problem, 1, stop)
 
     def _set_deadline(self, stop: Deadline) -> None:
         """Set the deadline of the search; the 1-opt descent of an answer may take a little longer."""

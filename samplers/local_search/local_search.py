@@ -21,6 +21,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.block_moves import BlockMoves
 from dmcmc.samplers.local_search.chains import (
@@ -31,6 +32,7 @@ from dmcmc.samplers.local_search.chains import (
     GraphChainFactory,
     TemperatureRange,
 )
+from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
 from dmcmc.samplers.local_search.race_round import CandidateResult, TournamentRound
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS, Exchange
@@ -84,6 +86,9 @@ class LocalSearch:
         Number of rounds completed by the clock.
     may_move_blocks : callable
         Returns whether block moves may be made; they need more kernels than the chains.
+    may_search_constraints : callable
+        Returns whether a timed search of a problem of tables alternates with the search on constraints, as long as a
+        hard constraint is violated; it needs further kernels.
     _tournament : SuccessiveHalving or None
         None until the first search; from then on the chains' graph (``_slack``) is fixed.
     _round : TournamentRound or None
@@ -104,7 +109,7 @@ class LocalSearch:
     ) -> None:
         self.original, self.problem = original, problem
         self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
-        self.ascent, self.behind = ascent or Ascent(original, threads, stop), False
+        self.ascent, self.behind = ascent or ascent_of(original, threads, stop), False
         first = original.n_variables
         added = problem.factors if problem.n_variables > first else ()
         self._state_factors = [factor for factor in added if factor.scope and factor.scope[-1] >= first]
@@ -114,6 +119,7 @@ class LocalSearch:
         self._pairs_tried_from: Values | None = None
         self._suggested: list[Values] = []
         self.may_move_blocks: Callable[[], bool] = lambda: True
+        self.may_search_constraints: Callable[[], bool] = lambda: False
         self._slack = float("inf")  # entries that lose more than this are dominated by the incumbent
 
     def first(self, on_better: OnBetter = lambda values: None, start: Values | None = None) -> Values:
@@ -160,6 +166,8 @@ class LocalSearch:
         best = self.one_opt(values) if seconds is not None else self._from_first_rank(self.one_opt(values))
         if self.better(best, values):
             on_better(best)
+        if not self.original.tabular:
+            return self._improve_constraints(best, seconds, sweeps, on_better)
         if self.original.n_variables:
             if self._tournament is None:
                 self._slack = slack_of(self.problem, best)
@@ -170,6 +178,32 @@ class LocalSearch:
                 best = better
                 on_better(best)
         return best
+
+    def _improve_constraints(self, best: Values, seconds: float | None, sweeps: int, on_better: OnBetter) -> Values:
+        """Search on the global constraints themselves, by the clock on each rank or by moves on the first rank."""
+        n = self.original.n_variables
+
+        def take(found: Values) -> None:
+            nonlocal best
+            candidate = self._with_states(found)
+            if self.better(candidate, best):
+                best = candidate
+                on_better(best)
+
+        while self._suggested and not self.stop.over:
+            take(self.ascent.climb(self._suggested.pop(0)))
+        if seconds is None:
+            search, moves = self._constraint_search, sweeps * n
+            found = search.improve_by_moves(best[:n], moves, self.stop) if self.exchange.rank == 0 else best[:n]
+            take(self._from_first_rank(found))
+        else:
+            self._constraint_search.improve(best[:n], seconds, self.threads, self.stop, take)
+        return best
+
+    @cached_property
+    def _constraint_search(self) -> ConstraintSearch:
+        """The search of this rank on global constraints."""
+        return ConstraintSearch(self.original, self.seed, self.exchange.rank)
 
     def suggest(self, values: Values) -> None:
         """Add a start assignment for the next search by the clock."""
@@ -206,6 +240,11 @@ class LocalSearch:
                 self._round = self._next_round(best, round_sweeps, self.seed + (self.exchange.rank << 96))
             elif self._is_last_slice(left):
                 self._round.fit(left, self._seconds_per_sweep / self.threads)
+            if self.may_search_constraints() and self._violates(best):
+                found = self._improve_constraints(best, min(_CHAIN_QUANTUM, left), 0, lambda values: None)
+                if found is not best:
+                    best = found
+                    yield best
             this_round, begun = self._round, time.perf_counter()
             self._run(this_round.unfinished, self.stop.by(min(until, begun + _CHAIN_QUANTUM)))
             elapsed = time.perf_counter() - begun
@@ -225,6 +264,10 @@ class LocalSearch:
                 if self._blocks.last_improved:
                     best = candidate
                     yield best
+
+    def _violates(self, values: Values) -> bool:
+        """Return whether an assignment violates a hard constraint."""
+        return self.original.appraise(values[: self.original.n_variables])[0].violation > 0
 
     def _is_last_slice(self, left: float) -> bool:
         """Return whether almost no time remains for the search after the next ``left`` seconds."""
