@@ -30,10 +30,13 @@ class CompactProblem(NamedTuple):
         the states of automata follow.
     linear : sequence of LinearConstraint
         The other factors, over the original variables.
+    automata : sequence of AutomatonFactor
+        Factors that the engine takes as automata, over the original variables.
     """
 
     problem: Problem
     linear: Sequence[LinearConstraint] = ()
+    automata: Sequence[AutomatonFactor] = ()
 
 
 def compact_problem(problem: Problem, memory: int, dense_only: bool = False) -> CompactProblem:
