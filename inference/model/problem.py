@@ -131,6 +131,21 @@ class Factor:
         utility: int | float | None = None if entry == forbidden_value(self.table.dtype) else entry.item()
         return utility
 
+    def violation(self, values: Sequence[int]) -> int:
+        """Return how much one combination of values violates the factor.
+
+        Parameters
+        ----------
+        values : sequence of int
+            One value index for each variable of the scope, in the order of the scope.
+
+        Returns
+        -------
+        int
+            1 for a forbidden entry, otherwise 0; for a hard global constraint its degree of violation.
+        """
+        return int(self.entry(values) is None)
+
     def forbidden_entries(self) -> int:
         """Return the number of forbidden entries (−∞).
 
@@ -140,6 +155,21 @@ class Factor:
             Number of forbidden entries of the whole table.
         """
         return int(forbidden(self.table).sum())
+
+    def decomposed(self) -> tuple["Factor", ...]:
+        """Return factors with tables, tuples or automata whose sum is this factor.
+
+        Returns
+        -------
+        tuple of Factor
+            The factor itself, except for a global constraint (``dmcmc.inference.constraints``).
+        """
+        return (self,)
+
+    @property
+    def relaxation(self) -> tuple["Factor", ...]:
+        """The decomposition, or for a large global constraint factors whose sum is at least its utility."""
+        return (self,)
 
     def arrays(self) -> tuple[Array, ...]:
         """Return the arrays that represent the utilities.
