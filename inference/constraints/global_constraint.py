@@ -23,8 +23,8 @@ from dmcmc.inference.runtime.types import Array
 
 _MAX_ENUMERATED_ENTRIES = 2**20  # limit on the entries of a table that is evaluated one by one
 _MAX_SMALL_TABLE_ENTRIES = 1024  # a part of a decomposition of up to this many entries is stored as a table
-MAX_DECOMPOSITION_ENTRIES = 2**24
-"""A decomposition with more entries than this is replaced by the relaxation (128 MiB at 8 bytes per entry)."""
+MAX_DECOMPOSITION_ENTRIES = 2**20
+"""A decomposition with more entries than this is replaced by the relaxation (8 MiB at 8 bytes per entry)."""
 
 Domains = Sequence[NDArray[np.bool_]]
 """For each variable of a scope, whether each of its values remains."""
@@ -138,8 +138,18 @@ class GlobalConstraint(Factor):
         """Return factors with tables or automata whose sum is an upper bound of the utility; none bounds it by 0."""
         return []
 
-    @cached_property
+    @property
     def decomposition(self) -> tuple[Factor, ...] | None:
+        """Factors with tables or automata whose sum is this factor; None if they would be too large."""
+        return self._decomposition
+
+    @property
+    def relaxation(self) -> tuple[Factor, ...]:
+        """The decomposition, or where it is too large, factors whose sum is an upper bound of the utility."""
+        return self._relaxation
+
+    @cached_property
+    def _decomposition(self) -> tuple[Factor, ...] | None:
         """Factors with tables or automata whose sum is this factor; None if they would be too large."""
         if prod(self.shape) <= _MAX_SMALL_TABLE_ENTRIES:
             return (Factor(self.scope, self.table, self.name),)
@@ -150,7 +160,7 @@ class GlobalConstraint(Factor):
         return None if parts is None else tuple(parts)
 
     @cached_property
-    def relaxation(self) -> tuple[Factor, ...]:
+    def _relaxation(self) -> tuple[Factor, ...]:
         """The decomposition, or where it is too large, factors whose sum is an upper bound of the utility."""
         parts = self.decomposition
         return tuple(self.relaxed_parts()) if parts is None else parts
@@ -168,6 +178,11 @@ class GlobalConstraint(Factor):
                 f"constraint {self.name or self.kind}: has no small decomposition into tables, which this method needs"
             )
         return self.decomposition
+
+    @property
+    def is_tabular(self) -> bool:
+        """Whether the factor is given by a table, tuples or an automaton: False."""
+        return False
 
     def restricted(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables, numbered 0, 1, ... in the given order."""
