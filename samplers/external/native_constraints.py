@@ -40,7 +40,8 @@ class ConstraintCosts(NamedTuple):
             return {"kind": constraint.kind, **common, **_plain(constraint.parameters())}
         loads = constraint.cell_loads()
         assert loads is not None
-        return {"kind": "loads", **common, **_plain(_used_loads(loads))}
+        codes = _plain({name: c for name, c in constraint.parameters().items() if name == "codes"})
+        return {"kind": "loads", **common, **codes, **_plain(_used_loads(loads))}
 
 
 def is_native(factor: Factor) -> bool:

@@ -1,0 +1,1 @@
+"""Timefold's meeting scheduling: meetings with attendees, time grains and rooms, in its JSON."""
