@@ -111,6 +111,13 @@ FORMATS: tuple[Format, ...] = (
         logarithms=True,
     ),
     Format(
+        "timefold",
+        (),
+        "Timefold's meeting scheduling",
+        sniffing.is_timefold,
+        "dmcmc.formats.timefold.problem:read",
+    ),
+    Format(
         "cfn",
         (".cfn",),
         "toulbar2's JSON",

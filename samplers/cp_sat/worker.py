@@ -12,7 +12,7 @@ their cells (``dmcmc.inference.constraints.cell_loads``); a convex penalty becom
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise, permutations
 from math import floor
@@ -61,7 +61,9 @@ def search(job: dict[str, Any], arrays: dict[str, _Array]) -> None:
     solver.parameters.num_workers = job["workers"]
     solver.parameters.random_seed = 1
     solver.parameters.max_time_in_seconds = job["seconds"]
-    solver.parameters.optimize_with_core = unweighted
+    if unweighted:  # a core-guided search, which needs no linear relaxation
+        solver.parameters.optimize_with_core = True
+        solver.parameters.linearization_level = 0
     solver.best_bound_callback = lambda bound: print("bound", floor(bound + _ROUNDING), flush=True)
     status = solver.solve(model.model, Solutions())
     if status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
@@ -97,6 +99,10 @@ class _Model:
         self._same: dict[tuple[Any, ...], Any] = {}
         self._numbers: dict[tuple[Any, ...], Any] = {}
         self._any: dict[tuple[int, ...], Any] = {}
+        # Sets of literals (by their indices) with a literal that any of them is true, and with the largest number of
+        # them that may be true.
+        self.groups: dict[frozenset[int], Any] = {}
+        self.limits: list[tuple[frozenset[int], int]] = []
 
     def x(self, v: int) -> Any:
         """Return a variable as an integer; it is made at the first use."""
@@ -264,6 +270,7 @@ class _Model:
                 self.codes[frozenset(given["scope"])] = dict(zip(given["scope"], given["codes"], strict=True))
         for given in constraints:
             _ADDED[given["kind"]](self, given)
+        self.add_implied_limits()
 
     def finish(self, max_cost: int, hint: list[int] | None) -> bool:
         """Add the objective, an upper bound on the cost, and the assignment from which the search starts.
@@ -286,6 +293,19 @@ class _Model:
                 if a in self._allowed[v] and not (len(self._allowed[v]) == 2 and a == self._allowed[v][0]):
                     self.model.add_hint(literal, value == a)
         return len({unit for unit, _ in self._objective}) == 1
+
+    def add_implied_limits(self) -> None:
+        """Limit how many groups of literals have a true literal, where a constraint limits the true literals.
+
+        If at most k literals of a set are true, and each is in at most c groups, at most c · k groups have a true one.
+        For meetings at k tables, which have two participants each, at most 2 k participants are busy (Bofill et al.).
+        """
+        for literals, limit in self.limits:
+            inside = [group for group in self.groups if group <= literals]
+            counts = Counter(literal for group in inside for literal in group)
+            most = max(counts.values(), default=0) * limit
+            if most < len(inside):
+                self.model.add(sum(self.groups[group] for group in inside) <= most)
 
     def allow(self, v: int, cost: _Array, top: int) -> None:
         """Remove the values that a cost function of one variable forbids; to be called before all other methods."""
@@ -540,6 +560,8 @@ def _add_penalty(model: _Model, load: list[tuple[int, Any]], penalty: list[int],
             model.model.add_at_most_one(literal for _, literal in load)
         else:
             model.restrict(total, allowed)
+        if allowed == list(range(len(allowed))) and all(weight == 1 for weight, _ in load):
+            model.limits.append((frozenset(literal.index for _, literal in load), len(allowed) - 1))
         return
     slopes = [after - before for before, after in pairwise(penalty)]
     if len(set(slopes)) <= 1:
@@ -564,7 +586,11 @@ def _add_runs(model: _Model, loads: list[list[tuple[int, Any]]], given: dict[str
     A cell ends a break if its load is positive, that of the cell before is 0, and that of an earlier one is positive
     (Bofill et al., JAIR 74, 2022). There is a run for each break, and one more if any load is positive.
     """
-    occupied = [model.any_of([literal for _, literal in load]) for load in loads]
+    cells = [[literal for _, literal in load] for load in loads]
+    occupied = [model.any_of(literals) for literals in cells]
+    for literals, literal in zip(cells, occupied, strict=True):
+        if literals:
+            model.groups[frozenset(x.index for x in literals)] = literal
     before = occupied[:1]
     for literal in occupied[1:]:
         before.append(model.any_of([before[-1], literal]))

@@ -52,18 +52,6 @@ def is_native(factor: Factor) -> bool:
     return factor.kind in kinds or factor.cell_loads() is not None
 
 
-def max_degree(constraint: GlobalConstraint) -> int:
-    """Return an upper bound on the degree of violation of a constraint that can be described."""
-    loads = constraint.cell_loads()
-    if loads is not None:
-        return int(max(0, loads.penalty.max())) * (1 if loads.counts_runs else loads.cells)
-    if constraint.kind == "precedence":
-        given = constraint.parameters()
-        first, second = given["numbers"]
-        return max(0, int(first.max()) + int(given["distance"]) - int(second.min()))
-    return 1  # element
-
-
 def _used_loads(loads: CellLoads) -> dict[str, Any]:
     """Return the parameters of loads, with the penalties up to the largest load that occurs."""
     largest = sum(item.weight for item in loads.items)

@@ -105,7 +105,7 @@ class _Document:
         names = [str(room.get("name", room["@id"])) for room in rooms]
         distinct = len(set(names)) == len(names)
         return MeetingPlan(
-            name=name,
+            name=name.rpartition("/")[2].partition(".")[0],
             meetings=tuple(self._meeting(assignment) for assignment in self._list("meetingAssignmentList")),
             persons=tuple(str(person.get("fullName", person["@id"])) for person in persons),
             rooms=tuple(

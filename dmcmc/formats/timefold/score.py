@@ -32,11 +32,10 @@ def score(plan: MeetingPlan, starts: Sequence[int], rooms: Sequence[int]) -> Sco
     starts, rooms : sequence of int
         Index of the grain at which each meeting starts, and of its room.
     """
-    soft = -sum(
-        sum(x) for x in zip(*(_alone(plan, m, starts[m], rooms[m])[1] for m in range(len(starts))), strict=True)
-    )
-    hard = -sum(_alone(plan, m, starts[m], rooms[m])[0] for m in range(len(starts)))
-    medium = 0
+    hard = medium = soft = 0
+    for m, (start, room) in enumerate(zip(starts, rooms, strict=True)):
+        penalties = _alone(plan, m, start, room)
+        hard, soft = hard - penalties[0], soft - penalties[1]
     for first, second in combinations(range(len(starts)), 2):
         overlap = _overlap(plan, first, second, starts)
         a, b = plan.meetings[first], plan.meetings[second]
@@ -53,8 +52,8 @@ def score(plan: MeetingPlan, starts: Sequence[int], rooms: Sequence[int]) -> Sco
     return Score(hard, medium, soft)
 
 
-def _alone(plan: MeetingPlan, m: int, start: int, room: int) -> tuple[int, tuple[int, int]]:
-    """Return the hard penalty of a meeting itself, and its soft ones: the last grain, and the seats of larger rooms."""
+def _alone(plan: MeetingPlan, m: int, start: int, room: int) -> tuple[int, int]:
+    """Return the hard penalty of a meeting itself, and its soft one: its last grain, and the seats of larger rooms."""
     meeting, capacity = plan.meetings[m], plan.rooms[room][1]
     last = start + meeting.grains - 1
     hard = max(0, meeting.seats - capacity)
@@ -63,7 +62,7 @@ def _alone(plan: MeetingPlan, m: int, start: int, room: int) -> tuple[int, tuple
     elif plan.days[start] != plan.days[last]:
         hard += 1
     larger = sum(other - capacity for _, other in plan.rooms if other > capacity)
-    return hard, (last, larger)
+    return hard, last + larger
 
 
 def _overlap(plan: MeetingPlan, first: int, second: int, starts: Sequence[int]) -> int:
