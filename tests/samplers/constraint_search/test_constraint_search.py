@@ -1,4 +1,4 @@
-"""Local search on global constraints: exact incremental totals, moves that can be undone, and optima of small problems."""
+"""Local search on global constraints: exact incremental totals, moves that can be undone, optima of small problems."""
 
 import numpy as np
 import pytest
@@ -55,6 +55,18 @@ def test_the_state_follows_every_change():
             assert len(set(violated.tolist())) == violated.size
 
 
+def make_move(kind, walker, changed, moved, number, v):
+    """Make a move of a kind; return the number of changes."""
+    model, state = walker.model, walker._state
+    if kind == "pair":
+        return moves.pair_move(model, state, changed, v)
+    if kind == "swap":
+        return moves.swap_move(model, state, changed, v)
+    if kind == "chain":
+        return moves.ejection_chain(model, state, changed, moved, number, v)
+    return moves.rebuild_move(model, state, changed, moved, number, v, 1.0)
+
+
 @pytest.mark.parametrize("kind", ["pair", "swap", "chain", "rebuild"])
 def test_a_move_can_be_undone(kind):
     for seed, problem in enumerate(problems(8)):
@@ -65,12 +77,7 @@ def test_a_move_can_be_undone(kind):
         walker.start_from(values)
         for number in range(20):
             v = moves.pick_variable(model, state, number % 2 == 0)
-            count = {
-                "pair": lambda v=v: moves.pair_move(model, state, changed, v),
-                "swap": lambda v=v: moves.swap_move(model, state, changed, v),
-                "chain": lambda v=v, number=number: moves.ejection_chain(model, state, changed, moved, number, v),
-                "rebuild": lambda v=v, number=number: moves.rebuild_move(model, state, changed, moved, number, v, 1.0),
-            }[kind]()
+            count = make_move(kind, walker, changed, moved, number, v)
             assert (state.z >= 0).all() and (state.z < problem.domains).all()
             assert totals_of(walker) == pytest.approx(cost_of(problem, state.z))
             moves.undo(model, state, changed, count)
