@@ -9,10 +9,10 @@ import time
 from itertools import combinations, count
 from typing import Any
 
-from benchmarks.meetings.b2b import MAX_DIFFERENCE, Schedule
+from dmcmc.generators.business_meetings import MAX_DIFFERENCE, BusinessSchedule
 
 
-def formula(schedule: Schedule) -> tuple[Any, list[dict[int, int]]]:
+def formula(schedule: BusinessSchedule) -> tuple[Any, list[dict[int, int]]]:
     """Return the weighted formula, and for each meeting the literal of each possible slot.
 
     Raises
@@ -82,7 +82,7 @@ def _participant(wcnf: Any, new: Any, limited: Any, mine: list[dict[int, int]], 
     return used
 
 
-def solve(schedule: Schedule) -> tuple[int | None, list[int] | None, float]:
+def solve(schedule: BusinessSchedule) -> tuple[int | None, list[int] | None, float]:
     """Return the optimum and its schedule, None if there is no schedule, and the seconds that it took."""
     from pysat.examples.rc2 import RC2
 

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 _ROUNDING = 1e-6  # CP-SAT's bound is an integer in floating point
 _DENSE_PART = 0.5  # part of the allowed tuples that cost more than the least, from which on a cost column is used
 
+_MAX_CLAUSES = 16  # values up to which the equality of two variables is stated by clauses, not by an equation
+
 _Array = NDArray[Any]
 
 
@@ -190,6 +192,10 @@ class _Model:
         if key in self._same:
             return self._same[key]
         same = self._same[key] = self.model.new_bool_var("")
+        if max(map(len, numbers)) > _MAX_CLAUSES:
+            first, second = (self.number(v, own) for v, own in zip(variables, numbers, strict=True))
+            self.model.add(first == second).only_enforce_if(same)
+            return same
         literals = [defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)]
         for v, own, by_number in zip(variables, numbers, literals, strict=True):
             for number, literal in zip(own, self.literals(v), strict=True):
