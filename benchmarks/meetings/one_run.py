@@ -105,6 +105,8 @@ def run_cp_sat(instance: Instance, seconds: float) -> Line:
             if first is None and progress.values is not None:
                 first = time.perf_counter() - start
             time.sleep(_POLL_SECONDS)
+    if first is None and progress.values is not None:
+        first = time.perf_counter() - start
     bound = problem.to_own_sense(costs.bound(progress.lower))
     values = progress.values
     return {

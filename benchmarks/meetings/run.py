@@ -73,16 +73,8 @@ def line_of(line: JsonLine) -> str:
         for i, name in ((1, "objective"), (2, "bound"))
     )
     memory = None if line.get("memory") is None else line["memory"] / 2**20
-    return _COLUMNS.line(
-        line["problem"],
-        line["program"],
-        line["status"],
-        line.get("first"),
-        objective,
-        bound,
-        line.get("seconds"),
-        memory,
-    )
+    head = line["problem"], line["program"], line["status"], line.get("first")
+    return _COLUMNS.line(*head, objective, bound, line.get("seconds"), memory)
 
 
 def main() -> None:

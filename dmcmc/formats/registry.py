@@ -111,6 +111,13 @@ FORMATS: tuple[Format, ...] = (
         logarithms=True,
     ),
     Format(
+        "csplib46",
+        (),
+        "CSPLib's meeting scheduling",
+        sniffing.is_csplib_meetings,
+        "dmcmc.formats.csplib.read:read",
+    ),
+    Format(
         "timefold",
         (),
         "Timefold's meeting scheduling",

@@ -1,5 +1,8 @@
 """Meetings with required and preferred attendees in rooms, like the data sets of Timefold's meeting scheduling."""
 
+from typing import Annotated
+
+import msgspec
 import numpy as np
 
 from dmcmc.formats.timefold.plan import Meeting, MeetingPlan
@@ -18,6 +21,9 @@ _PART_OF_FEW = 0.7  # part of the meetings with at most _FEW preferred attendees
 _FEW, _MAX_PREFERRED = 5, 15
 _MEETINGS_PER_DAY = 10  # meetings per day if the number of days is not given
 _PERSONS_PER_MEETING = 0.8  # persons per meeting if their number is not given
+
+
+CountOrDefault = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class RoomMeetings(Parameters, frozen=True, kw_only=True):
@@ -39,9 +45,9 @@ class RoomMeetings(Parameters, frozen=True, kw_only=True):
 
     meetings: Count = 50
     rooms: Count = 5
-    days: int = 0
+    days: CountOrDefault = 0
     grains: Count = 32
-    persons: int = 0
+    persons: CountOrDefault = 0
 
 
 def generate(given: RoomMeetings) -> Problem:
@@ -55,12 +61,10 @@ def plan_of(given: RoomMeetings) -> MeetingPlan:
     Raises
     ------
     ConfigError
-        If the longest meeting is longer than a day, or a number is negative.
+        If the longest meeting is longer than a day.
     """
     if given.grains < max(_GRAINS):
         raise ConfigError(f"grains: at least {max(_GRAINS)} are needed, not {given.grains}")
-    if min(given.days, given.persons) < 0:
-        raise ConfigError("days, persons: must not be negative")
     rng = np.random.default_rng(given.seed)
     days = given.days or -(-given.meetings // _MEETINGS_PER_DAY)
     persons = given.persons or max(2, int(_PERSONS_PER_MEETING * given.meetings))

@@ -1,0 +1,1 @@
+"""Meeting scheduling as in problem 46 of CSPLib."""
