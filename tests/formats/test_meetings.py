@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dmcmc
-from dmcmc.formats.registry import parse
+from dmcmc.formats.registry import parse, save
 from dmcmc.formats.timefold.plan import Meeting, MeetingPlan
 from dmcmc.formats.timefold.problem import problem_of
 from dmcmc.formats.timefold.score import score
@@ -140,6 +140,14 @@ def as_json(plan):
         "id": 0, "meetingList": meetings, "dayList": days, "timeGrainList": grains, "roomList": rooms,
         "personList": persons, "meetingAssignmentList": assignments,
     })  # fmt: skip
+
+
+def test_levels_are_kept_in_a_native_file(tmp_path):
+    problem = dmcmc.generate("room-meetings", meetings=4)
+    save(problem, tmp_path / "levels.npz")
+    loaded = dmcmc.load(tmp_path / "levels.npz")
+    assert loaded == problem
+    assert (tuple(loaded.levels), tuple(loaded.level_of)) == (tuple(problem.levels), tuple(problem.level_of))
 
 
 @pytest.mark.parametrize("text", ["{", '{"durationInGrains": 1}', '{"meetingAssignmentList": [], "timeGrainList": 3}'])

@@ -30,7 +30,7 @@ def test_degrees_follow_the_definitions_and_equal_the_decompositions(seed):
     parts = breaks.parts(), changes.parts()
     for _ in range(30):
         values, chosen = [int(rng.integers(size)) for size in sizes], [int(rng.integers(size)) for size in rooms]
-        start, place = [t[x] for t, x in zip(times, values)], [p[x] for p, x in zip(places, chosen)]
+        start, place = [t[x] for t, x in zip(times, values, strict=True)], [p[x] for p, x in zip(places, chosen, strict=True)]
         pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
         touching = sum(start[i] + durations[i] == start[j] for i, j in pairs)
         soon = [(i, j) for i, j in pairs if start[i] < start[j] <= start[i] + durations[i] + gap]
