@@ -502,7 +502,7 @@ class IncumbentSearch:
 
 def _first_search(variant: SearchVariant) -> KernelSet:
     """Return the kernels that find the first incumbent and make answers 1-optimal."""
-    return kernel_sets.first_search(variant.dtype, variant.dense)
+    return kernel_sets.first_search(variant.dtype, variant.dense, variant.constrained)
 
 
 def _is_worthwhile(
