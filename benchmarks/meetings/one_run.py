@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 import dmcmc
 from benchmarks.meetings import b2b, calbench, maxsat
 from dmcmc.files.text import open_source
-from dmcmc.formats.timefold.plan import MeetingPlan, read_plan
-from dmcmc.formats.timefold.problem import problem_of as timefold_problem
-from dmcmc.formats.timefold.score import score
+from dmcmc.formats.meetings.timefold_plan import MeetingPlan, read_plan
+from dmcmc.formats.meetings.timefold_problem import problem_of as timefold_problem
+from dmcmc.formats.meetings.timefold_score import score
 from dmcmc.generators.business_meetings import BusinessSchedule
 from dmcmc.generators.business_meetings import problem_of as business_problem
-from dmcmc.generators.room_meetings import RoomMeetings, plan_of
+from dmcmc.generators.timefold_meetings import TimefoldMeetings, plan_of
 from dmcmc.inference.levels.results import level_values
 from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST, native_problem
 from dmcmc.samplers.cp_sat.process import CpSatProcess
@@ -56,7 +56,7 @@ class Instance:
             self.source, self.problem = task, calbench.problem_of(task)
         else:
             if name.startswith("generated:"):
-                plan = plan_of(RoomMeetings(meetings=int(name.split(":")[1]), seed=1))
+                plan = plan_of(TimefoldMeetings(meetings=int(name.split(":")[1]), seed=1))
             else:
                 source = open_source(path)
                 assert source is not None

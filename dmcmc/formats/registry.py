@@ -115,14 +115,14 @@ FORMATS: tuple[Format, ...] = (
         (),
         "CSPLib's meeting scheduling",
         sniffing.is_csplib_meetings,
-        "dmcmc.formats.csplib.read:read",
+        "dmcmc.formats.meetings.csplib:read",
     ),
     Format(
         "timefold",
         (),
         "Timefold's meeting scheduling",
         sniffing.is_timefold,
-        "dmcmc.formats.timefold.problem:read",
+        "dmcmc.formats.meetings.timefold_problem:read",
     ),
     Format(
         "cfn",

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
-from dmcmc.generators import business_meetings, meetings, networks, random_dcop, room_meetings
+from dmcmc.generators import business_meetings, meetings, networks, random_dcop, timefold_meetings
 from dmcmc.generators.parameters import Parameters
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
@@ -88,10 +88,10 @@ _FAMILIES = {
     "meeting-scheduling": Family(
         "events of the members of a hierarchy get time slots (PEAV)", meetings.Meetings, meetings.generate
     ),
-    "room-meetings": Family(
-        "meetings with attendees in rooms, in three levels, like Timefold's data",
-        room_meetings.RoomMeetings,
-        room_meetings.generate,
+    "timefold-meetings": Family(
+        "meetings with attendees and places, in three levels, like Timefold's data",
+        timefold_meetings.TimefoldMeetings,
+        timefold_meetings.generate,
     ),
     "business-meetings": Family(
         "meetings of pairs at tables, with few breaks (B2B)",

@@ -36,6 +36,8 @@ class Builder:
         Whether the factors are utilities ("max") or costs ("min").
     name : str
         Name of the problem.
+    levels : tuple of str
+        Names of the levels of the objective, of which an earlier one counts more; empty for one objective.
 
     Raises
     ------
@@ -55,7 +57,7 @@ class Builder:
 
     sense: str = "max"
     name: str = ""
-    levels: tuple[str, ...] = ()
+    levels: tuple[str, ...] = field(default=(), repr=False)
     _domains: dict[str, Sequence[Label]] = field(default_factory=dict, init=False, repr=False)
     _position: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # index of each variable
     _label_indices: dict[str, dict[Label, int]] = field(default_factory=dict, init=False, repr=False)

@@ -1,4 +1,4 @@
-"""Meeting-scheduling files of Timefold and CSPLib, and generated problems like them."""
+"""TimefoldMeeting-scheduling files of Timefold and CSPLib, and generated problems like them."""
 
 import json
 from itertools import product
@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import dmcmc
+from dmcmc.formats.meetings.timefold_plan import MeetingPlan, TimefoldMeeting
+from dmcmc.formats.meetings.timefold_problem import problem_of
+from dmcmc.formats.meetings.timefold_score import score
 from dmcmc.formats.registry import parse, save
-from dmcmc.formats.timefold.plan import Meeting, MeetingPlan
-from dmcmc.formats.timefold.problem import problem_of
-from dmcmc.formats.timefold.score import score
-from dmcmc.generators.room_meetings import RoomMeetings, plan_of
+from dmcmc.generators.timefold_meetings import TimefoldMeetings, plan_of
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.runtime.errors import FileError
 
@@ -60,7 +60,7 @@ def drawn(seed):
         people = rng.permutation(4)[: rng.integers(2, 5)].tolist()
         required = int(rng.integers(1, len(people)))
         grains = int(rng.integers(1, 4))
-        meetings.append(Meeting(str(m), "", grains, tuple(people[:required]), tuple(people[required:])))
+        meetings.append(TimefoldMeeting(str(m), "", grains, tuple(people[:required]), tuple(people[required:])))
     return MeetingPlan(
         "small", tuple(meetings), ("a", "b", "c", "d"), (("x", 4), ("y", 6), ("z", 9)), (0,) * 5 + (1,) * 4
     )
@@ -143,7 +143,7 @@ def as_json(plan):
 
 
 def test_levels_are_kept_in_a_native_file(tmp_path):
-    problem = dmcmc.generate("room-meetings", meetings=4)
+    problem = dmcmc.generate("timefold-meetings", meetings=4)
     save(problem, tmp_path / "levels.npz")
     loaded = dmcmc.load(tmp_path / "levels.npz")
     assert loaded == problem
@@ -157,9 +157,9 @@ def test_a_broken_file_gives_one_line(text):
 
 
 def test_generated_problems_are_like_the_real_ones():
-    plan = plan_of(RoomMeetings(meetings=100))
+    plan = plan_of(TimefoldMeetings(meetings=100))
     assert (len(plan.meetings), len(plan.persons), len(plan.days)) == (100, 80, 320)
-    problem = dmcmc.generate("room-meetings", meetings=10)
+    problem = dmcmc.generate("timefold-meetings", meetings=10)
     assert [level.name for level in problem.levels] == ["hard", "medium", "soft"]
     business = dmcmc.generate("business-meetings", participants=9, slots=4, tables=3)
     result = dmcmc.solve(business, method="exact")

@@ -24,10 +24,10 @@ SMALL = {
     "scale-free": {"nodes": 8, "domain_size": 3},
     "colouring": {"nodes": 8, "domain_size": 3},
     "grid": {"rows": 3, "columns": 4, "domain_size": 3},
-    "room-meetings": {"meetings": 3, "rooms": 2, "days": 1},
+    "timefold-meetings": {"meetings": 3, "rooms": 2, "days": 1},
     "business-meetings": {"participants": 7, "slots": 3, "tables": 2},
 }
-CONSTRAINED = {"room-meetings", "business-meetings"}  # global constraints in place of tables over two variables
+CONSTRAINED = {"timefold-meetings", "business-meetings"}  # global constraints in place of tables over two variables
 NETWORKS = [family for family in FAMILIES if family not in CONSTRAINED]
 
 

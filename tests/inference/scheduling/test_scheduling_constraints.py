@@ -23,14 +23,17 @@ def total(parts, values):
 def test_degrees_follow_the_definitions_and_equal_the_decompositions(seed):
     rng, times, durations, places = drawn(seed)
     n, gap = len(times), int(rng.integers(3))
-    sizes, rooms = [len(t) for t in times], [len(p) for p in places]
+    sizes, choices = [len(t) for t in times], [len(p) for p in places]
     breaks = get("adjacency").from_parameters(range(n), sizes, 1, "", {"times": times, "durations": durations})
     given = {"times": times, "durations": durations, "places": places, "gap": gap}
-    changes = get("place_changes").from_parameters(range(2 * n), [*sizes, *rooms], 1, "", given)
+    changes = get("place_changes").from_parameters(range(2 * n), [*sizes, *choices], 1, "", given)
     parts = breaks.parts(), changes.parts()
     for _ in range(30):
-        values, chosen = [int(rng.integers(size)) for size in sizes], [int(rng.integers(size)) for size in rooms]
-        start, place = [t[x] for t, x in zip(times, values, strict=True)], [p[x] for p, x in zip(places, chosen, strict=True)]
+        values, chosen = [int(rng.integers(size)) for size in sizes], [int(rng.integers(size)) for size in choices]
+        start, place = (
+            [t[x] for t, x in zip(times, values, strict=True)],
+            [p[x] for p, x in zip(places, chosen, strict=True)],
+        )
         pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
         touching = sum(start[i] + durations[i] == start[j] for i, j in pairs)
         soon = [(i, j) for i, j in pairs if start[i] < start[j] <= start[i] + durations[i] + gap]

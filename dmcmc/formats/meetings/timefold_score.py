@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from dmcmc.formats.timefold.plan import MeetingPlan
+from dmcmc.formats.meetings.timefold_plan import MeetingPlan
 
 BREAK_COST = 100  # of two meetings of which one starts at the end of the other one
 OVERLAP_COST = 10  # of each grain for which two meetings overlap

@@ -8,7 +8,7 @@ from dmcmc.files.text import SourceFile
 from dmcmc.inference.runtime.errors import FileError
 
 
-class Meeting(NamedTuple):
+class TimefoldMeeting(NamedTuple):
     """A meeting.
 
     Attributes
@@ -49,7 +49,7 @@ class MeetingPlan(NamedTuple):
     ----------
     name : str
         Name of the problem.
-    meetings : tuple of Meeting
+    meetings : tuple of TimefoldMeeting
         The meetings.
     persons : tuple of str
         Names of the persons.
@@ -60,7 +60,7 @@ class MeetingPlan(NamedTuple):
     """
 
     name: str
-    meetings: tuple[Meeting, ...]
+    meetings: tuple[TimefoldMeeting, ...]
     persons: tuple[str, ...]
     rooms: tuple[tuple[str, int], ...]
     days: tuple[int, ...]
@@ -115,11 +115,11 @@ class _Document:
             days=tuple(day[self._resolved(grain["day"])["@id"]] for grain in grains),
         )
 
-    def _meeting(self, assignment: Mapping[str, Any]) -> Meeting:
+    def _meeting(self, assignment: Mapping[str, Any]) -> TimefoldMeeting:
         """Return the meeting of an assignment."""
         meeting = self._resolved(assignment["meeting"])
         start, room = assignment.get("startingTimeGrain"), assignment.get("room")
-        return Meeting(
+        return TimefoldMeeting(
             name=str(meeting["id"]),
             topic=str(meeting.get("topic", "")),
             grains=int(meeting["durationInGrains"]),

@@ -5,8 +5,8 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from dmcmc.formats.timefold.plan import Meeting, MeetingPlan
-from dmcmc.formats.timefold.problem import problem_of
+from dmcmc.formats.meetings.timefold_plan import MeetingPlan, TimefoldMeeting
+from dmcmc.formats.meetings.timefold_problem import problem_of
 from dmcmc.generators.parameters import Count, Parameters
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
@@ -26,7 +26,7 @@ _PERSONS_PER_MEETING = 0.8  # persons per meeting if their number is not given
 CountOrDefault = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class RoomMeetings(Parameters, frozen=True, kw_only=True):
+class TimefoldMeetings(Parameters, frozen=True, kw_only=True):
     """Parameters of a meeting schedule with rooms.
 
     Attributes
@@ -50,12 +50,12 @@ class RoomMeetings(Parameters, frozen=True, kw_only=True):
     persons: CountOrDefault = 0
 
 
-def generate(given: RoomMeetings) -> Problem:
+def generate(given: TimefoldMeetings) -> Problem:
     """Generate a problem."""
     return problem_of(plan_of(given))
 
 
-def plan_of(given: RoomMeetings) -> MeetingPlan:
+def plan_of(given: TimefoldMeetings) -> MeetingPlan:
     """Generate the data of a problem.
 
     Raises
@@ -76,9 +76,11 @@ def plan_of(given: RoomMeetings) -> MeetingPlan:
         size = min(persons, max(capacities), required + preferred)
         attendees = rng.permutation(persons)[:size].tolist()
         grains = int(rng.choice(list(_GRAINS), p=np.array(list(_GRAINS.values())) / sum(_GRAINS.values())))
-        meetings.append(Meeting(str(m), f"topic {m}", grains, tuple(attendees[:required]), tuple(attendees[required:])))
+        meetings.append(
+            TimefoldMeeting(str(m), f"topic {m}", grains, tuple(attendees[:required]), tuple(attendees[required:]))
+        )
     return MeetingPlan(
-        name=f"room-meetings_{given.meetings}_{given.seed}",
+        name=f"timefold-meetings_{given.meetings}_{given.seed}",
         meetings=tuple(meetings),
         persons=tuple(f"person {p}" for p in range(persons)),
         rooms=tuple((f"room {i}", capacity) for i, capacity in enumerate(capacities)),

@@ -7,8 +7,8 @@ day or the grains, and rooms that are too small, are no values of the variables.
 import numpy as np
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.timefold.plan import Meeting, MeetingPlan, read_plan
-from dmcmc.formats.timefold.score import BREAK_COST, OVERLAP_COST, STABILITY_GRAINS
+from dmcmc.formats.meetings.timefold_plan import MeetingPlan, TimefoldMeeting, read_plan
+from dmcmc.formats.meetings.timefold_score import BREAK_COST, OVERLAP_COST, STABILITY_GRAINS
 from dmcmc.inference.model.builder import Builder
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError
@@ -87,7 +87,7 @@ def _attended(plan: MeetingPlan, preferred: bool) -> list[tuple[str, list[int]]]
     return found
 
 
-def _starts(plan: MeetingPlan, meeting: Meeting) -> list[int]:
+def _starts(plan: MeetingPlan, meeting: TimefoldMeeting) -> list[int]:
     """Return the grains at which a meeting can start, so that it ends on the same day."""
     days = np.array(plan.days)
     first = np.arange(max(0, days.size - meeting.grains + 1))
@@ -99,7 +99,7 @@ def _starts(plan: MeetingPlan, meeting: Meeting) -> list[int]:
     return [int(grain) for grain in possible]
 
 
-def _rooms(plan: MeetingPlan, meeting: Meeting) -> list[str]:
+def _rooms(plan: MeetingPlan, meeting: TimefoldMeeting) -> list[str]:
     """Return the names of the rooms that are large enough for a meeting."""
     if meeting.pinned and meeting.room is not None:
         return [plan.rooms[meeting.room][0]]

@@ -1,1 +1,0 @@
-"""Meeting scheduling as in problem 46 of CSPLib."""
