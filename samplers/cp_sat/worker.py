@@ -206,6 +206,24 @@ class _Model:
                     self.model.add_bool_or(same.negated(), literal.negated(), *other.get(number, []))
         return same
 
+    def overlap(self, one: tuple[int, list[int], int], other: tuple[int, list[int], int]) -> Any:
+        """Return a variable that is at least the time for which two intervals overlap; it is made once.
+
+        An interval is given by the variable of its start, the times of this variable's values, and its duration. If the
+        overlap is less than both durations, it is the time from the start of one to the end of the other.
+        """
+        key = tuple((v, tuple(times), duration) for v, times, duration in (one, other))
+        if key not in self._numbers:
+            most = min(one[2], other[2])
+            found = self._numbers[key] = self.model.new_int_var(0, most, "")
+            ways = [self.model.new_bool_var("") for _ in range(3)]
+            for way, (first, second) in zip(ways, ((one, other), (other, one)), strict=False):
+                end = self.number(first[0], first[1]) + first[2]
+                self.model.add(found >= end - self.number(second[0], second[1])).only_enforce_if(way)
+            self.model.add(found >= most).only_enforce_if(ways[2])
+            self.model.add_bool_or(ways)
+        return self._numbers[key]
+
     def any_of(self, literals: list[Any]) -> Any:
         """Return a literal that is true if and only if one of some literals is; it is made once."""
         key = tuple(sorted({literal.index for literal in literals}))
@@ -450,7 +468,16 @@ def _intervals(model: _Model, given: dict[str, Any]) -> list[Any]:
 
 
 def _add_no_overlap(model: _Model, given: dict[str, Any]) -> None:
-    """Add a hard no-overlap constraint; with places, an optional interval per place, and a cumulative one for all."""
+    """Add a no-overlap constraint.
+
+    A soft one becomes an overlap for each pair. A hard one becomes intervals; with places, an optional interval per
+    place, and a cumulative constraint for all.
+    """
+    if given["cost"] is not None:
+        for i, j in combinations(range(len(given["durations"])), 2):
+            parts = [(given["scope"][k], given["times"][k], given["durations"][k]) for k in (i, j)]
+            model.charge(model.overlap(parts[0], parts[1]), given["cost"])
+        return
     if given["places"] is None:
         model.model.add_no_overlap(_intervals(model, given))
         return
@@ -575,13 +602,13 @@ def _add_penalty(model: _Model, load: list[tuple[int, Any]], penalty: list[int],
         model.charge(penalty[0], cost)
         return
     degree = model.model.new_int_var(min(penalty), max(penalty), "")
+    index = model.model.new_int_var(0, len(penalty) - 1, "")
+    model.model.add(index == total)
     if slopes == sorted(slopes):
         for i, slope in enumerate(slopes):
             if not i or slope > slopes[i - 1]:
-                model.model.add(degree >= penalty[i] + slope * (total - i))
+                model.model.add(degree >= penalty[i] + slope * (index - i))
     else:
-        index = model.model.new_int_var(0, len(penalty) - 1, "")
-        model.model.add(index == total)
         model.model.add_element(index, penalty, degree)
     model.charge(degree, cost)
 
