@@ -63,6 +63,8 @@ def search(job: dict[str, Any], arrays: dict[str, _Array]) -> None:
     solver.parameters.num_workers = job["workers"]
     solver.parameters.random_seed = 1
     solver.parameters.max_time_in_seconds = job["seconds"]
+    # A tenth of the default: the first solution of schedules with 25,000 variables came 25 s earlier.
+    solver.parameters.probing_deterministic_time_limit = 0.1
     if unweighted:  # a core-guided search, which needs no linear relaxation
         solver.parameters.optimize_with_core = True
         solver.parameters.linearization_level = 0
