@@ -207,7 +207,31 @@ class Builder:
     def at_least(
         self, k: int, variables: Iterable[str], values: Iterable[Label], cost: float | None = None, name: str = ""
     ) -> "Builder":
-        """Add a constraint: at least ``k`` of some variables take one of some values; see ``at_most``."""
+        """Add a constraint: at least ``k`` of some variables take one of some values.
+
+        Parameters
+        ----------
+        k : int
+            The smallest number.
+        variables : iterable of str
+            Names of variables.
+        values : iterable of label
+            The values that are counted.
+        cost : float or None
+            Cost of each variable below the number, at least 0; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated, or a number is invalid.
+        """
         names = _names(variables)
         return self.count(names, values, (k, max(k, len(names))), cost, name or "at_least")
 

@@ -139,11 +139,11 @@ def first_search(dtype: np.dtype[Any], dense: bool, constrained: bool = False) -
         Whether there are global constraints.
     """
     if constrained:
-        return _constraint_search()
+        return constraint_search()
     return KernelSet(f"search {dtype} {dense}", partial(_compile_first_search, dtype, dense))
 
 
-def _constraint_search() -> KernelSet:
+def constraint_search() -> KernelSet:
     """Return the kernels of the local search on global constraints, from the first answer on."""
     return KernelSet("constraint search", compile_constraint_search)
 
@@ -212,7 +212,7 @@ class SearchVariant(NamedTuple):
 def chains(variant: SearchVariant) -> KernelSet:
     """Return the kernels of annealed chains, or of the search on global constraints."""
     if variant.constrained:
-        return _constraint_search()
+        return constraint_search()
     return KernelSet(f"chains {variant.text}", partial(_compile_chains, variant))
 
 
@@ -231,7 +231,7 @@ def no_block_moves() -> bool:
 def block_moves(variant: SearchVariant) -> KernelSet:
     """Return the kernels of block moves between chains, which a search on global constraints does not make."""
     if variant.constrained:
-        return _constraint_search()
+        return constraint_search()
     return KernelSet(f"block moves {variant.text}", partial(_compile_block_moves, variant))
 
 
