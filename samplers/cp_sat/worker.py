@@ -168,9 +168,9 @@ class _Model:
 
     def number(self, v: int, numbers: list[int]) -> Any:
         """Return the number of a variable's value as an affine expression of one variable."""
-        slope = numbers[1] - numbers[0] if len(numbers) > 1 else 0
-        if all(number == numbers[0] + slope * a for a, number in enumerate(numbers)):
-            return slope * self.x(v) + numbers[0]
+        increment = numbers[1] - numbers[0] if len(numbers) > 1 else 0
+        if all(number == numbers[0] + increment * a for a, number in enumerate(numbers)):
+            return increment * self.x(v) + numbers[0]
         key = (v, tuple(numbers))
         if key not in self._numbers:
             number = self.model.new_int_var_from_domain(self._domain.from_values(sorted(set(numbers))), "")
@@ -343,10 +343,10 @@ class _Model:
     def _add_unary(self, v: int, cost: _Array) -> None:
         """Add a cost function of one variable: a linear term if its costs are linear, otherwise a term per value."""
         allowed = self._allowed[v]
-        slopes = {(cost[b] - cost[a]) / (b - a) for a, b in pairwise(allowed)}
-        if len(slopes) == 1 and len(allowed) > 2 and (slope := slopes.pop()) == int(slope):
-            self._constant += int(cost[allowed[0]]) - int(slope) * allowed[0]
-            self._objective.append((int(slope), self.x(v)))
+        increments = {(cost[b] - cost[a]) / (b - a) for a, b in pairwise(allowed)}
+        if len(increments) == 1 and len(allowed) > 2 and (increment := increments.pop()) == int(increment):
+            self._constant += int(cost[allowed[0]]) - int(increment) * allowed[0]
+            self._objective.append((int(increment), self.x(v)))
         else:
             self._objective += [(int(cost[a]), self.literals(v)[a]) for a in allowed if cost[a]]
 
@@ -418,9 +418,9 @@ class _Model:
             weights[v][a] = weight
         total: list[Any] = []
         for v, by_value in weights.items():
-            slope = by_value.get(1, 0)
-            if by_value.get(0, 0) == 0 and all(by_value.get(a, 0) == slope * a for a in range(self._domains[v])):
-                total.append(slope * self.x(v))
+            increment = by_value.get(1, 0)
+            if by_value.get(0, 0) == 0 and all(by_value.get(a, 0) == increment * a for a in range(self._domains[v])):
+                total.append(increment * self.x(v))
             else:
                 total += [weight * self.literals(v)[a] for a, weight in by_value.items() if weight]
         self.model.add(sum(total) >= minimum)
@@ -598,18 +598,20 @@ def _add_penalty(model: _Model, load: list[tuple[int, Any]], penalty: list[int],
         if allowed == list(range(len(allowed))) and all(weight == 1 for weight, _ in load):
             model.limits.append((frozenset(literal.index for _, literal in load), len(allowed) - 1))
         return
-    slopes = [after - before for before, after in pairwise(penalty)]
-    if len(set(slopes)) <= 1:
-        model.charge_terms([(slope * weight, literal) for slope in slopes[:1] for weight, literal in load], cost)
+    increments = [after - before for before, after in pairwise(penalty)]
+    if len(set(increments)) <= 1:
+        model.charge_terms(
+            [(increment * weight, literal) for increment in increments[:1] for weight, literal in load], cost
+        )
         model.charge(penalty[0], cost)
         return
     degree = model.model.new_int_var(min(penalty), max(penalty), "")
     index = model.model.new_int_var(0, len(penalty) - 1, "")
     model.model.add(index == total)
-    if slopes == sorted(slopes):
-        for i, slope in enumerate(slopes):
-            if not i or slope > slopes[i - 1]:
-                model.model.add(degree >= penalty[i] + slope * (index - i))
+    if increments == sorted(increments):
+        for i, increment in enumerate(increments):
+            if not i or increment > increments[i - 1]:
+                model.model.add(degree >= penalty[i] + increment * (index - i))
     else:
         model.model.add_element(index, penalty, degree)
     model.charge(degree, cost)

@@ -25,7 +25,7 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # the stack
 
 
 class SearchedProblem(Protocol):
-    """What a process needs to know of a cost minimisation problem (``dmcmc.samplers.toulbar2.costs.CostProblem``)."""
+    """A cost minimisation problem as a process needs it (``dmcmc.samplers.toulbar2.costs.CostProblem``)."""
 
     @property
     def domains(self) -> NDArray[np.int64]:

@@ -119,7 +119,7 @@ def utilities_of(problem):
 @pytest.mark.parametrize("draw", [random_problem, constrained_problem])
 def test_random_problems_are_proven_as_by_brute_force(draw):
     with CpSatProcess() as engine:
-        for seed in range(16):
+        for seed in range(12):
             problem = draw(seed)
             utilities, costs = (
                 utilities_of(problem),
