@@ -600,9 +600,8 @@ def _add_penalty(model: _Model, load: list[tuple[int, Any]], penalty: list[int],
         return
     increments = [after - before for before, after in pairwise(penalty)]
     if len(set(increments)) <= 1:
-        model.charge_terms(
-            [(increment * weight, literal) for increment in increments[:1] for weight, literal in load], cost
-        )
+        unit = increments[0] if increments else 0
+        model.charge_terms([(unit * weight, literal) for weight, literal in load], cost)
         model.charge(penalty[0], cost)
         return
     degree = model.model.new_int_var(min(penalty), max(penalty), "")
