@@ -2,7 +2,7 @@
 
 ==================  ========================================================================================
 ``text``            uint8, UTF-8 of one JSON object: format, version, sense, name, variables, agents, labels,
-                    factors (names; absent if no factor has a name)
+                    factors (names; absent if no factor has a name), levels and level_of (absent without levels)
 ``domains``         int64 (n,), domain sizes
 ``owner``           int64 (n,), agent of each variable
 ``scope_start``     int64 (m + 1,), factor f has the scope ``scopes[scope_start[f]:scope_start[f + 1]]``
@@ -42,7 +42,7 @@ from dmcmc.files.archive import DAMAGE_ERRORS, Archive
 from dmcmc.files.write import open_packed_atomically
 from dmcmc.formats.native_constraints import ARRAYS, ConstraintRecord, ParameterWriter, read_constraints
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.problem import Factor, Label, Level, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import FileError, ProblemError
@@ -73,6 +73,10 @@ class _NativeHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Names of the factors; None if no factor has one.
     constraints : tuple of ConstraintRecord
         The global constraints and automata, in the order of the factors.
+    levels : tuple of Level
+        The levels of the objective; absent without levels.
+    level_of : tuple of int
+        The level of each factor; absent without levels.
     """
 
     format: Literal["dmcmc problem"]
@@ -84,6 +88,8 @@ class _NativeHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: tuple[tuple[Label, ...] | None, ...] = ()
     factors: tuple[str, ...] | None = None
     constraints: tuple[ConstraintRecord, ...] = ()
+    levels: tuple[Level, ...] = ()
+    level_of: tuple[int, ...] = ()
 
 
 def save(problem: Problem, path: str | os.PathLike[str]) -> None:
@@ -130,6 +136,8 @@ def _header_json(problem: Problem) -> bytes:
     if recorded:
         writer = ParameterWriter()
         text["constraints"] = [writer.record(factor) for factor in recorded]
+    if problem.levels:
+        text |= {"levels": problem.levels, "level_of": problem.level_of}
     return json.dumps(text, separators=(",", ":")).encode("ascii")
 
 
@@ -280,7 +288,12 @@ def _load_native(archive: Archive) -> Problem:
         )
         for f in range(m)
     )
-    return Problem(text.variables, domains, text.agents, owner, factors, text.labels, text.sense, text.name)
+    if text.levels and (len(text.level_of) != m or not set(text.level_of) <= set(range(len(text.levels)))):
+        raise archive.fail("text", f"needs a level below {len(text.levels)} for each of {m} factors")
+    return Problem(
+        text.variables, domains, text.agents, owner, factors, text.labels, text.sense, text.name,
+        levels=text.levels, level_of=text.level_of,
+    )  # fmt: skip
 
 
 def _read_text(archive: Archive) -> _NativeHeader:

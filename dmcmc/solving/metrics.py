@@ -7,8 +7,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.problem import Label
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
@@ -19,6 +20,7 @@ from dmcmc.results.result import (
     AgentMetrics,
     ChainReport,
     GuaranteeReport,
+    LevelReport,
     MessageCount,
     Result,
     RetainedEntries,
@@ -204,11 +206,14 @@ class Answer(NamedTuple):
         Values by variable name; None if there is none, or no rank may know all of them.
     private : bool
         Whether the result names only variables that agents share.
+    levels : tuple of LevelReport
+        Objective and bound of each level of the problem's objective; empty without levels.
     """
 
     outcome: SolveOutcome
     assignment: dict[str, Label] | None
     private: bool = False
+    levels: tuple[LevelReport, ...] = ()
 
 
 def answer_of(
@@ -225,7 +230,9 @@ def answer_of(
     """
     assert incumbent.snapshot is not None
     values, outcome = parts.given.restore(incumbent.snapshot, incumbent.proof, make_1_optimal)
-    return Answer(outcome, None if outcome.status == "infeasible" else parts.given.problem.assignment(values))
+    known, problem = None if outcome.status == "infeasible" else values, parts.given.problem
+    assignment = None if known is None else problem.assignment(known)
+    return Answer(outcome, assignment, levels=levels_of(problem, known, outcome.bound))
 
 
 def early_result(
@@ -313,6 +320,7 @@ def result_of(
         note=incumbent.note or why_not,
         presolve=presolve_report(parts.given.reduction),
         work=work_of(incumbent),
+        levels=answer.levels,
         agents=agents,
         trace=tuple(incumbent.trace),
         tables_objective=incumbent.tables_objective,
@@ -332,6 +340,21 @@ def _with_original_counts(parts: DividedProblem, agent: int, metrics: AgentMetri
     if not parts.scattered:
         return metrics
     return msgspec.structs.replace(metrics, variables=parts.owned[0][agent], interface=parts.owned[1][agent])
+
+
+def levels_of(problem: Problem, values: NDArray[np.int64] | None, bound: Number | None) -> tuple[LevelReport, ...]:
+    """Return the objective and the bound of each level of a problem's objective; empty without levels.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem as given.
+    values : (n,) int64 or None
+        Value index of each variable; None without an assignment.
+    bound : int, float or None
+        Proven bound on the weighted objective.
+    """
+    return tuple(LevelReport(*value) for value in level_values(problem, values, bound)) if problem.levels else ()
 
 
 def work_of(incumbent: Incumbent) -> tuple[WorkDone, ...]:

@@ -4,6 +4,8 @@
 ``GlobalConstraint``, adds a class.
 """
 
+from importlib import import_module
+
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.constraints.breaks import BreaksConstraint
 from dmcmc.inference.constraints.count import CountConstraint
@@ -13,6 +15,12 @@ from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.constraints.precedence import PrecedenceConstraint
 from dmcmc.inference.runtime.plugins import Plugins
+
+# Modules of further constraints. They import this package; they are loaded by their names, so that there is no cycle.
+_FURTHER = (
+    ("dmcmc.inference.scheduling.adjacency", "AdjacencyConstraint"),
+    ("dmcmc.inference.scheduling.place_changes", "PlaceChangesConstraint"),
+)
 
 
 def _accept(loaded: object) -> type[GlobalConstraint] | None:
@@ -33,6 +41,7 @@ _PLUGINS: Plugins[type[GlobalConstraint]] = Plugins(
             ElementConstraint,
             NoOverlapConstraint,
             PrecedenceConstraint,
+            *(getattr(import_module(module), name) for module, name in _FURTHER),
         )
     },
     accept=_accept,

@@ -15,13 +15,13 @@ from dmcmc.files.write import check_writable
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.report.summary import summary
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint, gap_of, guarantee_report
+from dmcmc.results.result import AgentMetrics, LevelReport, Result, Solution, TracePoint, gap_of, guarantee_report
 
 RESULT_FIELDS = [
     "format_version", "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time",
     "time_compiling", "simulated_time", "msg_count",
     "msg_size", "extra_msg_count", "extra_msg_size", "ncccs", "messages", "control", "cycle", "note",
-    "presolve", "work", "max_marginals", "alternatives", "agents", "trace", "guarantee", "provenance",
+    "presolve", "work", "max_marginals", "levels", "alternatives", "agents", "trace", "guarantee", "provenance",
     "tables_objective",
 ]  # fmt: skip
 
@@ -40,6 +40,18 @@ def agent(name: str) -> AgentMetrics:
 
 def test_json_has_exactly_the_documented_fields() -> None:
     assert list(json.loads(result_with().to_json())) == RESULT_FIELDS
+
+
+def test_levels_are_shown_with_their_bounds() -> None:
+    levels = (LevelReport("hard", None, None, 2), LevelReport("soft", -30, -12, 0))
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(summary(result_with(levels=levels)))
+    text = captured.get()
+    assert "level hard" in text and "2 broken" in text
+    assert "-30 (bound -12)" in text
+    data = json.loads(result_with(levels=levels).to_json())
+    assert data["levels"][1] == {"name": "soft", "objective": -30, "bound": -12, "violation": 0}
 
 
 def test_json_numbers_are_finite_or_null() -> None:

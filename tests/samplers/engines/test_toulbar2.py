@@ -119,7 +119,7 @@ def test_only_better_assignments_than_the_known_one_are_found():
 
 
 def test_without_toulbar2_the_error_tells_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(solver, "available", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="pip install"):
         solver.SOLVER.check(agent(1, True), 1 << 30, choose_arithmetic([]))
 
