@@ -8,7 +8,8 @@ import pytest
 
 from dmcmc.files.text import SourceFile
 from dmcmc.formats import registry as formats
-from dmcmc.formats.calendar.plan import NOT_HELD, TimeGrid
+from dmcmc.formats.calendar.grid import TimeGrid
+from dmcmc.formats.calendar.plan import NOT_HELD
 from dmcmc.formats.calendar.problem import problem_of
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.formats.calendar.rules import mask_of

@@ -6,7 +6,7 @@ import numpy as np
 
 from dmcmc.formats.calendar.plan import Calendar
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
-from dmcmc.report.calendar.answer import no_time
+from dmcmc.report.calendar.reasons import no_time
 from dmcmc.results.result import Result
 
 _MAX_NODES = 2000  # search nodes per test; meetings whose test is not finished are taken to fit together

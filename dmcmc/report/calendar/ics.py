@@ -54,7 +54,7 @@ def text_of(answer: CalendarAnswer, person: str | None = None, stamp: datetime |
 
 def _event(answer: CalendarAnswer, meeting: ScheduledMeeting, stamp: datetime) -> Iterator[str]:
     """Yield the lines of one meeting."""
-    zone = answer.calendar.timezone
+    zone = answer.calendar.grid.timezone
     identity = f"{answer.calendar.name}\n{meeting.meeting.name}".encode()
     yield "BEGIN:VEVENT"
     yield f"UID:{hashlib.sha256(identity).hexdigest()[:32]}@dmcmc"  # importing the file again updates the meeting
