@@ -63,9 +63,7 @@ def levels_of(calendar: Calendar, by_person: Sequence[Sequence[Participation]], 
     lows = [sum(int(w.min()) for w in points) for _, _, points in counted]
     highs = [sum(int(w.max()) for w in points) for _, _, points in counted]
     if max(highs) - min(lows) > _MAX_LEVELS:
-        raise FileError(
-            f"{calendar.name}: fairness: points range over more than {_MAX_LEVELS}; use smaller ones"
-        )
+        raise FileError(f"{calendar.name}: fairness: points range over more than {_MAX_LEVELS}; use smaller ones")
     wanted: list[tuple[str, bool, Number, Ints]] = [
         (LEAST_SATISFIED, True, weights.least_worst + weights.spread, np.arange(min(lows), min(highs) + 1)),
     ]

@@ -173,9 +173,7 @@ class _MeetingReader:
             reader.fail((*key, "people"), f"expected a list of people, such as [Ann, Bob], got {show(given)}")
         people = tuple(reader.one_of((*key, "people"), str(person), self.names, "people") for person in given)
         place = (*key, "optional")
-        weights = reader.numbers(
-            place, entry.get("optional", {}), "people with weights, such as {Cem: 2}, or a list", 0
-        )
+        weights = reader.numbers(place, entry.get("optional", {}), "people, such as {Cem: 2} or [Cem]", 0)
         optional = tuple(
             OptionalAttendee(reader.one_of((*place, name), name, self.names, "people"), weight)
             for name, weight in weights.items()

@@ -32,13 +32,10 @@ def reason_of(calendar: Calendar, m: int, chosen: Mapping[int, MeetingChoice]) -
     if len(free):
         scores = _scores(calendar, m)
         best = max(free.tolist(), key=lambda i: scores[i])
-        verdict = (
-            "would not raise the total score"
-            if scores[best] <= 0
-            else "would raise the total score, unless a limit per day, a lunch break, a full room or fairness forbids it"
-        )
-        if scores[best] > 0 and not has_other_rules(calendar):
-            verdict = "would raise the total score; solve for longer"
+        remedy = "a limit of the day or full rooms may forbid it" if has_other_rules(calendar) else "solve for longer"
+        verdict = "would not raise the total score"
+        if scores[best] > 0:
+            verdict = f"would raise the total score; {remedy}"
         return f"free at {len(free)} of its {times}, but the best, {calendar.label(choices[best])}, {verdict}"
     main_conflicts = sorted(blocks, key=lambda n: -int(blocks[n].sum()))[:_MAX_NAMED]
     named = ", ".join(f"{calendar.meetings[n].name} at {int(blocks[n].sum())}" for n in main_conflicts)
@@ -62,7 +59,7 @@ def has_other_rules(calendar: Calendar) -> bool:
 
 def no_time(calendar: Calendar, m: int) -> str:
     """Return why a meeting could not take place even if it were the only one."""
-    meeting, grid = calendar.meetings[m], calendar.grid
+    meeting = calendar.meetings[m]
     starts = np.flatnonzero(calendar.start_mask(meeting, ()))
     if not len(starts):
         within = f" ({meeting.starts.text})" if meeting.starts is not None else ""
