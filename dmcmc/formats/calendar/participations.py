@@ -43,7 +43,7 @@ class Participation(NamedTuple):
 
     def padded(self, utilities: Array, otherwise: Number = 0) -> Array:
         """Return an array over all values from one over the times; other values have the entry ``otherwise``."""
-        return np.append(utilities, [otherwise] * (self.size - len(self.starts)))
+        return np.append(utilities, np.full(self.size - len(self.starts), otherwise))
 
 
 def participations(calendar: Calendar) -> tuple[Participation, ...]:

@@ -48,7 +48,7 @@ def bounded_sum(
         states = states if states.size else np.zeros(1, dtype=np.int64)
         following = np.minimum(np.searchsorted(states, sums), states.size - 1)
         layers.append(_layer(following, np.where(allowed, 0, -np.inf)))
-    return AutomatonFactor(scope, layers, name, SumBounds(tuple(weights), low, high))
+    return AutomatonFactor(scope, _with_one_end(layers), name, SumBounds(tuple(weights), low, high))
 
 
 def extreme_position(
@@ -80,7 +80,7 @@ def extreme_position(
         else:
             after = np.where(position < 0, before, np.where(before < 0, position, np.minimum(before, position)))
         layers.append(_layer(after + 1, utility_of[after] - utility_of[before]))
-    return AutomatonFactor(scope, layers, name)
+    return AutomatonFactor(scope, _with_one_end(layers), name)
 
 
 def free_run(scope: Sequence[int], taken: Sequence[Ints], slots: int, run: int, name: str) -> AutomatonFactor | None:
@@ -112,7 +112,12 @@ def free_run(scope: Sequence[int], taken: Sequence[Ints], slots: int, run: int, 
         states = np.unique(sets[allowed])
         following = np.minimum(np.searchsorted(states, sets), states.size - 1)
         layers.append(_layer(following, np.where(allowed, 0, -np.inf)))
-    return AutomatonFactor(scope, layers, name) if is_limiting else None
+    return AutomatonFactor(scope, _with_one_end(layers), name) if is_limiting else None
+
+
+def _with_one_end(layers: list[Layer]) -> list[Layer]:
+    """Return the layers of an automaton with one state after the last variable."""
+    return [*layers[:-1], layers[-1]._replace(following=np.zeros_like(layers[-1].following))]
 
 
 def _layer(following: NDArray[np.int64], utility: Array) -> Layer:
