@@ -5,6 +5,7 @@ from typing import cast
 from dmcmc.inference.runtime.plugins import Plugins
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import LocalSolver, Sampler
+from dmcmc.samplers.cp_sat import solver as cp_sat
 from dmcmc.samplers.methods import annealing, blocks, exact, gibbs, metropolis, metropolis_single, tempering
 from dmcmc.samplers.toulbar2 import solver as toulbar2
 
@@ -23,7 +24,7 @@ def _accept(loaded: object) -> LocalSolver | None:
 _PLUGINS: Plugins[LocalSolver] = Plugins(
     group=GROUP,
     noun="sampler",
-    built_in={solver.name: solver for solver in (exact.SOLVER, blocks.SOLVER, toulbar2.SOLVER)}
+    built_in={solver.name: solver for solver in (exact.SOLVER, blocks.SOLVER, toulbar2.SOLVER, cp_sat.SOLVER)}
     | {m.SAMPLER.name: ChainSolver(m.SAMPLER) for m in _SAMPLERS},
     accept=_accept,
     expected="is neither a Sampler nor a LocalSolver",

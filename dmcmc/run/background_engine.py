@@ -1,13 +1,14 @@
 """Run an external search engine in the background of a run: start it, take its solutions and bounds, and end it.
 
-The engine (toulbar2 in its own process, or our branch and bound) searches the whole problem. It may get a dedicated
-core, or share the cores with the agents' work. It records results in the incumbent, from its own thread.
+The engine (toulbar2 or CP-SAT in its own process, or our branch and bound) searches the whole problem. It may get a
+dedicated core, or share the cores with the agents' work. It records results in the incumbent, from its own thread.
 """
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,13 @@ from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.planning.combination_plan import will_prove
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, TOULBAR2, MeasuredGain
+from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, CP_SAT, TOULBAR2, MeasuredGain
+from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
+from dmcmc.samplers.cp_sat.process import CpSatProcess
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
-from dmcmc.samplers.toulbar2.costs import CostProblem
+from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
+from dmcmc.samplers.toulbar2.process import Toulbar2Process
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 
 _CHECK_INTERVAL = 0.02  # seconds between two checks of the engine
@@ -127,10 +131,10 @@ class BackgroundEngine:
         our own engine, which needs kernels, or if its start takes long.
         """
         memory = engine_memory(self.parts.config)
-        if self.name == TOULBAR2:
-            return BackgroundSearch(
-                self._problem_costs, memory, observer, _START_DELAY if self._starts_in_time else math.inf
-            )
+        if self.name in (TOULBAR2, CP_SAT):
+            engine = Toulbar2Process if self.name == TOULBAR2 else partial(CpSatProcess, known=self._known_values)
+            wait = _START_DELAY if self._starts_in_time else math.inf
+            return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
         from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 
         return BackgroundSearch(self._problem_costs, memory, observer, math.inf, BranchAndBound)
@@ -236,7 +240,13 @@ class BackgroundEngine:
                 check()
                 time.sleep(_CHECK_INTERVAL)
         compact = given_to_engine(self.parts.config, self.parts.original)
-        return costs_of_compact(compact, constants=False, check=check)
+        max_total = cp_sat_total if self.name == CP_SAT else MAX_TOTAL_COST
+        return costs_of_compact(compact, constants=False, check=check, max_total=max_total)
+
+    def _known_values(self) -> NDArray[np.int64] | None:
+        """Return the best known assignment; None before there is one."""
+        values = self.incumbent.values
+        return None if values is None else values[: self.parts.original.n_variables]
 
     def _take_found(self, values: NDArray[np.int64]) -> None:
         """Take an assignment that the engine has found; called on the engine's thread."""

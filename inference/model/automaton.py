@@ -251,6 +251,55 @@ def unroll(
     return AutomatonFactor(scope, _merge_layers(layers), name)
 
 
+def automaton_of_sum(
+    scope: Sequence[int], weights: Sequence[NDArray[np.int64]], utilities: Array, name: str = ""
+) -> AutomatonFactor:
+    """Build the automaton of a function of a sum of weights: ``utilities``[Σ_i ``weights``[i][x_i]].
+
+    Parameters
+    ----------
+    scope : sequence of int
+        Variable indices without repetition; at least one.
+    weights : sequence of ndarray of int64, shape (values,)
+        For each variable, the weight of each of its values, at least 0.
+    utilities : ndarray, shape (largest sum + 1,)
+        The utility of each sum, or −∞; entries of sums that do not occur are not read.
+    name : str
+        Name of the factor, used in messages only.
+
+    Returns
+    -------
+    AutomatonFactor
+        The automaton; states with the same future are merged.
+
+    Raises
+    ------
+    ResourceError
+        If there are too many states.
+    """
+    sums = [np.zeros(1, dtype=np.int64)]
+    for w in weights:
+        totals = (sums[-1][:, None] + w).reshape(-1)
+        sums.append(np.unique(totals))
+        if sums[-1].size * w.size > _MAX_AUTOMATON_ENTRIES:
+            raise ResourceError(f"factor {name or list(scope)}: needs an automaton of more than 2^27 steps")
+    merged_state, doomed = np.zeros(sums[-1].size, dtype=np.intp), np.zeros(1, dtype=np.bool_)
+    layers: list[Layer] = []
+    lowest = forbidden_value(utilities.dtype)
+    for i in reversed(range(len(weights))):
+        totals = sums[i][:, None] + weights[i]
+        if i == len(weights) - 1:
+            following, utility = np.zeros(totals.shape, dtype=np.int32), utilities[totals]
+        else:
+            following = merged_state[np.searchsorted(sums[i + 1], totals)].astype(np.int32)
+            utility = np.where(doomed[following], lowest, np.zeros(totals.shape, dtype=utilities.dtype))
+        following[utility == lowest] = 0
+        following, utility, merged_state = _merge_rows(following, utility, keep_order=not i)
+        doomed = (utility == lowest).all(axis=1)
+        layers.append(Layer(np.ascontiguousarray(following), normalise(utility)))
+    return AutomatonFactor(scope, layers[::-1], name)
+
+
 def automaton_of(factor: SparseFactor) -> AutomatonFactor:
     """Return a sparse factor as an automaton: the tree of the prefixes of its tuples, with equal subtrees merged.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from inspect import signature
 from itertools import product
 from math import prod
@@ -144,6 +145,447 @@ class Builder:
         self._factors.append(factor.renamed(factor.scope, name))
         return self
 
+    def at_most(
+        self, k: int, variables: Iterable[str], values: Iterable[Label], cost: float | None = None, name: str = ""
+    ) -> "Builder":
+        """Add a constraint: at most ``k`` of some variables take one of some values.
+
+        Parameters
+        ----------
+        k : int
+            The largest number.
+        variables : iterable of str
+            Names of variables.
+        values : iterable of label
+            The values that are counted; variables that do not have a value cannot take it.
+        cost : float or None
+            Cost of each variable above the number, at least 0; it lowers the utility of a problem that is maximised.
+            None for a hard constraint.
+        name : str
+            Name of the constraint, used in messages and files.
+
+        Returns
+        -------
+        Builder
+            This builder, so that calls can be chained.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated, or a number is invalid.
+        """
+        return self.count(variables, values, (0, k), cost, name or "at_most")
+
+    def at_least(
+        self, k: int, variables: Iterable[str], values: Iterable[Label], cost: float | None = None, name: str = ""
+    ) -> "Builder":
+        """Add a constraint: at least ``k`` of some variables take one of some values; see ``at_most``."""
+        names = _names(variables)
+        return self.count(names, values, (k, max(k, len(names))), cost, name or "at_least")
+
+    def count(
+        self,
+        variables: Iterable[str],
+        values: Iterable[Label],
+        number: int | tuple[int, int] | str,
+        cost: float | None = None,
+        name: str = "",
+    ) -> "Builder":
+        """Add a constraint on the number of variables that take one of some values.
+
+        Parameters
+        ----------
+        variables : iterable of str
+            Names of variables.
+        values : iterable of label
+            The values that are counted.
+        number : int, (int, int) or str
+            The number, the smallest and the largest number, or the name of a variable whose value is the number.
+        cost : float or None
+            Cost per unit by which the number differs; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated, or a number is invalid.
+        """
+        names, wanted = _names(variables), set(values)
+        if isinstance(number, str):
+            scope = (*names, number)
+            self._check_scope(scope, name or "count")
+            counted = [*self._counted(names, wanted), self._numbers(number)]
+            factory = import_module("dmcmc.inference.constraints.count_variable").count_variable
+            self._factors.append(factory(self._indices(scope), counted, cost, name or "count"))
+            return self
+        low, high = (number, number) if isinstance(number, int) else number
+        self._check_scope(names, name or "count")
+        return self._constrain(
+            "count", names, {"counted": self._counted(names, wanted), "low": low, "high": high}, cost, name
+        )
+
+    def all_different(
+        self, variables: Iterable[str], exempt: Iterable[Label] = (), cost: float | None = None, name: str = ""
+    ) -> "Builder":
+        """Add a constraint: no two variables take the same value.
+
+        Parameters
+        ----------
+        variables : iterable of str
+            Names of variables. Values are the same if their labels are.
+        exempt : iterable of label
+            Values that several variables may take.
+        cost : float or None
+            Cost of each variable that would have to change; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated.
+        """
+        names = _names(variables)
+        self._check_scope(names, name or "all_different")
+        return self._constrain("all_different", names, {"codes": self._codes(names, set(exempt))}, cost, name)
+
+    def no_overlap(
+        self,
+        starts: Iterable[str],
+        durations: int | Iterable[int],
+        places: Iterable[str] | None = None,
+        cost: float | None = None,
+        name: str = "",
+    ) -> "Builder":
+        """Add a constraint: intervals of time do not overlap, or not in the same place.
+
+        Parameters
+        ----------
+        starts : iterable of str
+            Names of the variables that say when each interval starts. The time of a value is its label if all labels of
+            the variable are integers, otherwise its index.
+        durations : int or iterable of int
+            The duration of each interval, or of all.
+        places : iterable of str or None
+            Names of the variables that say where each interval is; None if all are in the same place.
+        cost : float or None
+            Cost per unit of time for which two intervals overlap, for each pair; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated, or there is not one duration, and one place or none, per start.
+        """
+        names = _names(starts)
+        where = None if places is None else _names(places)
+        scope = names if where is None else (*names, *where)
+        self._check_scope(scope, name or "no_overlap")
+        given = {
+            "times": [self._numbers(v) for v in names],
+            "durations": _per_variable(durations, len(names)),
+            "places": None if where is None else self._codes(where),
+        }
+        return self._constrain("no_overlap", scope, given, cost, name)
+
+    def cumulative(
+        self,
+        starts: Iterable[str],
+        durations: int | Iterable[int],
+        demands: int | Iterable[int],
+        capacity: int,
+        cost: float | None = None,
+        name: str = "",
+    ) -> "Builder":
+        """Add a constraint: at each time, the demands of the intervals that contain it are at most a capacity.
+
+        Parameters
+        ----------
+        starts : iterable of str
+            Names of the variables that say when each interval starts; see ``no_overlap``.
+        durations, demands : int or iterable of int
+            The duration and the demand of each interval, or of all.
+        capacity : int
+            The capacity.
+        cost : float or None
+            Cost per unit of demand above the capacity and unit of time; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated, or a number is invalid or missing.
+        """
+        names = _names(starts)
+        self._check_scope(names, name or "cumulative")
+        given = {
+            "times": [self._numbers(v) for v in names],
+            "durations": _per_variable(durations, len(names)),
+            "demands": _per_variable(demands, len(names)),
+            "capacity": capacity,
+        }
+        return self._constrain("cumulative", names, given, cost, name)
+
+    def breaks(
+        self,
+        starts: Iterable[str],
+        durations: int | Iterable[int] = 1,
+        at_most: int = 0,
+        cost: float | None = None,
+        name: str = "",
+    ) -> "Builder":
+        """Add a constraint: the time from the first to the last interval has few breaks.
+
+        Parameters
+        ----------
+        starts : iterable of str
+            Names of the variables that say when each interval starts; see ``no_overlap``.
+        durations : int or iterable of int
+            The duration of each interval, or of all, at least 1.
+        at_most : int
+            The largest number of breaks.
+        cost : float or None
+            Cost of each further break; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated, or a number is invalid or missing.
+        """
+        names = _names(starts)
+        self._check_scope(names, name or "breaks")
+        times = [self._numbers(v) for v in names]
+        given = {"times": times, "durations": _per_variable(durations, len(names)), "high": at_most}
+        return self._constrain("breaks", names, given, cost, name)
+
+    def regular(self, variables: Iterable[str], automaton: Any, name: str = "") -> "Builder":
+        """Add a constraint: an automaton accepts the values of some variables, read one after another.
+
+        Parameters
+        ----------
+        variables : iterable of str
+            Names of variables, at least one.
+        automaton : dmcmc.inference.constraints.regular.Automaton
+            The automaton; its transitions may have utilities or costs.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated.
+        ResourceError
+            If the automaton has too many states.
+        """
+        names = _names(variables)
+        self._check_scope(names, name or "regular")
+        domains = [self._domains[v] for v in names]
+        self._factors.append(automaton.factor(self._indices(names), domains, self.sense, name))
+        return self
+
+    def precedence(
+        self, first: str, second: str, distance: int = 0, cost: float | None = None, name: str = ""
+    ) -> "Builder":
+        """Add a constraint: one variable plus a distance is at most another variable.
+
+        Parameters
+        ----------
+        first, second : str
+            Names of the variables. The number of a value is its label if all labels of the variable are integers,
+            otherwise its index.
+        distance : int
+            The least difference, for instance the duration of the first interval.
+        cost : float or None
+            Cost per unit by which the difference is too small; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or both are the same.
+        """
+        names = (first, second)
+        self._check_scope(names, name or "precedence")
+        given = {"numbers": [self._numbers(v) for v in names], "distance": distance}
+        return self._constrain("precedence", names, given, cost, name)
+
+    def element(
+        self,
+        index: str,
+        entries: Sequence[str] | Sequence[Label],
+        result: str,
+        cost: float | None = None,
+        name: str = "",
+    ) -> "Builder":
+        """Add a constraint: a result equals the entry of an array that an index selects.
+
+        Parameters
+        ----------
+        index : str
+            Name of the variable whose value with index i selects the i-th entry.
+        entries : sequence of str, or of label
+            The names of variables if all entries are such names, otherwise constants.
+        result : str
+            Name of the variable that equals the selected entry: their labels are the same.
+        cost : float or None
+            Cost of a difference; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated, or the index has more values than there are entries.
+        """
+        what = name or "element"
+        self._check_scope((index, result), what)
+        if len(self._domains[index]) > len(entries):
+            raise ProblemError(f"constraint {what!r}: {index!r} has more values than the {len(entries)} entries")
+        if not all(isinstance(entry, str) and entry in self._domains for entry in entries):
+            lost = float("-inf") if cost is None else -cost
+            constants = entries[: len(self._domains[index])]
+            table = [[0 if entry == label else lost for label in self._domains[result]] for entry in constants]
+            self._factors.append(Factor(self._indices((index, result)), normalise(as_array(table, what)), what))
+            return self
+        used = list(dict.fromkeys(str(entry) for entry in entries[: len(self._domains[index])]))
+        scope_names = (index, result, *used)
+        self._check_scope(scope_names, what)
+        selected = [used.index(str(entry)) for entry in entries[: len(self._domains[index])]]
+        given = {"codes": self._codes(scope_names[1:]), "selected": selected}
+        return self._constrain("element", scope_names, given, cost, name)
+
+    def constraint(
+        self,
+        kind: str,
+        variables: Iterable[str],
+        parameters: Mapping[str, Any],
+        cost: float | None = None,
+        name: str = "",
+    ) -> "Builder":
+        """Add a global constraint of a class that is given by its name, for instance one of a plug-in.
+
+        Parameters
+        ----------
+        kind : str
+            Name of the class.
+        variables : iterable of str
+            The scope.
+        parameters : mapping
+            The parameters of the class (``GlobalConstraint.from_parameters``).
+        cost : float or None
+            Cost per unit of violation; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ConfigError
+            If the class is unknown.
+        ProblemError
+            If a variable is unknown or repeated, or a parameter is missing or does not fit.
+        """
+        names = _names(variables)
+        self._check_scope(names, name or kind)
+        return self._constrain(kind, names, parameters, cost, name)
+
+    def _constrain(
+        self, kind: str, names: Sequence[str], parameters: Mapping[str, Any], cost: float | None, name: str
+    ) -> "Builder":
+        """Add a global constraint over known variables."""
+        # Constraints import the model; the registry is loaded by its name, so that the packages have no cycle.
+        found = import_module("dmcmc.inference.constraints.registry").get(kind)
+        price = None if cost is None else _python_number(cost, f"constraint {name or kind}: the cost")
+        shape = [len(self._domains[v]) for v in names]
+        try:
+            factor = found.from_parameters(self._indices(names), shape, price, name or kind, parameters)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProblemError(f"constraint {name or kind}: a parameter is missing or no number: {error}") from None
+        self._factors.append(factor)
+        return self
+
+    def _check_scope(self, names: Sequence[str], what: str) -> None:
+        """Raise ProblemError if a variable is unknown or repeated."""
+        for variable in names:
+            if not isinstance(variable, str) or variable not in self._domains:
+                known = suggest_name(variable, self._domains)
+                raise ProblemError(f"constraint {what!r}: variable {variable!r} does not exist{known}")
+        if len(set(names)) < len(names):
+            twice = next(v for i, v in enumerate(names) if v in names[:i])
+            raise ProblemError(f"constraint {what!r}: variable {twice!r} appears twice")
+
+    def _indices(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Return the indices of known variables."""
+        return tuple([self._position[v] for v in names])
+
+    def _numbers(self, variable: str) -> list[int]:
+        """Return the number of each value: its label if all labels are integers, otherwise its index."""
+        labels = self._domains[variable]
+        whole = [label for label in labels if isinstance(label, int)]
+        return whole if len(whole) == len(labels) else list(range(len(labels)))
+
+    def _counted(self, names: Sequence[str], values: set[Label]) -> list[list[int]]:
+        """Return for each value of each variable 1 if its label is among the given values, else 0."""
+        return [[int(label in values) for label in self._domains[v]] for v in names]
+
+    def _codes(self, names: Sequence[str], exempt: set[Label] | None = None) -> list[list[int]]:
+        """Return a number of each value of each variable, equal for equal labels; −1 for exempt ones."""
+        number: dict[Label, int] = {}
+        return [
+            [-1 if exempt and label in exempt else number.setdefault(label, len(number)) for label in self._domains[v]]
+            for v in names
+        ]
+
     def problem(self) -> Problem:
         """Return the problem with the variables and factors added so far.
 
@@ -212,6 +654,16 @@ class Builder:
         if found is None:
             found = self._label_indices[name] = {label: i for i, label in enumerate(self._domains[name])}
         return found
+
+
+def _names(variables: Iterable[str]) -> tuple[str, ...]:
+    """Return names of variables as a tuple; a single name is one variable."""
+    return (variables,) if isinstance(variables, str) else tuple(variables)
+
+
+def _per_variable(numbers: int | Iterable[int], count: int) -> list[int]:
+    """Return one number per variable, given one per variable or one for all."""
+    return list(numbers) if isinstance(numbers, Iterable) else [numbers] * count
 
 
 def _unravelled(flat_index: int, shape: Sequence[int]) -> list[int]:

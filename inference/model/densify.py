@@ -43,6 +43,8 @@ _EXPANSION_MEMORY_DIVISOR = 64  # expanding a factor that could be a chain may t
 # Of 2^10, 2^13, 2^16 and 2^20 this gave the best bound after 20 s on cliques of up to 23 variables.
 _MAX_TABLE_OF_CHAIN_ENTRIES = 2**16
 _MIN_CHAIN_SAVING = 16
+# Limit on the entries of the decompositions of all global constraints of a problem (32 MiB); larger ones are relaxed.
+_MAX_DECOMPOSED_ENTRIES = 2**22
 _MAX_EXPANDED_AXES = 32  # limit on the axes of an expanded table
 
 
@@ -66,7 +68,7 @@ class DenseProblem:
         return values[: self.n_original]
 
 
-def densify(problem: Problem, memory: int, keep_sparse: bool = False) -> DenseProblem:
+def densify(problem: Problem, memory: int, keep_sparse: bool = False, relax: bool = False) -> DenseProblem:
     """Return an equivalent problem with dense tables only.
 
     Parameters
@@ -78,21 +80,24 @@ def densify(problem: Problem, memory: int, keep_sparse: bool = False) -> DensePr
     keep_sparse : bool
         Whether to keep sparse factors whose default is forbidden, and to convert automata with few words to such
         factors.
+    relax : bool
+        Whether large global constraints are relaxed: the utility of an assignment is then at least as high as in the
+        original problem, and a bound on it is a bound of the original problem, too.
 
     Returns
     -------
     DenseProblem
-        The equivalent problem.
+        The equivalent problem, or the relaxed one.
 
     Raises
     ------
     ResourceError
-        If a factor fits neither as a table nor as a chain.
+        If a factor fits neither as a table nor as a chain, or has no small decomposition and may not be relaxed.
     """
     if problem.dense:
         return DenseProblem(problem, problem.n_variables)
     builder = DenseProblemBuilder(problem)
-    for factor in problem.factors:
+    for factor in tabular_factors(problem, relax):
         sparse = as_sparse(factor, memory) if keep_sparse else None
         if type(factor) is Factor or sparse is not None:
             builder.factors.append(sparse or factor)
@@ -102,6 +107,57 @@ def densify(problem: Problem, memory: int, keep_sparse: bool = False) -> DensePr
         else:
             builder.add(factor, memory)
     return DenseProblem(builder.finished(), problem.n_variables)
+
+
+def tabular_factors(problem: Problem, relax: bool) -> Sequence[Factor]:
+    """Return the factors of a problem with the decompositions of its global constraints into tables and automata.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    relax : bool
+        Whether large constraints are relaxed: those whose decomposition is too large, and the largest ones if all
+        decompositions together are too large.
+
+    Returns
+    -------
+    sequence of Factor
+        The factors in order; the parts of a constraint stand in its place.
+
+    Raises
+    ------
+    ResourceError
+        If a constraint has no small decomposition and may not be relaxed.
+    """
+    if problem.tabular:
+        return problem.factors
+    if not relax:
+        return [part for factor in problem.factors for part in factor.decomposed()]
+    parts = [factor.relaxation for factor in problem.factors]
+    sizes = {i: sum(map(_decomposed_size, parts[i])) for i, f in enumerate(problem.factors) if not f.is_tabular}
+    used = 0
+    for i in sorted(sizes, key=lambda i: (sizes[i], i)):
+        used += sizes[i]
+        if used > _MAX_DECOMPOSED_ENTRIES:
+            parts[i] = ()
+    return [part for found in parts for part in found]
+
+
+def is_relaxed(problem: Problem) -> bool:
+    """Return whether ``tabular_factors`` relaxes a global constraint of a problem."""
+
+    def relaxed() -> bool:
+        if any(factor.decomposition is None for factor in problem.factors if not factor.is_tabular):
+            return True
+        return len(tabular_factors(problem, relax=True)) < len(tabular_factors(problem, relax=False))
+
+    return not problem.tabular and problem.facts.get_or_compute("relaxed", relaxed)
+
+
+def _decomposed_size(factor: Factor) -> int:
+    """Return the number of entries of a table, or of the chain of an automaton."""
+    return sum(chain_sizes(factor)) if isinstance(factor, AutomatonFactor) else prod(factor.shape)
 
 
 def _is_best_expanded(factor: Factor, memory: int) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of
+from dmcmc.inference.model.densify import tabular_factors
 from dmcmc.inference.model.flat_tables import FlatTables, flatten, flatten_scopes
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
@@ -114,8 +115,9 @@ class FactorGraph(NamedTuple):
 def build_graph(problem: Problem) -> FactorGraph:
     """Return the factor graph of a problem without its constants; sparse factors and automata are kept as automata.
 
-    All variables are free. Utilities of type int64 are split, see :func:`split_integers`. Small problems of the same
-    shape share the arrays that do not depend on the entries.
+    Global constraints are decomposed, or relaxed if their decomposition is large. All variables are free. Utilities of
+    type int64 are split, see :func:`split_integers`. Small problems of the same shape share the arrays that do not
+    depend on the entries.
     """
     if not problem.facts.get_or_compute("plain", lambda: _uses_flat_tables(problem)):
         return _graph_of_factors(problem)
@@ -153,7 +155,7 @@ def _uses_flat_tables(problem: Problem) -> bool:
 
 def _graph_of_factors(problem: Problem) -> FactorGraph:
     """Build the factor graph of a problem without a cache."""
-    factors = [factor for factor in problem.factors if factor.scope]
+    factors = [factor for factor in tabular_factors(problem, relax=True) if factor.scope]
     dense = [factor for factor in factors if type(factor) is Factor]
     automata = [_automaton(factor) for factor in factors if type(factor) is not Factor]
     all_dense = len(dense) == len(problem.factors)

@@ -131,6 +131,21 @@ class Factor:
         utility: int | float | None = None if entry == forbidden_value(self.table.dtype) else entry.item()
         return utility
 
+    def violation(self, values: Sequence[int]) -> int:
+        """Return how much one combination of values violates the factor.
+
+        Parameters
+        ----------
+        values : sequence of int
+            One value index for each variable of the scope, in the order of the scope.
+
+        Returns
+        -------
+        int
+            1 for a forbidden entry, otherwise 0; for a hard global constraint its degree of violation.
+        """
+        return int(self.entry(values) is None)
+
     def forbidden_entries(self) -> int:
         """Return the number of forbidden entries (−∞).
 
@@ -140,6 +155,31 @@ class Factor:
             Number of forbidden entries of the whole table.
         """
         return int(forbidden(self.table).sum())
+
+    @property
+    def is_tabular(self) -> bool:
+        """Whether the factor is given by a table, tuples or an automaton, not by a degree of violation."""
+        return True
+
+    def decomposed(self) -> tuple["Factor", ...]:
+        """Return factors with tables, tuples or automata whose sum is this factor.
+
+        Returns
+        -------
+        tuple of Factor
+            The factor itself, except for a global constraint (``dmcmc.inference.constraints``).
+        """
+        return (self,)
+
+    @property
+    def decomposition(self) -> tuple["Factor", ...] | None:
+        """The result of ``decomposed``; None if that is too large."""
+        return (self,)
+
+    @property
+    def relaxation(self) -> tuple["Factor", ...]:
+        """The decomposition, or for a large global constraint factors whose sum is at least its utility."""
+        return (self,)
 
     def arrays(self) -> tuple[Array, ...]:
         """Return the arrays that represent the utilities.
@@ -177,7 +217,8 @@ class Evaluation(NamedTuple):
         Sum of the entries that are not forbidden, in the problem's sense (a utility or a cost). It is an exact Python
         integer if all tables have an integer dtype.
     violation : int
-        Number of forbidden entries that the assignment selects.
+        Number of forbidden entries that the assignment selects; a violated global constraint counts with its degree of
+        violation.
     """
 
     objective: int | float
@@ -414,6 +455,11 @@ class Problem:
         return set(map(type, self.factors)) <= {Factor}
 
     @cached_property
+    def tabular(self) -> bool:
+        """Whether all factors are given by tables, tuples or automata: there is no global constraint."""
+        return self.dense or all(factor.is_tabular for factor in self.factors)
+
+    @cached_property
     def flat(self) -> FlatTables:
         """All tables in one array, in the order of the factors."""
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
@@ -511,7 +557,7 @@ class Problem:
         """
         values = self.values_of(assignment) if isinstance(assignment, Mapping) else _value_vector(assignment)
         self._check_values(values)
-        return self._evaluation(self._entries(values))
+        return self._evaluation(self._entries(values), values)
 
     def _check_values(self, values: NDArray[np.int64]) -> None:
         """Raise ProblemError unless there is one value index inside its domain for each variable."""
@@ -546,7 +592,7 @@ class Problem:
                 inside -= int(selected[constants].sum(dtype=np.int64))
             return Evaluation(self.to_own_sense(total), violation), inside
         entries = self._entries(values)
-        return self._evaluation(entries), self._exact_utility(entries)
+        return self._evaluation(entries, values), self._exact_utility(entries)
 
     def utility_inside(self, values: NDArray[np.int64]) -> Exact:
         """Return the exact utility of an assignment without constants and forbidden entries.
@@ -563,12 +609,16 @@ class Problem:
         """
         return self._exact_utility(self._entries(values))
 
-    def _evaluation(self, entries: Sequence[int | float | None]) -> Evaluation:
+    def _evaluation(self, entries: Sequence[int | float | None], values: NDArray[np.int64]) -> Evaluation:
         """Return the evaluation of an assignment, given each factor's entry."""
         allowed = [entry for entry in entries if entry is not None]
         # The exact sum does not depend on the order of the entries, and large entries do not absorb small ones.
-        total = nearest(exact_sum(allowed))
-        return Evaluation(self.to_own_sense(total), len(entries) - len(allowed))
+        total, violation = nearest(exact_sum(allowed)), len(entries) - len(allowed)
+        if violation and not self.tabular:
+            pairs = zip(self.factors, entries, strict=True)
+            broken = [factor for factor, entry in pairs if entry is None]
+            violation = sum(factor.violation(values[list(factor.scope)].tolist()) for factor in broken)
+        return Evaluation(self.to_own_sense(total), violation)
 
     def _exact_utility(self, entries: Sequence[int | float | None]) -> Exact:
         """Return the exact utility without constants and forbidden entries, given each factor's entry."""

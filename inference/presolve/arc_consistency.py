@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dmcmc.inference.constraints.matching import supported_values
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.presolve.all_different import supported_values
 from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
 
 # Upper bound on the cells read, as a multiple of the tables' cells. An early end only leaves removable values.

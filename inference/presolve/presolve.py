@@ -135,7 +135,7 @@ def presolve(
         tables over another agent's variable. Only for problems of dense tables.
     """
     limit, groups = limit or PresolveLimit(), all_different_groups(problem)
-    dense = dense or densify(problem, memory).problem
+    dense = dense or densify(problem, memory, relax=True).problem
     keeps_factors = dense.n_variables > problem.n_variables or any(map(_is_worth_keeping, problem.factors))
     if not keeps_factors:
         return _presolve_dense(dense, groups, limit, merge)
@@ -157,7 +157,7 @@ def presolve(
     restricted = PresolvedProblem(
         restricted_problem, False, removed, 0, lambda values: _original_values(remaining_values, values)
     )
-    dense = densify(restricted_problem, memory).problem
+    dense = densify(restricted_problem, memory, relax=True).problem
     if dense.n_variables > n_original or any(map(_is_worth_keeping, restricted_problem.factors)):
         return restricted
     # No all-different groups: removed values shift the indices, so equal indices are no longer equal values.
@@ -188,9 +188,11 @@ def _presolve_dense(problem: Problem, groups: Groups, limit: PresolveLimit, merg
 
 
 def _is_worth_keeping(factor: Factor) -> bool:
-    """Return whether a factor should keep its representation: a linear constraint, or far smaller than its table."""
+    """Return whether a factor should keep its representation: a linear or global constraint, or a small automaton."""
     if type(factor) is Factor:
         return False
+    if not factor.is_tabular:
+        return factor.decomposition is None or prod(factor.shape) > _MAX_EXPANDED_ENTRIES
     if isinstance(factor, AutomatonFactor) and factor.sum_bounds is not None:
         return True
     entries = prod(factor.shape)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
@@ -46,7 +47,7 @@ def _restrict_factor(factor: Factor, remaining: Values) -> Factor:
     """Return a factor over the remaining values of its variables."""
     if all(len(values) == size for values, size in zip(remaining, factor.shape, strict=True)):
         return factor
-    if isinstance(factor, AutomatonFactor):
+    if isinstance(factor, AutomatonFactor | GlobalConstraint):
         return factor.restricted(remaining)
     if isinstance(factor, SparseFactor):
         return _restrict_sparse(factor, remaining)

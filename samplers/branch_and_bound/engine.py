@@ -14,8 +14,8 @@ from dmcmc.inference.runtime.threads import lower_priority
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.branch_and_bound.cost_network import FOUND, LOWER, TOP, build_network, bytes_needed
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, TRAIL_FULL, search
+from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
-from dmcmc.samplers.toulbar2.process import SearchProgress
 
 _NODES_PER_REPORT = 500  # nodes between two reports
 

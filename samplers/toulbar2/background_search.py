@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.inference.runtime.types import Number
+from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.toulbar2.costs import CostProblem
-from dmcmc.samplers.toulbar2.process import SearchProgress, Toulbar2Process
+from dmcmc.samplers.toulbar2.process import Toulbar2Process
 
 _CHECK_SECONDS = 0.02  # seconds between two checks of the engine's progress
 _MAX_DISCARDED_SECONDS = 4.0  # of work, in total, that restarts with a better assignment to beat may discard

@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.densify import DenseProblemBuilder, chain_sizes, densify
+from dmcmc.inference.model.densify import DenseProblemBuilder, chain_sizes, densify, tabular_factors
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
@@ -30,10 +30,13 @@ class CompactProblem(NamedTuple):
         the states of automata follow.
     linear : sequence of LinearConstraint
         The other factors, over the original variables.
+    automata : sequence of AutomatonFactor
+        Factors that the engine takes as automata, over the original variables.
     """
 
     problem: Problem
     linear: Sequence[LinearConstraint] = ()
+    automata: Sequence[AutomatonFactor] = ()
 
 
 def compact_problem(problem: Problem, memory: int, dense_only: bool = False) -> CompactProblem:
@@ -57,13 +60,14 @@ def compact_problem(problem: Problem, memory: int, dense_only: bool = False) -> 
         return CompactProblem(problem)
     linear: list[LinearConstraint] = []
     others: list[Factor] = []
-    for factor in problem.factors:
+    relaxed = tabular_factors(problem, True) if dense_only else [p for f in problem.factors for p in f.relaxation]
+    for factor in relaxed:
         constraint = linear_constraint(factor)
         if constraint is not None and not (dense_only and constraint.group() is None):
             linear.append(constraint)
         else:
             others.append(factor)
-    if linear:
+    if linear or not problem.tabular:
         parts = (problem.variables, problem.domains, problem.agents, problem.owner)
         problem = Problem(*parts, tuple(others), problem.labels, problem.sense)
     if dense_only:

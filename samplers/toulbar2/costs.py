@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import scaling_exponent
+from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, round_up
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Array, Number
@@ -17,8 +18,9 @@ from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint
 
 T = TypeVar("T")
 
-_MAX_TOTAL_COST = 2**52  # maximum of the sum of all costs: they pass through float64
-_SCALED_TOTAL_COST = 2**52  # sum to which the costs of floats are scaled: as fine as the rounding of their sums
+# Maximum of the sum of all costs, which pass through float64, and the sum to which the costs of floats are scaled: as
+# fine as the rounding of their sums.
+MAX_TOTAL_COST = 2**52
 
 
 class Utilities(NamedTuple):
@@ -62,6 +64,32 @@ class TupleCosts(NamedTuple):
         return int(self.costs[listed[0] if listed.size else -1])
 
 
+class AutomatonCosts(NamedTuple):
+    """An automaton whose transitions have costs (``dmcmc.inference.model.automaton``).
+
+    Attributes
+    ----------
+    scope : ndarray of int64, shape (arity,)
+        Variable indices.
+    following : list of ndarray of int32, shape (states, values)
+        For each variable, the state that follows a state and a value; arbitrary where the transition is forbidden.
+    costs : list of ndarray of int64, shape (states, values)
+        For each variable, the cost of each transition; ``top`` where forbidden.
+    """
+
+    scope: NDArray[np.int64]
+    following: list[NDArray[np.int32]]
+    costs: list[NDArray[np.int64]]
+
+    def of(self, values: NDArray[np.int64]) -> int:
+        """Return the cost of an assignment."""
+        state = total = 0
+        for v, following, costs in zip(self.scope.tolist(), self.following, self.costs, strict=True):
+            total += int(costs[state, values[v]])
+            state = int(following[state, values[v]])
+        return total
+
+
 @dataclass(frozen=True)
 class CostProblem:
     """A cost minimisation problem (weighted CSP): each factor is subtracted from its largest entry.
@@ -88,6 +116,8 @@ class CostProblem:
         Cost functions given by tuples and a default.
     linear : sequence of LinearConstraint
         Hard linear constraints.
+    automata : sequence of AutomatonCosts
+        Automata; only CP-SAT takes them.
     """
 
     domains: NDArray[np.int64]
@@ -100,6 +130,7 @@ class CostProblem:
     feasible: bool
     listed: Sequence[TupleCosts] = ()
     linear: Sequence[LinearConstraint] = ()
+    automata: Sequence[AutomatonCosts] = ()
 
     def bound(self, cost: int) -> Number:
         """Return an upper bound on the utility of an assignment whose cost is at least ``cost``."""
@@ -113,6 +144,7 @@ class CostProblem:
     def of(self, values: NDArray[np.int64]) -> int:
         """Return the cost of an assignment; ``top`` or more if it violates a factor."""
         total = sum(factor.of(values) for factor in self.listed)
+        total += sum(automaton.of(values) for automaton in self.automata)
         for scope, cost in zip(self.scopes, self.costs, strict=True):
             total += int(cost[np.ravel_multi_index(tuple(values[scope]), tuple(self.domains[scope]))])
         return total + self.top * sum(not constraint.holds(values) for constraint in self.linear)
@@ -121,9 +153,13 @@ class CostProblem:
         """Write the problem as a NumPy archive for the search process."""
         none = np.zeros(0, dtype=np.int64)
         sides = [side for constraint in self.linear for side in _at_least(constraint)]
+        layers = [
+            layer for automaton in self.automata for layer in zip(automaton.following, automaton.costs, strict=True)
+        ]
         np.savez(
             stream,
             domains=self.domains,
+            top=np.array(self.top, dtype=np.int64),
             arity=np.array([len(scope) for scope in self.scopes], dtype=np.int64),
             scope=np.concatenate([*self.scopes, none]),
             size=np.array([cost.size for cost in self.costs], dtype=np.int64),
@@ -136,6 +172,11 @@ class CostProblem:
             terms=np.array([len(terms) for terms, _ in sides], dtype=np.int64),
             term=np.concatenate([*(terms for terms, _ in sides), none.reshape(0, 3)]),
             minimum=np.array([minimum for _, minimum in sides], dtype=np.int64),
+            automaton_arity=np.array([automaton.scope.size for automaton in self.automata], dtype=np.int64),
+            automaton_scope=np.concatenate([*(automaton.scope for automaton in self.automata), none]),
+            automaton_states=np.array([len(following) for following, _ in layers], dtype=np.int64),
+            automaton_following=np.concatenate([*(following.reshape(-1) for following, _ in layers), none]),
+            automaton_cost=np.concatenate([*(costs.reshape(-1) for _, costs in layers), none]),
         )
 
 
@@ -165,6 +206,8 @@ def costs_of_utilities(
     domains: NDArray[np.int64],
     linear: Sequence[LinearConstraint] = (),
     check: Callable[[], None] = lambda: None,
+    automata: Sequence[AutomatonFactor] = (),
+    max_total: int = MAX_TOTAL_COST,
 ) -> CostProblem:
     """Convert utilities, including constants, to costs.
 
@@ -178,7 +221,13 @@ def costs_of_utilities(
         Hard linear constraints in addition.
     check : callable
         Called once or twice per factor; it may raise an error to end the conversion.
+    automata : sequence of AutomatonFactor
+        Factors that the engine takes as automata.
+    max_total : int
+        Maximum of the sum of all costs, at most 2^52; the costs of floats are scaled to it.
     """
+    layers = [layer for automaton in automata for layer in automaton.layers]
+    factors = [*factors, *(Utilities((), layer.utility) for layer in layers)]
     tables = [factor.entries for factor in factors]
     masks = [forbidden(table) for table in _checked(tables, check)]
     maxima = [None if mask.all() else table[~mask].max().item() for table, mask in zip(tables, masks, strict=True)]
@@ -188,9 +237,8 @@ def costs_of_utilities(
     parts = zip(tables, masks, largest, strict=True)
     losses = [_losses(table, mask, maximum) for table, mask, maximum in _checked(parts, check)]
     total = sum(float(loss.max(initial=0)) for loss in losses)
-    power = 0 if exact else scaling_exponent(_SCALED_TOTAL_COST, total)
-    if exact and total > _MAX_TOTAL_COST:
-        exact, power = False, scaling_exponent(_MAX_TOTAL_COST, total)
+    exact = exact and total <= max_total
+    power = 0 if exact else scaling_exponent(max_total, total)
     # The product with a power of two is exact; the difference before may be off by half a unit in its last place.
     costs = [
         (loss if exact else np.floor(np.ldexp(loss.astype(np.float64), power) * (1 - 2.0**-50))).astype(np.int64)
@@ -216,7 +264,21 @@ def costs_of_utilities(
             if factor.tuples is not None
         ],
         linear=list(linear),
+        automata=_automata_costs(automata, costs[len(costs) - len(layers) :]),
     )
+
+
+def _automata_costs(automata: Sequence[AutomatonFactor], costs: Sequence[NDArray[np.int64]]) -> list[AutomatonCosts]:
+    """Return the automata with the costs of their layers, which are given flat, one automaton after the other."""
+    remaining = iter(costs)
+    return [
+        AutomatonCosts(
+            np.array(automaton.scope, dtype=np.int64),
+            [layer.following for layer in automaton.layers],
+            [next(remaining).reshape(layer.following.shape) for layer in automaton.layers],
+        )
+        for automaton in automata
+    ]
 
 
 def _checked(items: Iterable[T], check: Callable[[], None]) -> Iterator[T]:

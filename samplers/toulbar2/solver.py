@@ -1,10 +1,11 @@
-"""The local solver ``toulbar2``: one branch-and-bound search per row of an agent's table.
+"""Local solvers by search engines, ``toulbar2`` and ``cp-sat``: one search per row of an agent's table.
 
 A row is an assignment of the agent's boundary variables (its interface); the search is over its hidden variables.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -18,6 +19,7 @@ from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
+from dmcmc.samplers.external.process import EngineProcess
 from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
 from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
@@ -27,19 +29,35 @@ _MAX_SECONDS = 1e8  # seconds for all agents if there is no deadline
 _MEMORY_SHARE = 0.5  # share of the free memory for the searches of all threads
 
 
-class Toulbar2Solver:
-    """The local solver ``toulbar2``: an optimal state per row, or a state and an upper bound if time is short."""
+@dataclass(frozen=True)
+class RowSearchSolver:
+    """A local solver by a search engine: an optimal state per row, or a state and an upper bound if time is short.
 
-    name = "toulbar2"
-    summary = "branch and bound by toulbar2, one search per row; proves its table if time allows (extra: toulbar2)"
+    Attributes
+    ----------
+    name, summary : str
+        Name of the local solver, and its description in one line.
+    engine : callable
+        Returns the engine's process, given its memory in bytes.
+    available : callable
+        Returns whether the engine is installed.
+    remedy : str
+        The package that the engine needs, for the error if it is not installed.
+    """
+
+    name: str
+    summary: str
+    engine: Callable[[int], EngineProcess]
+    available: Callable[[], bool]
+    remedy: str
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
-        """Raise an error if toulbar2 is not installed or the agent has too many rows."""
-        if not available():
-            raise Unavailable("local.method: toulbar2 needs pytoulbar2; pip install 'dmcmc[toulbar2]'")
+        """Raise an error if the engine is not installed or the agent has too many rows."""
+        if not self.available():
+            raise Unavailable(f"local.method: {self.name} needs {self.remedy}")
         if local.rows > _MAX_ROWS:
             raise ResourceError(
-                f"local.method: toulbar2 searches each row of a table, {_MAX_ROWS:,} at most; an agent has"
+                f"local.method: {self.name} searches each row of a table, {_MAX_ROWS:,} at most; an agent has"
                 f" {local.rows:,} rows; use local.method: auto, or fewer interface variables"
             )
 
@@ -49,12 +67,12 @@ class Toulbar2Solver:
         for remaining_agents, local in zip(range(len(problems), 0, -1), problems, strict=True):
             stop = sampling.backend.stop
             agent_end = time.perf_counter() + min(_MAX_SECONDS, stop.left) / remaining_agents
-            tables.append(_solve(local, sampling, stop.by(agent_end)))
+            tables.append(_solve(self, local, sampling, stop.by(agent_end)))
             sampling.progress(1)
         return tables
 
 
-def _solve(local: LocalProblem, sampling: Sampling, stop: Deadline) -> SampledTable:
+def _solve(solver: RowSearchSolver, local: LocalProblem, sampling: Sampling, stop: Deadline) -> SampledTable:
     """Search the rows of one agent and make its table.
 
     The state of an infeasible row is arbitrary; its utility is −∞, which is proven.
@@ -67,7 +85,7 @@ def _solve(local: LocalProblem, sampling: Sampling, stop: Deadline) -> SampledTa
     def search(first: int) -> None:
         """Search every ``threads``-th row, beginning with row ``first``."""
         rows = range(first, local.rows, threads)
-        with Toulbar2Process(_memory(threads)) as engine:
+        with solver.engine(_memory(threads)) as engine:
             for done, row in enumerate(rows):
                 costs = row_costs(local, row)
                 if not costs.feasible:
@@ -93,7 +111,7 @@ def _solve(local: LocalProblem, sampling: Sampling, stop: Deadline) -> SampledTa
         lower=table,
         upper=table if proven else (_upper(table[0], bounds, arithmetic, len(local.factors)),),
         witness=partial(_witness, local, states),
-        method="toulbar2",
+        method=solver.name,
         seconds=time.perf_counter() - start,
     )
 
@@ -139,4 +157,10 @@ def _witness(local: LocalProblem, states: NDArray[np.int64], values: Mapping[int
     return dict(zip(local.hidden, states[row].tolist(), strict=True))
 
 
-SOLVER = Toulbar2Solver()
+SOLVER = RowSearchSolver(
+    "toulbar2",
+    "branch and bound by toulbar2, one search per row; proves its table if time allows (extra: toulbar2)",
+    Toulbar2Process,
+    available,
+    "pytoulbar2; pip install 'dmcmc[toulbar2]'",
+)

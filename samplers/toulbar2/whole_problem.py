@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.samplers.toulbar2.compact_problem import CompactProblem, compact_problem
-from dmcmc.samplers.toulbar2.costs import CostProblem, Utilities, costs_of_utilities
+from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem, Utilities, costs_of_utilities
 
 
 def costs_of_problem(problem: Problem, memory: int, constants: bool = True, dense_only: bool = False) -> CostProblem:
@@ -27,7 +27,10 @@ def costs_of_problem(problem: Problem, memory: int, constants: bool = True, dens
 
 
 def costs_of_compact(
-    compact: CompactProblem, constants: bool = True, check: Callable[[], None] = lambda: None
+    compact: CompactProblem,
+    constants: bool = True,
+    check: Callable[[], None] = lambda: None,
+    max_total: int = MAX_TOTAL_COST,
 ) -> CostProblem:
     """Return the costs of a problem in compact form.
 
@@ -39,10 +42,17 @@ def costs_of_compact(
         As for :func:`costs_of_problem`.
     check : callable
         Called often; it may raise an error to end the conversion.
+    max_total : int
+        Maximum of the sum of all costs.
     """
     factors = [factor for factor in compact.problem.factors if constants or factor.scope]
     return costs_of_utilities(
-        [_utilities(factor) for factor in factors], compact.problem.domains, compact.linear, check
+        [_utilities(factor) for factor in factors],
+        compact.problem.domains,
+        compact.linear,
+        check,
+        compact.automata,
+        max_total,
     )
 
 

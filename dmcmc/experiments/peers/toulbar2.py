@@ -5,8 +5,9 @@ import time
 from dmcmc.experiments.peers.contract import PeerAnswer
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Number
+from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.toulbar2.costs import CostProblem
-from dmcmc.samplers.toulbar2.process import SearchProgress, Toulbar2Process
+from dmcmc.samplers.toulbar2.process import Toulbar2Process
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
 _MAX_TABLE_BYTES = 4 << 30  # bytes of the problem's cost tables

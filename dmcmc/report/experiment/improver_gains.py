@@ -22,6 +22,7 @@ _IMPROVERS = (
     "toulbar2",
     "function filtering",
     "recombination",
+    "cp-sat",
 )
 _SECONDS_NOTE = "Seconds are summed over threads and ranks, so they may add up to more than the run's time."
 

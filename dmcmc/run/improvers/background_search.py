@@ -1,4 +1,4 @@
-"""Run an external search engine, toulbar2 or our branch and bound, in the background while it may gain something.
+"""Run a search engine (toulbar2, CP-SAT or our branch and bound) in the background while it may gain something.
 
 ``BackgroundEngine`` asks here which engine a run uses, whether it starts in time, and whether it gets a dedicated core.
 The improver only proposes that the engine continues; the engine works in its own process or thread.
@@ -15,7 +15,9 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.run.improvers.protocol import RankState, TimeSlice
 from dmcmc.run.planning.combination_plan import may_split_buckets
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, EXTERNAL_SEARCH, TOULBAR2, Allocation, Proposal
+from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, CP_SAT, EXTERNAL_SEARCH, TOULBAR2, Allocation, Proposal
+from dmcmc.samplers.cp_sat import process as cp_sat
+from dmcmc.samplers.cp_sat.native_problem import global_share, native_problem
 from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
 from dmcmc.samplers.toulbar2.process import available
 
@@ -30,6 +32,9 @@ _MAX_START_PART = 0.1  # largest part of the time budget that the start may take
 _OWN_CORE_START_SECONDS_PER_ENTRY = 1e-6  # seconds per entry until the first result on a dedicated core
 # Part of the time budget that this start may take; the local search uses the core better otherwise
 _OWN_CORE_MAX_START_PART = 0.5
+# CP-SAT is chosen if global constraints have this part of all (factor, variable) pairs: its propagation and learning
+# are made for them, and the bounds of toulbar2 for tables of costs.
+_MIN_GLOBAL_PART = 0.5
 _MIN_TIME_BUDGET = 0.5  # seconds: several agents with a smaller time budget run without an engine
 
 
@@ -59,30 +64,38 @@ def wanted(settings: Settings) -> bool:
 
 
 def choose_engine(settings: Settings, problem: Problem) -> str | None:
-    """Return the engine of the external search, ``toulbar2`` or ``branch-and-bound``; None for no search.
+    """Return the engine of the external search: ``toulbar2``, ``cp-sat`` or ``branch-and-bound``; None for no search.
 
-    The result is toulbar2 if it is installed, unless our branch and bound is asked for. It is None if the settings
-    exclude a search, or the problem's tables are too large for the engine's memory.
+    An engine that the settings name is taken. Otherwise the result is CP-SAT if it is installed and global constraints
+    have most of all (factor, variable) pairs, or else toulbar2 if that is installed, or else our branch and bound. It
+    is None if the settings exclude a search, or the problem's tables are too large for the engine's memory.
 
     Raises
     ------
     Unavailable
-        If the settings ask for toulbar2, and it is not installed.
+        If the settings ask for toulbar2 or CP-SAT, and it is not installed.
     """
     if not wanted(settings):
         return None
     if settings.search == TOULBAR2 and not available():
         raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[toulbar2]'")
+    if settings.search == CP_SAT and not cp_sat.available():
+        raise Unavailable("search: cp-sat needs ortools; pip install 'dmcmc[search]'")
     try:
         given = given_to_engine(settings, problem)
     except ResourceError:  # a factor fits the memory in no form
         return None
-    return _engine(settings) if bytes_in_engine(given) <= _TABLE_MEMORY_PART * engine_memory(settings) else None
+    fits = bytes_in_engine(given) <= _TABLE_MEMORY_PART * engine_memory(settings)
+    return _engine(settings, problem) if fits else None
 
 
-def _engine(settings: Settings) -> str:
-    """Return the engine that a run with these settings uses, if it uses one."""
-    return TOULBAR2 if settings.search != BRANCH_AND_BOUND and available() else BRANCH_AND_BOUND
+def _engine(settings: Settings, problem: Problem) -> str:
+    """Return the engine that a run with these settings uses for a problem, if it uses one."""
+    if settings.search in (TOULBAR2, CP_SAT, BRANCH_AND_BOUND):
+        return settings.search
+    if cp_sat.available() and global_share(problem) >= _MIN_GLOBAL_PART:
+        return CP_SAT
+    return TOULBAR2 if available() else BRANCH_AND_BOUND
 
 
 def given_to_engine(settings: Settings, problem: Problem) -> CompactProblem:
@@ -95,10 +108,15 @@ def given_to_engine(settings: Settings, problem: Problem) -> CompactProblem:
     """
     if problem.dense:
         return CompactProblem(problem)
-    dense_only, memory = _engine(settings) != TOULBAR2, settings.budget.bytes
-    return problem.facts.get_or_compute(
-        ("given to engine", dense_only, memory), lambda: compact_problem(problem, memory, dense_only)
-    )
+    engine, memory = _engine(settings, problem), settings.budget.bytes
+
+    def given() -> CompactProblem:
+        """Return the problem in the engine's form."""
+        if engine == CP_SAT:
+            return native_problem(problem)
+        return compact_problem(problem, memory, dense_only=engine == BRANCH_AND_BOUND)
+
+    return problem.facts.get_or_compute(("given to engine", engine, memory), given)
 
 
 def starts_in_time(settings: Settings, problem: Problem) -> bool:
@@ -114,8 +132,8 @@ def starts_in_time(settings: Settings, problem: Problem) -> bool:
 def has_own_core(setup: Setup, engine: str) -> bool:
     """Return whether the engine gets a dedicated core: if one agent has all variables, or tables have to be split.
 
-    With split tables a combination proves little, however good the agents' tables are, while toulbar2 searches the
-    whole problem. The core is not reserved if the time would be over before the first result.
+    With split tables a combination proves little, however good the agents' tables are, while toulbar2 or CP-SAT
+    searches the whole problem. The core is not reserved if the time would be over before the first result.
     """
     settings, problem = setup.config, setup.original
     if problem.n_agents == 1:
@@ -126,7 +144,7 @@ def has_own_core(setup: Setup, engine: str) -> bool:
         and _OWN_CORE_START_SECONDS_PER_ENTRY * _entries_in_engine(settings, problem)
         <= _OWN_CORE_MAX_START_PART * seconds
     )
-    return engine == TOULBAR2 and settings.search == "auto" and starts_soon_enough and may_split_buckets(setup)
+    return engine != BRANCH_AND_BOUND and settings.search == "auto" and starts_soon_enough and may_split_buckets(setup)
 
 
 def _entries_in_engine(settings: Settings, problem: Problem) -> int:
@@ -149,6 +167,8 @@ def _sizes(given: CompactProblem) -> Iterator[tuple[int, int]]:
         yield len(factor.scope), factor.utilities.size if isinstance(factor, SparseFactor) else factor.table.size
     for constraint in given.linear:
         yield 1, len(constraint.terms)
+    for automaton in given.automata:
+        yield 1, sum(layer.utility.size for layer in automaton.layers)
 
 
 def engine_memory(settings: Settings) -> int:
@@ -168,6 +188,6 @@ def outlook(setup: Setup) -> str:
     own_core = has_own_core(setup, engine)
     if not own_core and not starts_in_time(settings, problem):
         return "no external search: it takes too long to start for this time budget"
-    name = "toulbar2" if engine == TOULBAR2 else "branch and bound"
+    name = {TOULBAR2: "toulbar2", CP_SAT: "CP-SAT"}.get(engine, "branch and bound")
     where = "on a dedicated core" if own_core or settings.search != "auto" else "on cores that other work leaves idle"
     return f"{name} searches the whole problem in the background, {where}, unless tables prove the optimum first"

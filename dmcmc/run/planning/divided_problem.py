@@ -141,11 +141,11 @@ def divide_problem(
 
     def division() -> DividedProblem:
         original, memory = asked, config.budget.bytes
-        problem = densify(original, memory).problem
+        problem = densify(original, memory, relax=True).problem
         reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
         if reduction is not None:
             original = reduction.problem
-            problem = densify(original, memory).problem
+            problem = densify(original, memory, relax=True).problem
         arithmetic = arithmetic_for(problem, config.combine)
         given = OriginalProblem(asked, reduction, first)
         return DividedProblem(given, original, problem, config, divide(problem), arithmetic)

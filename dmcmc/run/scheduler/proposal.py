@@ -20,7 +20,7 @@ SEMIDEFINITE = "semidefinite"
 LOCAL_SEARCH = "local search"
 RECOMBINATION = "recombination"
 EXTERNAL_SEARCH = "external search"  # a search engine in the background; its gains carry the engine's own name:
-TOULBAR2, BRANCH_AND_BOUND = "toulbar2", "branch-and-bound"
+TOULBAR2, CP_SAT, BRANCH_AND_BOUND = "toulbar2", "cp-sat", "branch-and-bound"
 GPU_CHAINS = "gpu chains"  # in the background, with the GPU time that other work leaves
 
 UNION_BOUND = "bound of the union"  # name under which the kernels of the union's bound are declared

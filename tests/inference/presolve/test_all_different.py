@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dmcmc.inference.constraints.matching import supported_values
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.presolve.all_different import all_different_groups, supported_values
+from dmcmc.inference.presolve.all_different import all_different_groups
 
 
 @given(st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=5))

@@ -25,10 +25,11 @@ from dmcmc.run.background_engine import BackgroundEngine
 from dmcmc.run.improvers import background_search as engines
 from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto.rates import NOMINAL
+from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.toulbar2 import background_search as module
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import costs_of
-from dmcmc.samplers.toulbar2.process import SearchProgress, Toulbar2Process, available
+from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs pytoulbar2")
 

@@ -1,0 +1,99 @@
+"""The all-different constraint."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, excess_penalty
+from dmcmc.inference.constraints.global_constraint import Domains, LoadConstraint, int_arrays
+from dmcmc.inference.constraints.matching import supported_values
+from dmcmc.inference.model.problem import Factor
+
+
+class AllDifferentConstraint(LoadConstraint):
+    """No two variables have the same value; some values may be exempt.
+
+    The degree of violation is the number of variables that have to change: Σ_values max(0, occurrences − 1).
+
+    Attributes
+    ----------
+    codes : tuple of ndarray of int64, shape (values,)
+        For each variable, a number of each of its values: values are the same if their numbers are. Values with the
+        number −1 are exempt.
+    """
+
+    kind = "all_different"
+    summary = "no two variables have the same value"
+    codes: tuple[NDArray[np.int64], ...]
+
+    @classmethod
+    def from_parameters(
+        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
+    ) -> Self:
+        """Return a constraint from the form that ``parameters`` returns."""
+        codes = int_arrays(given["codes"], shape, f"constraint {name or cls.kind}")
+        return cls(scope, shape, {"codes": codes}, cost, name)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return {"codes": list(self.codes)}
+
+    @cached_property
+    def loads(self) -> CellLoads:
+        """One cell per value."""
+        distinct = np.unique(np.concatenate([*self.codes, [-1]]))[1:]
+        items = []
+        for i, codes in enumerate(self.codes):
+            cell = np.where(codes < 0, -1, np.searchsorted(distinct, codes)).astype(np.int32)
+            items.append(CellItem((i,), cell, 1, 1))
+        return CellLoads(tuple(items), max(1, distinct.size), excess_penalty(1, len(self.scope)))
+
+    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
+        """Return the constraint over some values of its variables."""
+        codes = tuple(c[values] for c, values in zip(self.codes, remaining, strict=True))
+        return type(self)(self.scope, [len(c) for c in codes], {"codes": codes}, self.cost, self.name)
+
+    def propagate(self, domains: Domains) -> Domains | None:
+        """Remove all unsupported values, by a matching (Régin, AAAI 1994)."""
+        # An exempt value gets a number for each variable, so that it conflicts with nothing.
+        numbers = [np.where(codes < 0, -1 - i, codes) for i, codes in enumerate(self.codes)]
+        lists = [codes[domain].tolist() for codes, domain in zip(numbers, domains, strict=True)]
+        distinct = [list(dict.fromkeys(codes)) for codes in lists]
+        supported = supported_values(distinct) if all(distinct) else None
+        if supported is None:
+            return None
+        result = []
+        for codes, domain, values, flags in zip(numbers, domains, distinct, supported, strict=True):
+            allowed = np.array([value for value, flag in zip(values, flags, strict=True) if flag], dtype=np.int64)
+            result.append(domain & np.isin(codes, allowed))
+        return result
+
+    def parts(self) -> list[Factor]:
+        """Return an automaton per value, or for a hard constraint a table per pair if these have fewer entries."""
+        values = np.unique(np.concatenate([*self.codes, [-1]]))[1:].tolist()
+        sizes = [codes.size for codes in self.codes]
+        pair_entries = sum(a * b for a, b in combinations(sizes, 2))
+        # a chain's table over (state, value, next state) has 2 · 2 entries per value
+        chain_entries = 4 * sum(int((codes == value).any()) * codes.size for value in values for codes in self.codes)
+        if self.cost is None and pair_entries <= chain_entries:
+            return [
+                self.table_part((i, j), _conflicts(self.codes[i], self.codes[j]))
+                for i, j in combinations(range(len(self.scope)), 2)
+                if np.intersect1d(self.codes[i][self.codes[i] >= 0], self.codes[j]).size
+            ]
+        found = []
+        for value in values:
+            positions = [i for i, codes in enumerate(self.codes) if (codes == value).any()]
+            weights = [(self.codes[i] == value).astype(np.int64) for i in positions]
+            found.append(self.sum_part(positions, weights, excess_penalty(1, len(positions))))
+        return [part for part in found if part is not None]
+
+
+def _conflicts(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return 1 for each pair of equal values that are not exempt, shape (values of first, values of second)."""
+    conflicts: NDArray[np.int64] = ((first[:, None] == second) & (first[:, None] >= 0)).astype(np.int64)
+    return conflicts

@@ -1,0 +1,111 @@
+"""Timetable reasoning about intervals of time: what is certainly occupied, and automata per step of time.
+
+An interval certainly occupies the times between its latest start and its earliest end (its compulsory part; Beldiceanu
+and Carlsson, CP 2002).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.constraints.cell_loads import excess_penalty, time_grid
+from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTRIES, Domains, GlobalConstraint
+from dmcmc.inference.model.problem import Factor
+
+
+def filter_starts(
+    times: Sequence[NDArray[np.int64]],
+    durations: Sequence[int],
+    demands: Sequence[int],
+    capacity: int,
+    members: Sequence[int],
+    domains: Domains,
+    only: Sequence[int] | None = None,
+) -> Domains | None:
+    """Remove starts at which an interval exceeds the capacity that certainly occupied time leaves.
+
+    Parameters
+    ----------
+    times : sequence of ndarray of int64, shape (values,)
+        For each start, the time of each of its values.
+    durations, demands : sequence of int
+        The duration and the demand of each interval.
+    capacity : int
+        The capacity.
+    members : sequence of int
+        The intervals that use the resource.
+    domains : sequence of ndarray of bool
+        The remaining values of the starts; further entries are not read.
+    only : sequence of int or None
+        The intervals whose starts are examined, and which count as occupying nothing; None for all members.
+
+    Returns
+    -------
+    sequence of ndarray of bool, or None
+        The remaining values; None if no start of some interval is left or the capacity is certainly exceeded.
+    """
+    result = list(domains)
+    if not members:
+        return result
+    steps, _, starts, lengths = time_grid([times[i] for i in members], [durations[i] for i in members])
+    compulsory = [np.zeros(0, dtype=np.int64)] * len(members)
+    usage = np.zeros(steps, dtype=np.int64)
+
+    def occupied(k: int) -> NDArray[np.int64]:
+        """Return the steps that a member certainly occupies."""
+        remaining = starts[k][result[members[k]]]
+        return np.arange(remaining.max(), remaining.min() + lengths[k]) if remaining.size else np.zeros(0, np.int64)
+
+    for k, i in enumerate(members):
+        if only is None or i not in only:
+            compulsory[k] = occupied(k)
+            usage[compulsory[k]] += demands[i]
+    if (usage > capacity).any():
+        return None
+    changed = True
+    while changed:
+        changed = False
+        for k, i in enumerate(members):
+            if (only is not None and i not in only) or np.count_nonzero(result[i]) == 0:
+                continue
+            usage[compulsory[k]] -= demands[i]
+            full = np.concatenate([[0], np.cumsum(usage + demands[i] > capacity)])
+            fits = full[starts[k] + lengths[k]] == full[starts[k]]
+            kept = result[i] & fits
+            if not kept.any():
+                return None
+            if np.count_nonzero(kept) < np.count_nonzero(result[i]):
+                result[i], changed = kept, only is None
+            if only is None:
+                compulsory[k] = occupied(k)
+                usage[compulsory[k]] += demands[i]
+                if (usage > capacity).any():
+                    return None
+    return result
+
+
+def overload(
+    constraint: GlobalConstraint,
+    times: Sequence[NDArray[np.int64]],
+    durations: Sequence[int],
+    demands: Sequence[int],
+    capacity: int,
+) -> list[Factor] | None:
+    """Return an automaton per step of time that adds the demands of running intervals; None if they are too large."""
+    steps, unit, starts, lengths = time_grid(times, durations)
+    members = [i for i in range(len(times)) if lengths[i] and demands[i]]
+    penalty = excess_penalty(capacity, sum(demands), unit)
+    running = [np.zeros((steps, 0), dtype=np.int64)] * len(times)  # (steps, values): demand at each step
+    for i in members:
+        step = np.arange(steps)[:, None]
+        running[i] = np.where((starts[i] <= step) & (step < starts[i] + lengths[i]), demands[i], 0)
+    found, entries = [], 0
+    for now in range(steps):
+        positions = [i for i in members if running[i][now].any()]
+        states = min(sum(demands[i] for i in positions), capacity + 1) + 1
+        entries += sum(running[i][now].size for i in positions) * states * min(states, 2)
+        if entries > MAX_DECOMPOSITION_ENTRIES:
+            return None
+        found.append(constraint.sum_part(positions, [running[i][now] for i in positions], penalty))
+    return [part for part in found if part is not None]

@@ -1,0 +1,53 @@
+"""Choose how CP-SAT gets each factor of a problem: as it is, without hidden variables for the states of automata."""
+
+from dmcmc.inference.model.automaton import AutomatonFactor
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
+from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
+
+# Maximum of the sum of all costs. CP-SAT computes with 64-bit integers, and multiplies costs in its linear relaxation.
+MAX_TOTAL_COST = 2**40
+
+
+def native_problem(problem: Problem) -> CompactProblem:
+    """Return a problem in the form in which CP-SAT takes it; its variables are those of the problem.
+
+    Dense and sparse factors stay as they are. Automata become linear constraints where they stand for one.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    """
+    if problem.dense:
+        return CompactProblem(problem)
+    linear: list[LinearConstraint] = []
+    automata: list[AutomatonFactor] = []
+    others: list[Factor] = []
+    for factor in problem.factors:
+        constraint = linear_constraint(factor)
+        if constraint is not None:
+            linear.append(constraint)
+        elif isinstance(factor, AutomatonFactor):
+            automata.append(factor)
+        else:
+            others.append(factor)
+    parts = (problem.variables, problem.domains, problem.agents, problem.owner)
+    return CompactProblem(Problem(*parts, tuple(others), problem.labels, problem.sense), linear, automata)
+
+
+def global_share(problem: Problem) -> float:
+    """Return the part of all (factor, variable) pairs that global constraints have; 0 for a problem of tables.
+
+    Pairs of factors with a single variable do not count. A global constraint is a factor that is no table.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    """
+    if problem.dense:
+        return 0.0
+    sizes = [(len(factor.scope), isinstance(factor, AutomatonFactor)) for factor in problem.factors]
+    total = sum(size for size, _ in sizes if size > 1)
+    return sum(size for size, is_global in sizes if size > 1 and is_global) / max(1, total)

@@ -1,0 +1,212 @@
+"""The child process of a search engine: it can be started, observed, paused and ended at any time."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.processes import end_process
+from dmcmc.inference.runtime.types import Number
+
+_WORKER = Path(__file__).with_name("worker.py")
+_NICENESS = 15  # niceness: about a thirtieth of a core that other work wants, too
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # the stacks of more threads would count as memory
+
+
+class SearchedProblem(Protocol):
+    """What a process needs to know of a cost minimisation problem (``dmcmc.samplers.toulbar2.costs.CostProblem``)."""
+
+    @property
+    def domains(self) -> NDArray[np.int64]:
+        """Domain size of each variable."""
+        ...
+
+    @property
+    def top(self) -> int:
+        """Larger than the cost of any assignment without violations."""
+        ...
+
+    def cost_to_beat(self, utility: Number) -> int:
+        """Return a cost such that every assignment better than ``utility`` has a lower cost."""
+        ...
+
+    def save(self, stream: BinaryIO) -> None:
+        """Write the problem as a NumPy archive."""
+        ...
+
+
+@dataclass
+class SearchProgress:
+    """The results of a search so far.
+
+    Attributes
+    ----------
+    values : (n,) int64 or None
+        The best assignment reported; the caller evaluates it.
+    lower : int
+        Proven lower bound on the costs of assignments better than the known one.
+    complete : bool
+        Whether no assignment is better than ``values`` (than the known one, if ``values`` is None).
+    ended : bool
+        Whether the search has stopped.
+    """
+
+    values: NDArray[np.int64] | None = None
+    lower: int = 0
+    complete: bool = False
+    ended: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def parse(self, line: str, variables: int) -> bool:
+        """Parse a line of the engine's output; return whether it ends the search.
+
+        Parameters
+        ----------
+        line : str
+            The line.
+        variables : int
+            Number of variables of the problem.
+        """
+        with self._lock:
+            self._parse(line.strip(), variables)
+            return self.ended
+
+    def _parse(self, line: str, variables: int) -> None:
+        """Take the content of a line; a subclass knows its engine's output."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Mark the search as stopped."""
+        with self._lock:
+            self.ended = True
+
+
+class EngineProcess:
+    """A process that searches one problem after the other; a context manager that ends it.
+
+    Subclasses say which script the process runs, and how its output is read.
+
+    Parameters
+    ----------
+    memory : int
+        Maximum of bytes besides its libraries; 0 for no limit.
+
+    Attributes
+    ----------
+    engine : Path
+        The script with the engine's functions ``prepare`` and ``search`` (``worker.py``).
+    """
+
+    engine: Path
+
+    def __init__(self, memory: int = 0) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(_WORKER), str(memory), str(os.getpid()), str(self.engine)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | _ONE_THREAD,
+            start_new_session=True,  # Ctrl-C goes to the run only, which ends its search
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the process."""
+        end_process(self._process)
+
+    def step_back(self) -> bool:
+        """Lower the priority of the process if the system allows it; return True."""
+        if hasattr(os, "setpriority"):
+            with suppress(OSError):  # the process has ended
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICENESS)
+        return True
+
+    def pause(self) -> bool:
+        """Suspend the process; do nothing and return False on systems other than Linux.
+
+        Only Linux ends a suspended process together with this one.
+        """
+        if sys.platform != "linux":
+            return False
+        self._process.send_signal(signal.SIGSTOP)
+        return True
+
+    def go_on(self) -> None:
+        """Resume the process after a pause."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def start(self, costs: SearchedProblem, beat: Number | None, seconds: float) -> SearchProgress:
+        """Begin to search a problem and return at once.
+
+        Parameters
+        ----------
+        costs : SearchedProblem
+            The problem.
+        beat : int, float or None
+            Utility of the best known assignment: only better ones are searched for.
+        seconds : float
+            Time limit, rounded up.
+        """
+        progress = self._progress()
+        job = self._send(costs, beat, seconds)
+        threading.Thread(target=self._read, args=(job, progress, costs.domains.size), daemon=True).start()
+        return progress
+
+    def search(self, costs: SearchedProblem, beat: Number | None, seconds: float) -> SearchProgress:
+        """Search a problem until the search ends."""
+        progress = self._progress()
+        self._read(self._send(costs, beat, seconds), progress, costs.domains.size)
+        return progress
+
+    def _progress(self) -> SearchProgress:
+        """Return the object that reads the engine's output."""
+        raise NotImplementedError
+
+    def _job(self, costs: SearchedProblem) -> dict[str, Any]:
+        """Return further entries of a job, as JSON has them."""
+        return {}
+
+    def _send(self, costs: SearchedProblem, beat: Number | None, seconds: float) -> bool:
+        """Send the process a problem; return whether it has been received."""
+        arrays = io.BytesIO()
+        costs.save(arrays)
+        top = costs.top if beat is None else costs.cost_to_beat(beat)
+        job = {"bytes": arrays.tell(), "top": top, "seconds": max(1, int(np.ceil(min(seconds, 1e8))))}
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(job | self._job(costs)).encode() + b"\n")
+            self._process.stdin.write(arrays.getbuffer())
+            self._process.stdin.flush()
+        except (OSError, ValueError):  # the process has ended, or was closed
+            return False
+        return True
+
+    def _read(self, sent: bool, progress: SearchProgress, variables: int) -> None:
+        """Read the output of the process until the end of one search."""
+        for line in self._lines() if sent else ():
+            if progress.parse(line, variables):
+                return
+        progress.end()
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the lines that the process prints, until it ends."""
+        assert self._process.stdout is not None
+        with suppress(ValueError, OSError):  # closed while it was read
+            while line := self._process.stdout.readline():
+                yield line.decode(errors="replace")
