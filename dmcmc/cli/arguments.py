@@ -374,6 +374,11 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="start from the assignment in this file: the JSON of a result, a JSON object of values, or CSV",
     )
+    parser.add_argument(
+        "--stay",
+        metavar="WEIGHT",
+        help="the cost of moving a variable away from the start; or costs by variable, such as '{x: 2, y: 1}'",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors to standard error")
     parser.add_argument("-v", "--verbose", action="store_true", help="log the progress with times to standard error")

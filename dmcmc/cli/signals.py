@@ -188,13 +188,13 @@ class Signals:
         with self._preparing:
             if self._ending is None or time.perf_counter() - self._prepared_at < _PREPARED_VALID:
                 return self._prepared
-            return self._ending.best()
+            return self._ending.result()
 
     def _prepare(self) -> None:
         """Prepare the best result so far, since the process may be ended soon."""
         with self._preparing:
             if self._rank == 0 and self._ending is not None and self._ending.running:
-                self._prepared = self._ending.best()
+                self._prepared = self._ending.result()
                 self._prepared_at = 0.0 if self._prepared is None else time.perf_counter()
 
     def leave(self, code: int) -> None:
@@ -277,7 +277,7 @@ class Signals:
         if self.received:
             return
         if self._rank == 0:
-            best, main_thread_place = ending.best(), _main_thread_place()
+            best, main_thread_place = ending.result(), _main_thread_place()
             if best is None or not self._claim_delivery():
                 return
             if "DMCMC_DEBUG" in os.environ:

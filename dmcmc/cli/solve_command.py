@@ -136,8 +136,9 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
             raise ConfigError(
                 f"--algorithm: --task {task} is one elimination without a choice of algorithm; remove the option"
             )
-        if arguments.start is not None:
-            raise ConfigError(f"--start: is for --task mpe; --task {task} is one elimination; remove the option")
+        for name in ("start", "stay"):
+            if getattr(arguments, name) is not None:
+                raise ConfigError(f"--{name}: is for --task mpe; --task {task} is one elimination; remove the option")
         if arguments.max_marginals:
             raise ConfigError(f"--max-marginals: is for --task mpe, not for --task {task}; remove the option")
         if arguments.explain:
@@ -204,8 +205,10 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
     uses_mini_buckets = config.combine.method == "mini-bucket" and has_one_agent and config.algorithm == "dmcmc"
     if uses_mini_buckets and config.local.method != "auto":
         raise ConfigError(f"--z: is for problems with several agents with --method {config.local.method}; remove it")
-    if uses_mini_buckets and config.start is not None:
-        raise ConfigError("--start: is not for mini-buckets of one agent, which search nothing; remove one of the two")
+    for name, value in (("start", config.start), ("stay", config.stay)):
+        if uses_mini_buckets and value is not None:
+            what = "mini-buckets of one agent, which search nothing"
+            raise ConfigError(f"--{name}: is not for {what}; remove one of the two")
     if (uses_mini_buckets or job.alternatives is not None) and world.rank != 0:
         return None
     result: Result | None

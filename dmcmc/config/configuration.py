@@ -19,6 +19,7 @@ OPTION_OF = {
     "budget.time": "timeout",
     "budget.gap": "gap",
     "budget.memory": "memory",
+    "stay.weight": "stay",
 }  # keys with a command-line option of another name
 
 
@@ -109,8 +110,8 @@ def config_of(document: Document) -> Config:
     rename_keys(document)
     config = struct_of(Config, document.data, document.at)
     check_section(config.problem, document)
-    if "directory" in config.problem and config.start is not None:
-        raise ConfigError(f"{document.at(('start',))}: is not available with one file per agent; remove it")
+    if "directory" in config.problem and isinstance(config.start, dict):
+        raise ConfigError(f"{document.at(('start',))}: with one file per agent, give the folder of agents' values")
     if "presolve" in config.problem:
         config = msgspec.structs.replace(config, presolve=config.problem["presolve"])
     check_settings(config, document)

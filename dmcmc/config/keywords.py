@@ -18,6 +18,7 @@ from dmcmc.config.settings import (
     Guarantee,
     Local,
     Settings,
+    Stay,
     settings_of,
 )
 from dmcmc.config.validate import suggestion
@@ -67,13 +68,25 @@ class Keywords(TypedDict, total=False):
     output: str | os.PathLike[str] | None
     checkpoint: str | os.PathLike[str] | None
     start: msgspec.Struct | Data | str | os.PathLike[str] | None
+    stay: Stay | Data | None
 
 
 _SIMPLE = (str, int, float, bool, NoneType)  # types of keyword values for which settings are cached
 # Cache of settings made from plain keyword values alone: checking these takes longer than solving a tiny problem.
 _CACHE = Memo[Settings](64)
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
-_TOP_LEVEL = ("algorithm", "search", "local_search", "device", "seed", "presolve", "output", "checkpoint", "start")
+_TOP_LEVEL = (
+    "algorithm",
+    "search",
+    "local_search",
+    "device",
+    "seed",
+    "presolve",
+    "output",
+    "checkpoint",
+    "start",
+    "stay",
+)
 # The configuration key that each keyword sets, except for whole sections.
 _KEYS: dict[str, Key] = {name: (name,) for name in _TOP_LEVEL}
 _KEYS["timeout"] = ("budget", "time")

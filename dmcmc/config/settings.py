@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from dmcmc.config.document import Document
 from dmcmc.config.legacy_keys import RENAMED_CLASSES, current_keywords, rename_keys, renamed_attribute, warn_renamed
-from dmcmc.config.units import MAX_COUNT, Cells, Count, Memory, Positive, Seed, Share
+from dmcmc.config.units import MAX_COUNT, Cells, Count, Memory, Positive, Seed, Share, Weight
 from dmcmc.config.validate import struct_of
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.inference.runtime.memory import MAX_TABLE_BYTES, free_memory
@@ -229,6 +229,21 @@ class Budget(Section, frozen=True):
         return msgspec.structs.replace(self, memory=bytes) if isinstance(self.memory, str) else self
 
 
+class Stay(Section, frozen=True):
+    """The cost of moving variables away from ``start``; the cost is part of the objective and of the bound.
+
+    Attributes
+    ----------
+    weight : int, float or dict
+        The cost of giving a variable another value than that of the start, in units of the objective: one number for
+        all variables, or a number for each variable by its name. Variables that are left out move without cost.
+    """
+
+    weight: Annotated[
+        Weight | dict[str, Weight], Meta(description="a number >= 0, or numbers >= 0 by the names of variables")
+    ]
+
+
 class AlgorithmSettings(Section, frozen=True):
     """The algorithm that solves the problem.
 
@@ -285,7 +300,10 @@ class Settings(Section, frozen=True, metaclass=_RenamingType):
     start : str, dict or None
         The assignment from which the search starts: values by the names of variables, or a file with them (the JSON of
         a result, a JSON object, or CSV). It may leave out variables and break hard constraints. The answer is at least
-        as good. None: the initial values of a pyDCOP file, if it has some.
+        as good. None: the initial values of a pyDCOP file, if it has some. With one file per agent: the folder of
+        agents' values that an earlier run has written next to ``output``.
+    stay : Stay or None
+        The cost of moving variables away from the start.
     """
 
     algorithm: Annotated[
@@ -309,6 +327,8 @@ class Settings(Section, frozen=True, metaclass=_RenamingType):
         Annotated[str, Meta(min_length=1)] | dict[str, Any] | None,
         Meta(description="a file, or values by the names of variables"),
     ] = None
+
+    stay: Annotated[Stay | None, Meta(description="{weight: a number, or numbers by the names of variables}")] = None
 
     polish = renamed_attribute("polish", "local_search")
     reduce = renamed_attribute("reduce", "presolve")
@@ -350,7 +370,7 @@ def check_settings(settings: Settings, document: Document) -> None:
     _check_combine(settings.combine, document)
     if settings.start is not None and settings.local_search == "none":
         raise ConfigError(f"{document.at(('start',))}: needs the local search; remove start or local_search: none")
-    if settings.start is not None and settings.algorithm_settings.name != "dmcmc":
+    if settings.start is not None and settings.stay is None and settings.algorithm_settings.name != "dmcmc":
         name = settings.algorithm_settings.name
         raise ConfigError(f"{document.at(('start',))}: the algorithm {name} takes no start; remove one of the two")
     if settings.local_search == "none" and settings.budget.time is not None:

@@ -42,4 +42,8 @@ Memory = Annotated[
 ]
 # Chains store temperatures as float32.
 Positive = Annotated[float, Meta(ge=1e-30, le=1e30, description="a number > 0 (from 1e-30 to 1e30)")]
+Weight = Annotated[
+    Annotated[int, Meta(ge=0, le=2**62)] | Annotated[float, Meta(ge=0, le=1e30)],
+    Meta(description="a number >= 0"),
+]
 Share = Annotated[float, Meta(gt=0, lt=1, description="a number between 0 and 1, both excluded")]

@@ -321,6 +321,15 @@ def write(problem: Problem, folder: str | os.PathLike[str], memory: int) -> int:
     return len(local_problems)
 
 
+def values_file(folder: str | os.PathLike[str], agent: int) -> Path:
+    """Return the path of the file with the values of an agent's variables.
+
+    >>> values_file("out.agents", 12).as_posix()
+    'out.agents/agent-12.json'
+    """
+    return Path(folder) / f"agent-{agent}.json"
+
+
 def agent_file(folder: str | os.PathLike[str], agent: int) -> Path:
     """Return the path of an agent's file.
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Number
-from dmcmc.report.alternatives import alternatives_table
+from dmcmc.report.alternatives import alternatives_table, listed
 from dmcmc.report.numbers import shares_of, short
 from dmcmc.results.result import AgentMetrics, PresolveReport, Result, RetainedEntries, WorkDone
 
@@ -97,6 +97,12 @@ def _lines(
 ) -> list[tuple[str, str]]:
     """Return the overview: names and values."""
     rows = [*headlines(result), *details]
+    if result.moves is not None:
+        moves = result.moves
+        names = f" ({listed(list(moves.moved))})" if moves.moved else ""
+        rows.append(("moved", f"{moves.count:,} variable{'' if moves.count == 1 else 's'}{names}"))
+        rows.append(("cost of moving", _number(moves.cost)))
+        rows.append(("without it", f"objective {_number(moves.objective)}"))
     if result.violation:
         rows.append(("violations", str(result.violation)))
         if problem is not None and result.assignment:

@@ -19,6 +19,7 @@ from dmcmc.inference.model.summary import SENSES, html_table, one_line
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.alternatives import Alternative
 from dmcmc.results.legacy_names import RENAMED_CLASSES
+from dmcmc.results.moves import Moves
 
 Status = Literal["optimal", "feasible", "infeasible", "timeout", "unsatisfied"]
 
@@ -381,6 +382,9 @@ class Result(Output, frozen=True, kw_only=True):
         assignment can have. Only if they were asked for and the problem was solved exactly.
     alternatives : tuple of Alternative
         Several good assignments, if they were asked for; the first is ``assignment``.
+    moves : Moves or None
+        With ``stay``: the objective without the cost of moving, that cost, and the variables that moved. The fields
+        ``objective`` and ``bound`` include the cost.
     agents : tuple of AgentMetrics
         Measurements of each agent.
     trace : tuple of TracePoint
@@ -414,6 +418,7 @@ class Result(Output, frozen=True, kw_only=True):
     work: tuple[WorkDone, ...] = ()
     max_marginals: Mapping[str, Mapping[Label, Number | None]] | None = None
     alternatives: tuple[Alternative, ...] = ()
+    moves: Moves | None = None
     agents: tuple[AgentMetrics, ...] = ()
     trace: tuple[TracePoint, ...] = ()
     guarantee: GuaranteeReport | None = None

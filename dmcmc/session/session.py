@@ -8,7 +8,7 @@ import msgspec
 from numpy.typing import ArrayLike
 
 from dmcmc.config.keywords import Keywords, settings_from
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Settings, Stay
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.mpi.world import World
@@ -37,7 +37,8 @@ class Session:
     """A problem that changes and is solved again.
 
     The exact tables of agents and the UTIL messages of subtrees in which nothing has changed are kept. With a time
-    budget the last assignment is the first incumbent. Objective and proof are those of a new run.
+    budget the last assignment is the first incumbent. Objective and proof are those of a new run. With ``stay``, it
+    costs something to move a variable away from the last assignment; in the first run it costs nothing.
 
     Parameters
     ----------
@@ -108,8 +109,10 @@ class Session:
         """
         keywords: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         settings = settings_from(self._settings, keywords) if keywords else self._settings
-        if settings.budget.time is not None and settings.start is None and self.result is not None:
+        starts = settings.budget.time is not None or settings.stay is not None
+        if starts and settings.start is None and self.result is not None:
             settings = msgspec.structs.replace(settings, start=self._known_part(self.result))
+        settings = self._with_known_weights(settings)
         self._retained.begin_run()
         self._retained.forget_others(self.problem.agents)
         found = choose_algorithm.solve(self.problem, settings, self._world, retained=self._retained)
@@ -125,6 +128,18 @@ class Session:
         known = {name: range(size) if labels is None else labels for name, labels, size in sizes}
         assignment = result.assignment or {}
         return {name: value for name, value in assignment.items() if value in known.get(name, ())} or None
+
+    def _with_known_weights(self, settings: Settings) -> Settings:
+        """Return settings without costs of moving if there is no start; otherwise those of variables that exist."""
+        if settings.stay is None:
+            return settings
+        weight = settings.stay.weight
+        if settings.start is None and not self.problem.initial_values:
+            return msgspec.structs.replace(settings, stay=None)
+        if isinstance(weight, dict):
+            known = {name: weight[name] for name in self.problem.variables if name in weight}
+            return msgspec.structs.replace(settings, stay=Stay(known))
+        return settings
 
     @contextmanager
     def changes(self) -> Iterator[Changes]:

@@ -12,6 +12,7 @@ from dmcmc.run.compilation.small_problems import interpreted_if_small
 from dmcmc.run.monitoring.interrupt import RunHandle
 from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.setup import Setup
+from dmcmc.run.warm_start.moving_costs import agree_on_costs
 from dmcmc.run.warm_start.retained_work import RetainedWork
 
 
@@ -26,8 +27,29 @@ def solve(
 ) -> Result | None:
     """Solve a problem with the algorithm that the settings name; called by every rank with the same arguments.
 
-    Parameters, result and errors are those of :func:`dmcmc.run.solve.solve`.
+    Parameters, result and errors are those of :func:`dmcmc.run.solve.solve`. With ``stay``, the costs of moving are
+    added to the problem, and the result says which variables moved.
     """
+    if settings.stay is None:
+        return _solve(problem, settings, world, progress, explain, ending, retained)
+    costs = agree_on_costs(problem, settings, world or World())
+    if ending is not None and costs is not None:
+        ending.complete = costs.report
+    changed = None if costs is None else costs.problem
+    result = _solve(changed, settings, world, progress, explain, ending, retained)
+    return result if result is None or costs is None else costs.report(result)
+
+
+def _solve(
+    problem: Problem | None,
+    settings: Settings,
+    world: World | None,
+    progress: ProgressReporter | None,
+    explain: Callable[[Setup], None] | None,
+    ending: RunHandle | None,
+    retained: RetainedWork | None,
+) -> Result | None:
+    """Solve a problem without costs of moving."""
     if settings.algorithm_settings.name == "dmcmc":
         with interpreted_if_small(problem, settings, world):
             return dmcmc_run.solve(problem, settings, world, progress, explain, ending, retained)

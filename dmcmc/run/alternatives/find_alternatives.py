@@ -33,6 +33,7 @@ from dmcmc.run.monitoring.progress import ProgressReporter
 from dmcmc.run.planning.divided_problem import with_memory_limit
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
+from dmcmc.run.warm_start.moving_costs import agree_on_costs
 
 _TREE_SHARE = 0.5  # share of the remaining time for the junction tree; the rest is for solving repeatedly without it
 _FIRST_RUN = (
@@ -51,6 +52,7 @@ def solve_with_alternatives(
     """Solve a problem, and find alternatives to the best assignment, in this process.
 
     With a time budget, the first run gets half of it, and each further one an equal share of the time that is left.
+    With ``stay``, the objectives include the cost of moving.
 
     Parameters
     ----------
@@ -78,6 +80,25 @@ def solve_with_alternatives(
     DmcmcError
         As for :func:`dmcmc.solve`; if the request is not allowed.
     """
+    if settings.stay is None:
+        return _find(problem, settings, request, progress, explain, ending)
+    costs = agree_on_costs(problem, settings, World())
+    assert costs is not None  # on the only rank
+    if ending is not None:
+        ending.complete = costs.report
+    found = _find(costs.problem, replace(settings, stay=None), request, progress, explain, ending)
+    return costs.report(found)
+
+
+def _find(
+    problem: Problem,
+    settings: Settings,
+    request: AlternativesRequest,
+    progress: ProgressReporter | None,
+    explain: Callable[[Setup], None] | None,
+    ending: RunHandle | None,
+) -> Result:
+    """Solve a problem without costs of moving, and find alternatives to the best assignment."""
     request, start = request.checked(problem), time.perf_counter()
     settings = with_memory_limit(settings, World())
     limit = settings.budget.time

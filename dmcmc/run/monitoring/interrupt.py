@@ -26,6 +26,11 @@ def _no_result() -> None:
     return None
 
 
+def _unchanged(result: Result) -> Result:
+    """Return the result."""
+    return result
+
+
 @dataclass
 class RunHandle:
     """A handle on a run, by which its caller can end it early and read the best result so far.
@@ -37,6 +42,8 @@ class RunHandle:
     best : callable
         Set by the run. Returns the best result so far, from any thread and without other ranks; None if there is no
         result yet or the rank is not 0.
+    complete : callable
+        Returns a result with what the caller of the run adds to it.
     save_partial : callable or None
         Set by a run in which no rank knows the whole answer. Writes this rank's part of it, on any rank and from any
         thread.
@@ -47,6 +54,7 @@ class RunHandle:
 
     cancellation: CancellationToken = field(default_factory=CancellationToken)
     best: Callable[[], Result | None] = _no_result
+    complete: Callable[[Result], Result] = _unchanged
     save_partial: Callable[[], object] | None = None
     due: float = float("inf")
 
@@ -54,6 +62,11 @@ class RunHandle:
     def running(self) -> bool:
         """Whether the run has got far enough that there may be a result."""
         return self.best is not _no_result
+
+    def result(self) -> Result | None:
+        """Return the best result so far as the caller of the run returns it; None if there is none."""
+        found = self.best()
+        return None if found is None else self.complete(found)
 
     @contextmanager
     def deliver_if_late(self, stop: Deadline) -> Iterator[None]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmcmc.config.settings import Settings
 from dmcmc.files.write import replace_file
-from dmcmc.formats.agent_files import AgentIndex
+from dmcmc.formats.agent_files import AgentIndex, values_file
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.run.monitoring.saved_incumbent import SavedIncumbent
@@ -101,7 +101,7 @@ class RankAssignment:
         folder = f"{os.path.splitext(self._output)[0]}.agents"
         for agent, named_values in self.by_name(values).items():
             text = msgspec.json.encode({"agent": self._index.agents[agent], "assignment": named_values})
-            replace_file(os.path.join(folder, f"agent-{agent}.json"), [text, "\n"])
+            replace_file(values_file(folder, agent), [text, "\n"])
 
     def _flush(self) -> None:
         """Write unsaved values of all agents to the checkpoint."""

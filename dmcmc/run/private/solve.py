@@ -54,6 +54,7 @@ from dmcmc.run.planning.plan import agree_on_tree, plan
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.planning.work_counts import AgreedPlacement
 from dmcmc.run.presolve.restore_result import OriginalProblem
+from dmcmc.run.private.agents_start import AgentsStart
 from dmcmc.run.private.agree_on_problem import (
     PartialUtility,
     agree_on_arithmetic,
@@ -130,6 +131,8 @@ def _refuse(config: Settings) -> None:
         raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
     if (algorithm_name := config.algorithm_settings.name) != registry.OWN:
         raise Unavailable(f"problem.directory: is solved by {registry.OWN}, not {algorithm_name}; leave algorithm out")
+    if isinstance(config.start, dict):
+        raise Unavailable("problem.directory: start: is the folder of agents' values that an earlier run has written")
     if config.search not in ("auto", "none"):
         raise Unavailable(f"problem.directory: search: {config.search} needs the whole problem; give problem.file")
 
@@ -180,6 +183,8 @@ class _PrivateSolver:
         kernels.request(*needed)
         start = time.perf_counter()
         parts = world.on_all_ranks(lambda: {agent: read(self.index, agent) for agent in self.known})
+        self.agents_start = world.on_all_ranks(lambda: AgentsStart(self.index, parts, config))
+        parts = self.agents_start.with_costs(parts)
         view = rank_view_of(self.index, parts)
         storage = RankAssignment(self.index, self.mine, view.problem, parts, config)
         if config.budget.time is not None:
@@ -205,10 +210,11 @@ class _PrivateSolver:
         assignment = self._deliver(storage, cycle.values, share_assignment)
         metrics = world.on_all_ranks(lambda: {a: self._metrics(setup, a, tables, cycle) for a in self.mine})
         shares = world.gather((metrics, latest(clocks.values()), is_gpu_in_use(), world.message_counts()))
-        if shares is None:
-            return None
-        assert outcome is not None
-        return self._result(setup, outcome, assignment, shares, time.perf_counter() - start)
+        result = None
+        if shares is not None:
+            assert outcome is not None
+            result = self._result(setup, outcome, assignment, shares, time.perf_counter() - start)
+        return self.agents_start.report(result, self.mine, cycle.values, share_assignment, world)
 
     def _anytime(
         self,
@@ -220,12 +226,8 @@ class _PrivateSolver:
         kernels: KernelSupply,
     ) -> Result | None:
         """Run cycles until the time is over or the goal is reached."""
-        world, progress, seconds, handle = (
-            self.world,
-            self.progress,
-            self.config.budget.time or 0.0,
-            ending or RunHandle(),
-        )
+        world, progress, handle = self.world, self.progress, ending or RunHandle()
+        seconds = self.config.budget.time or 0.0
         stop = Deadline(work_deadline(start, seconds, len(self.index.agents)), cancellation=handle.cancellation)
         try:
             setup, factors = self._plan(view, stop)
@@ -254,8 +256,9 @@ class _PrivateSolver:
             run.is_ready = lambda improver: improver not in later or kernels.is_ready(later[improver])
             saved, initial = world.on_all_ranks(storage.load), self._initial_values(view, setup.with_stop(stop))
             run.take(self._with_shared_values(initial))  # this also saves it
-            if any(world.allgather(bool(saved))):
-                run.take(self._with_shared_values(initial | saved))
+            for known in (self.agents_start.values(self.mine), saved):
+                if any(world.allgather(bool(known))):
+                    run.take(self._with_shared_values(initial | known))
             handle.save_partial = lambda: storage.leave(run.best)
             handle.best = partial(self._best_so_far, run, incumbent)
             try:
@@ -269,7 +272,8 @@ class _PrivateSolver:
         shares = world.gather(
             (run.agents_metrics(), latest(run.clocks.values()), is_gpu_in_use(), world.message_counts())
         )
-        return None if shares is None else self._timed_result(run, incumbent, assignment, shares)
+        result = None if shares is None else self._timed_result(run, incumbent, assignment, shares)
+        return self.agents_start.report(result, self.mine, run.best, share_assignment, world)
 
     def _best_so_far(self, run: PrivateRun, incumbent: PrivateIncumbent) -> Result | None:
         """Return the result if the run ended now (rank 0); callable from any thread, without other ranks."""
