@@ -30,7 +30,7 @@ from dmcmc.mpi.world import World
 from dmcmc.run.distribution.rank_view import rank_view_of
 from dmcmc.run.distribution.scatter_problem import scatter_parts
 from dmcmc.run.planning.combination_plan import arithmetic_for
-from dmcmc.run.presolve.presolve_problem import presolve_if_worthwhile
+from dmcmc.run.presolve.presolve_problem import merged_if_asked, presolve_if_worthwhile
 from dmcmc.run.presolve.restore_result import FirstAnswer, OriginalProblem
 from dmcmc.run.warm_start.retained_work import RetainedWork
 
@@ -140,12 +140,15 @@ def divide_problem(
     """
 
     def division() -> DividedProblem:
-        original, memory = asked, config.budget.bytes
+        memory, merged = config.budget.bytes, merged_if_asked(asked, config)
+        original = asked if merged is None else merged.problem
         problem = densify(original, memory, relax=True).problem
         reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
         if reduction is not None:
             original = reduction.problem
             problem = densify(original, memory, relax=True).problem
+        if merged is not None:
+            reduction = merged if reduction is None else merged.then(reduction)
         arithmetic = arithmetic_for(problem, config.combine)
         given = OriginalProblem(asked, reduction, first)
         return DividedProblem(given, original, problem, config, divide(problem), arithmetic)
