@@ -46,16 +46,27 @@ class Participation(NamedTuple):
         return np.append(utilities, np.full(self.size - len(self.starts), otherwise))
 
 
-def participations(calendar: Calendar) -> tuple[Participation, ...]:
-    """Return the variables of a calendar, meeting by meeting: the participants first, then the optional attendees."""
+def participations(calendar: Calendar, copies: bool = True) -> tuple[Participation, ...]:
+    """Return the variables of a calendar, meeting by meeting: the participants first, then the optional attendees.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    copies
+        Whether each participant has a variable for a meeting. Otherwise all share that of the first participant.
+    """
     found: list[Participation] = []
+    variable = 0
     for m, meeting in enumerate(calendar.meetings):
         starts, rooms = calendar.starts_and_rooms[m]
         labels = domain_of(calendar, m)
-        for p in meeting.people:
-            found.append(Participation(len(found), p, m, starts, rooms, labels, None))
+        for i, p in enumerate(meeting.people):
+            found.append(Participation(variable, p, m, starts, rooms, labels, None))
+            variable += copies or i == len(meeting.people) - 1
         for p, weight in meeting.optional:
-            found.append(_optional(calendar, len(found), m, p, weight))
+            found.append(_optional(calendar, variable, m, p, weight))
+            variable += 1
     return tuple(found)
 
 

@@ -69,6 +69,12 @@ def _lunch(calendar: Calendar, p: int, attended: Sequence[Participation]) -> Ite
         busy_bits = sum(1 << s for s in range(count) if busy[first + s])
         if not _has_free_run(busy_bits, count, person.lunch.slots):
             continue
+        day = calendar.grid.days[first // calendar.grid.slots]
+        name = f"{person.name}: lunch within {person.lunch.text} on {day:%a} {day.day} {day:%b}"
+        if person.lunch.slots == 1:  # any free slot will do, and meetings of a person do not overlap
+            weights = [x.padded(_overlaps(calendar, x, first, first + count)) for x in attended]
+            yield from _limit(attended, weights, count - busy_bits.bit_count() - 1, name)
+            continue
         taken = []
         for x in attended:
             low = np.clip(x.starts - first, 0, count)
@@ -76,8 +82,6 @@ def _lunch(calendar: Calendar, p: int, attended: Sequence[Participation]) -> Ite
             taken.append((x.variable, x.padded((1 << high) - (1 << low))))
         taken = [(variable, bits) for variable, bits in taken if bits.any()]
         if taken:
-            day = calendar.grid.days[first // calendar.grid.slots]
-            name = f"{person.name}: lunch within {person.lunch.text} on {day:%a} {day.day} {day:%b}"
             bits = [b | busy_bits for _, b in taken]
             factor = free_run([v for v, _ in taken], bits, count, person.lunch.slots, name)
             yield from [] if factor is None else [factor]

@@ -32,20 +32,31 @@ def read(source: SourceFile) -> Problem:
     return problem_of(read_calendar(source))
 
 
-def problem_of(calendar: Calendar) -> Problem:
+def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
     """Return the problem of a calendar.
 
     A meeting that may be dropped has an additional last value, :data:`dmcmc.formats.calendar.plan.NOT_HELD`. A
     mandatory meeting without any possible time has only this value, and it is forbidden.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    copies
+        Whether each participant of a meeting has a variable for it, as agents need that keep their preferences to
+        themselves. Otherwise the variable of the first participant stands for all: the same problem, solved faster.
 
     Raises
     ------
     FileError
         If the tables over pairs of meetings do not fit the memory.
     """
-    variables = participations(calendar)
-    by_person = [[x for x in variables if x.person == p] for p in range(len(calendar.people))]
-    by_meeting = [[x for x in variables if x.meeting == m] for m in range(len(calendar.meetings))]
+    variables = participations(calendar, copies)
+    by_person: list[list[Participation]] = [[] for _ in calendar.people]
+    by_meeting: list[list[Participation]] = [[] for _ in calendar.meetings]
+    for x in variables:
+        by_person[x.person].append(x)
+        by_meeting[x.meeting].append(x)
     pairs = uses_pairs(calendar)
     _check_size(calendar, by_meeting, pairs)
     factors: list[Factor] = []
@@ -58,17 +69,18 @@ def problem_of(calendar: Calendar) -> Problem:
     for p, attended in enumerate(by_person):
         factors += factors_of_person(calendar, p, attended)
     factors += factors_of_rooms(calendar, [copies[0] for copies in by_meeting], pairs)
-    levels = levels_of(calendar, by_person, len(variables))
+    distinct = [x for i, x in enumerate(variables) if not i or x.variable != variables[i - 1].variable]
+    levels = levels_of(calendar, by_person, len(distinct))
     for level in levels:
         factors += level.factors
-    names = [f"{calendar.people[x.person].name}: {calendar.meetings[x.meeting].name}" for x in variables]
+    names = [f"{calendar.people[x.person].name}: {calendar.meetings[x.meeting].name}" for x in distinct]
     return Problem(
         variables=(*names, *(level.name for level in levels)),
-        domains=np.array([*(x.size for x in variables), *(len(level.points) for level in levels)], dtype=np.int64),
+        domains=np.array([*(x.size for x in distinct), *(len(level.points) for level in levels)], dtype=np.int64),
         agents=tuple(person.name for person in calendar.people),
-        owner=np.array([*(x.person for x in variables), *(0 for _ in levels)], dtype=np.int64),
+        owner=np.array([*(x.person for x in distinct), *(0 for _ in levels)], dtype=np.int64),
         factors=tuple(factors),
-        labels=(*(x.labels for x in variables), *(tuple(level.points.tolist()) for level in levels)),
+        labels=(*(x.labels for x in distinct), *(tuple(level.points.tolist()) for level in levels)),
         name=calendar.name,
     )
 
@@ -103,7 +115,8 @@ def _agreement(calendar: Calendar, copies: list[Participation]) -> list[Factor]:
     factors = [Factor.of((first.variable,), utilities, name=meeting.name)] if utilities.any() else []
     required = [x for x in copies if x.weight is None]
     name = f"{meeting.name}: one time for all"
-    factors += [Factor((x.variable, y.variable), common_times(x, y), name) for x, y in pairwise(required)]
+    separate = [(x, y) for x, y in pairwise(required) if x.variable != y.variable]
+    factors += [Factor((x.variable, y.variable), common_times(x, y), name) for x, y in separate]
     attending = [(x, common_times(first, x)) for x in copies if x.weight is not None]
     return factors + [Factor((first.variable, x.variable), table, name) for x, table in attending]
 
@@ -127,6 +140,8 @@ def _apart(calendar: Calendar, first: list[Participation], second: list[Particip
     of_person = {x.person: x for x in second}
     common = [(x, of_person[x.person]) for x in first if x.person in of_person]
     required = [(x, y) for x, y in common if x.weight is None and y.weight is None]
+    if len(required) > 1 and required[0][0].variable == required[1][0].variable:
+        required = required[:1]
     factors: list[Factor] = []
     if required or _are_related(calendar, a, b, pairs):
         clash = calendar.clashes(first[0].meeting, second[0].meeting)

@@ -5,18 +5,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.constraints.count import CountConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer, SumBounds
+from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.types import Array, Ints
 
 
 def bounded_sum(
     scope: Sequence[int], weights: Sequence[Ints], low: int | None, high: int | None, name: str
-) -> AutomatonFactor | None:
+) -> Factor | None:
     """Return the hard constraint ``low`` ≤ Σ_i ``weights[i][x_i]`` ≤ ``high``; None if it always holds.
 
     The states are partial sums. Sums from which the constraint holds whatever follows are one state; sums from which
-    it cannot hold any more are left out.
+    it cannot hold any more are left out. An upper bound on a number of values is a counting constraint.
 
     Parameters
     ----------
@@ -29,6 +31,8 @@ def bounded_sum(
     name : str
         Name of the factor.
     """
+    if low is None and high is not None and all(w.min() >= 0 and w.max() <= 1 for w in weights):
+        return _at_most(scope, weights, high, name)
     infinite = int(sum(np.abs(w).max(initial=0) for w in weights)) + 1
     lower, upper = -infinite if low is None else low, infinite if high is None else high
     least = np.cumsum([0, *(int(w.min()) for w in reversed(weights))])[::-1]  # of the sum over the variables from i on
@@ -49,6 +53,14 @@ def bounded_sum(
         following = np.minimum(np.searchsorted(states, sums), states.size - 1)
         layers.append(_layer(following, np.where(allowed, 0, -np.inf)))
     return AutomatonFactor(scope, _with_one_end(layers), name, SumBounds(tuple(weights), low, high))
+
+
+def _at_most(scope: Sequence[int], counted: Sequence[Ints], high: int, name: str) -> CountConstraint | None:
+    """Return the constraint that at most ``high`` variables have a value that counts; None if it always holds."""
+    if sum(int(w.max()) for w in counted) <= high:
+        return None
+    given = {"counted": tuple(counted), "low": 0, "high": max(0, high)}
+    return CountConstraint(scope, [len(w) for w in counted], given, None, name)
 
 
 def extreme_position(
