@@ -384,6 +384,14 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="log the progress with times to standard error")
     parser.add_argument("--html", metavar="PATH", help="for calendars: also write a web page")
     parser.add_argument(
+        "--keep",
+        metavar="FILE",
+        help="for calendars: the meetings of this earlier answer (JSON) are booked; they stay unless moving them pays",
+    )
+    parser.add_argument(
+        "--move-cost", metavar="N", help="for calendars: what moving a booked meeting costs (default: as the file says)"
+    )
+    parser.add_argument(
         "--ics",
         metavar="PATH",
         help="for calendars: also write one .ics file, or a folder with one per person",

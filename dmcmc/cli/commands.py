@@ -135,12 +135,15 @@ class _RunJob(NamedTuple):
         Whether to print the plan first.
     share_assignment : bool
         Whether rank 0 gathers the assignment of a problem with one file per agent.
+    calendar : None
+        Calendars are jobs of ``dmcmc solve``.
     """
 
     config: Config
     problem: Problem | None
     explain: bool
     share_assignment: bool = False
+    calendar: None = None
 
     def for_other_ranks(self, world: "World") -> Self:
         """Return the job without the problem if its parts are scattered over the ranks."""

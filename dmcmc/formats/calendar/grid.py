@@ -63,6 +63,10 @@ class TimeGrid:
         midnight = datetime.combine(self.days[day], time())
         return midnight + timedelta(minutes=self.opens + (position + length) * self.minutes)
 
+    def local(self, moment: datetime) -> datetime:
+        """Return a moment as a time of the grid, without a time zone; a time without one is already local."""
+        return moment if moment.tzinfo is None else _local(moment, "UTC", self.timezone or "UTC")
+
     def slot_at(self, moment: datetime) -> int | None:
         """Return the slot that starts at a local time; None if no slot starts then."""
         if moment.date() not in self.days:

@@ -113,7 +113,7 @@ class MeetingChoice(NamedTuple):
     room: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Person:
     """A participant of meetings.
 
@@ -150,7 +150,7 @@ class Person:
     no_gaps: Number = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeetingRoom:
     """One or several identical rooms, each of which holds one meeting at a time.
 
@@ -172,7 +172,7 @@ class MeetingRoom:
     count: int = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Meeting:
     """A meeting to be scheduled.
 
@@ -233,7 +233,7 @@ class Meeting:
     move_cost: Number = DEFAULT_MOVE_COST
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Calendar:
     """Content of a calendar file.
 

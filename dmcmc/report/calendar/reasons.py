@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dmcmc.formats.calendar.plan import Calendar, MeetingChoice, TimeRule
+from dmcmc.results.calendar_result import CalendarResult
+from dmcmc.results.result import Result
 
 _MAX_NAMED = 3  # meetings or rules that a reason names
 
@@ -157,6 +159,16 @@ def reason_of_absence(
         ).any()
     ]
     return f"attends {_listed(others)}" if others else "limits of the day, or little weight"
+
+
+def reason_without_answer(result: Result) -> str:
+    """Return why a result has no calendar, in words; empty if it has one."""
+    if result.status == "infeasible":
+        conflict = result.conflict if isinstance(result, CalendarResult) else None
+        return "it is proven that the required meetings cannot all take place" if conflict is None else conflict.summary
+    if result.assignment is None or result.violation:
+        return "no calendar was found in which all required meetings take place; a longer time limit may help"
+    return ""
 
 
 def _invited(calendar: Calendar, m: int, p: int) -> bool:
