@@ -30,7 +30,7 @@ from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.presolve.restore_result import FirstAnswer
 from dmcmc.run.scheduler.proposal import LOCAL_SEARCH
 from dmcmc.run.warm_start.start_assignment import carried_over, completed, has_start, start_of
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 
 # Seconds after the start of the run at which an incomplete greedy assignment is reported: users expect an answer
@@ -125,7 +125,7 @@ def find_first_answer(
         trace.record(trace.values)
     else:
         compiled = not problem.dense or kernels.is_ready(first_search_of(problem))
-        ascent = Ascent(problem, cores(), stop) if compiled else UncompiledAscent(problem, stop)
+        ascent = ascent_of(problem, cores(), stop) if compiled else UncompiledAscent(problem, stop)
         if given is not None:
             begun = completed(problem, given, compiled, stop)
             trace.record(begun)

@@ -36,7 +36,7 @@ from dmcmc.run.planning.combination_plan import will_prove
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.scheduler.proposal import BRANCH_AND_BOUND, GPU_CHAINS, LOCAL_SEARCH
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
@@ -336,7 +336,7 @@ class IncumbentSearch:
         if stop.over:  # the run is over: allow a little more time
             stop = Deadline(time.perf_counter() + _ONE_OPT_GRACE)
         if self.kernels.is_ready(kernel_sets.first_search_of(given)):
-            return Ascent(given, 1, stop).climb(values)
+            return ascent_of(given, 1, stop).climb(values)
         return UncompiledAscent(given, stop).climb(values) if given.dense else values
 
     def before_tables(self, setup: Setup) -> None:
@@ -416,7 +416,7 @@ class IncumbentSearch:
         if ready and not self._has_kernels:
             self._has_kernels = True
             if self._searches:
-                self._search.ascent = Ascent(self.parts.original, self._search.threads, self._search.ascent.stop)
+                self._search.ascent = ascent_of(self.parts.original, self._search.threads, self._search.ascent.stop)
         return ready
 
     def _wait_for_chains(self, seconds: float | None) -> bool:

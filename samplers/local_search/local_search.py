@@ -21,6 +21,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.block_moves import BlockMoves
 from dmcmc.samplers.local_search.chains import (
@@ -31,6 +32,7 @@ from dmcmc.samplers.local_search.chains import (
     GraphChainFactory,
     TemperatureRange,
 )
+from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
 from dmcmc.samplers.local_search.race_round import CandidateResult, TournamentRound
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS, Exchange
@@ -104,7 +106,7 @@ class LocalSearch:
     ) -> None:
         self.original, self.problem = original, problem
         self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
-        self.ascent, self.behind = ascent or Ascent(original, threads, stop), False
+        self.ascent, self.behind = ascent or ascent_of(original, threads, stop), False
         first = original.n_variables
         added = problem.factors if problem.n_variables > first else ()
         self._state_factors = [factor for factor in added if factor.scope and factor.scope[-1] >= first]
@@ -160,6 +162,8 @@ class LocalSearch:
         best = self.one_opt(values) if seconds is not None else self._from_first_rank(self.one_opt(values))
         if self.better(best, values):
             on_better(best)
+        if not self.original.tabular:
+            return self._improve_constraints(best, seconds, sweeps, on_better)
         if self.original.n_variables:
             if self._tournament is None:
                 self._slack = slack_of(self.problem, best)
@@ -170,6 +174,32 @@ class LocalSearch:
                 best = better
                 on_better(best)
         return best
+
+    def _improve_constraints(self, best: Values, seconds: float | None, sweeps: int, on_better: OnBetter) -> Values:
+        """Search on the global constraints themselves, by the clock on each rank or by moves on the first rank."""
+        n = self.original.n_variables
+
+        def take(found: Values) -> None:
+            nonlocal best
+            candidate = self._with_states(found)
+            if self.better(candidate, best):
+                best = candidate
+                on_better(best)
+
+        while self._suggested and not self.stop.over:
+            take(self.ascent.climb(self._suggested.pop(0)))
+        if seconds is None:
+            search, moves = self._constraint_search, sweeps * n
+            found = search.improve_by_moves(best[:n], moves, self.stop) if self.exchange.rank == 0 else best[:n]
+            take(self._from_first_rank(found))
+        else:
+            self._constraint_search.improve(best[:n], seconds, self.threads, self.stop, take)
+        return best
+
+    @cached_property
+    def _constraint_search(self) -> ConstraintSearch:
+        """The search of this rank on global constraints."""
+        return ConstraintSearch(self.original, self.seed, self.exchange.rank)
 
     def suggest(self, values: Values) -> None:
         """Add a start assignment for the next search by the clock."""

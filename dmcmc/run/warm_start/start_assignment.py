@@ -18,7 +18,7 @@ from dmcmc.inference.presolve.restrict_domains import restrict_domains
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.run.warm_start.start_file import assignment_in, read_assignment
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 
 Values = NDArray[np.int64]
@@ -108,7 +108,7 @@ def completed(problem: Problem, values: Values, compiled: bool, stop: Deadline) 
     sizes = zip(values.tolist(), problem.domains.tolist(), strict=True)
     remaining = [np.arange(size) if value == _NO_VALUE else np.array([value]) for value, size in sizes]
     restricted = restrict_domains(problem, remaining)
-    ascent = Ascent(restricted, 1, stop) if compiled else UncompiledAscent(restricted, stop)
+    ascent = ascent_of(restricted, 1, stop) if compiled else UncompiledAscent(restricted, stop)
     chosen = ascent.climb(ascent.greedy()).tolist()
     return np.array([left[position] for left, position in zip(remaining, chosen, strict=True)], dtype=np.int64)
 

@@ -1,0 +1,1 @@
+"""Local search on global constraints: annealing with weights of violated constraints, and compound moves."""

@@ -1,0 +1,132 @@
+"""Local search on global constraints: exact incremental totals, moves that can be undone, and optima of small problems."""
+
+import numpy as np
+import pytest
+from support.constraints.random_constraints import KINDS, best_objective, random_problem
+
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.samplers.constraint_search import move_kernels as moves
+from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
+from dmcmc.samplers.constraint_search.search_model import search_model
+from dmcmc.samplers.constraint_search.state_kernels import DEGREE, SOFT, WEIGHTED, change_value, cost_change
+from dmcmc.samplers.constraint_search.walker import Walker
+from dmcmc.samplers.local_search.constraint_ascent import ConstraintAscent
+
+
+def problems(count):
+    """Yield random problems with a constraint of each kind that has cells, and tables and automata besides."""
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        yield random_problem(rng, [str(kind) for kind in rng.permutation(KINDS)[:6]], 6, 4)
+
+
+def cost_of(problem, values):
+    """Return the degree and the soft cost of an assignment, by the factors that the search reads."""
+    factors = []
+    for factor in problem.factors:
+        has_cells = not factor.is_tabular and factor.cell_loads() is not None
+        factors += [factor] if has_cells else factor.decomposed()
+    entries = [(f, values[list(f.scope)].tolist()) for f in factors]
+    return sum(f.violation(x) for f, x in entries), -sum(f.entry(x) or 0 for f, x in entries)
+
+
+def totals_of(walker):
+    return walker._state.totals[DEGREE], walker._state.totals[SOFT]
+
+
+def test_the_state_follows_every_change():
+    for seed, problem in enumerate(problems(8)):
+        walker, rng = Walker(search_model(problem), seed), np.random.default_rng(seed)
+        values = rng.integers(problem.domains)
+        walker.start_from(values)
+        for _ in range(60):
+            v = int(rng.integers(problem.n_variables))
+            new = int(rng.integers(problem.domains[v]))
+            expected = cost_change(walker.model, walker._state, v, new, 0.5)
+            before = walker._state.totals[WEIGHTED] + 0.5 * walker._state.totals[SOFT]
+            if rng.random() < 0.2:
+                change_value(walker.model, walker._state, v, -1)
+            change_value(walker.model, walker._state, v, new)
+            values[v] = new
+            assert totals_of(walker) == pytest.approx(cost_of(problem, values))
+            after = walker._state.totals[WEIGHTED] + 0.5 * walker._state.totals[SOFT]
+            assert after - before == pytest.approx(expected)
+            violated = walker._state.violated[: int(walker._state.totals[3])]
+            assert len(set(violated.tolist())) == violated.size
+
+
+@pytest.mark.parametrize("kind", ["pair", "swap", "chain", "rebuild"])
+def test_a_move_can_be_undone(kind):
+    for seed, problem in enumerate(problems(8)):
+        walker, rng = Walker(search_model(problem), seed), np.random.default_rng(seed)
+        model, state = walker.model, walker._state
+        changed, moved = np.zeros((2, 64), dtype=np.int64), np.full(problem.n_variables, -1)
+        values = rng.integers(problem.domains)
+        walker.start_from(values)
+        for number in range(20):
+            v = moves.pick_variable(model, state, number % 2 == 0)
+            count = {
+                "pair": lambda v=v: moves.pair_move(model, state, changed, v),
+                "swap": lambda v=v: moves.swap_move(model, state, changed, v),
+                "chain": lambda v=v, number=number: moves.ejection_chain(model, state, changed, moved, number, v),
+                "rebuild": lambda v=v, number=number: moves.rebuild_move(model, state, changed, moved, number, v, 1.0),
+            }[kind]()
+            assert (state.z >= 0).all() and (state.z < problem.domains).all()
+            assert totals_of(walker) == pytest.approx(cost_of(problem, state.z))
+            moves.undo(model, state, changed, count)
+            assert np.array_equal(state.z, values)
+            assert totals_of(walker) == pytest.approx(cost_of(problem, values))
+
+
+def test_swaps_and_ejection_chains_permute_the_values_of_an_all_different():
+    from dmcmc import Problem
+
+    build = Problem.build()
+    names = [build.variable(f"x{i}", 6) for i in range(6)]
+    problem = build.all_different(names).problem()
+    walker = Walker(search_model(problem), 0)
+    walker.start_from(np.arange(6))
+    changed, moved = np.zeros((2, 64), dtype=np.int64), np.full(6, -1)
+    for number in range(30):
+        v = number % 6
+        if number % 2:
+            moves.swap_move(walker.model, walker._state, changed, v)
+        else:
+            moves.ejection_chain(walker.model, walker._state, changed, moved, number, v)
+        assert sorted(walker._state.z.tolist()) == list(range(6))
+
+
+def test_the_search_finds_the_optima_of_small_problems():
+    for problem in problems(6):
+        best, search = best_objective(problem), ConstraintSearch(problem, 0)
+        values = search.improve_by_moves(np.zeros(problem.n_variables, dtype=np.int64), 20_000, Deadline())
+        evaluation = problem.evaluate(values)
+        assert (evaluation.violation > 0) == (best is None)
+        assert best is None or evaluation.objective == best
+
+
+def test_equal_work_gives_equal_results():
+    for problem in problems(2):
+        start = np.zeros(problem.n_variables, dtype=np.int64)
+        found = [ConstraintSearch(problem, 5).improve_by_moves(start, 3000, Deadline()) for _ in range(2)]
+        assert np.array_equal(*found)
+
+
+def test_the_ascent_is_1_optimal_and_never_worse():
+    for problem in problems(6):
+        ascent, rng = ConstraintAscent(problem, 1, Deadline()), np.random.default_rng(0)
+        for _ in range(5):
+            start = rng.integers(problem.domains)
+            climbed = ascent.climb(start)
+            assert not ascent.better(start, climbed)
+        late = ConstraintAscent(problem, 1, Deadline(until=0.0))
+        assert not late.better(start, late.climb(start))
+
+
+def test_a_timed_search_reports_each_better_assignment_once():
+    problem = next(iter(problems(1)))
+    found, ascent = [], ConstraintAscent(problem, 1, Deadline())
+    start = np.zeros(problem.n_variables, dtype=np.int64)
+    ConstraintSearch(problem, 1).improve(start, 0.2, 2, Deadline(), found.append)
+    for one, other in zip([start, *found], found, strict=False):
+        assert ascent.better(other, one)

@@ -1,0 +1,1 @@
+"""Random problems with global constraints, and their degrees of violation by definition."""
