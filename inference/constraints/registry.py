@@ -4,6 +4,7 @@
 ``GlobalConstraint``, adds a class.
 """
 
+from dmcmc.inference.constraints.adjacency import AdjacencyConstraint
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.constraints.breaks import BreaksConstraint
 from dmcmc.inference.constraints.count import CountConstraint
@@ -11,6 +12,7 @@ from dmcmc.inference.constraints.cumulative import CumulativeConstraint
 from dmcmc.inference.constraints.element import ElementConstraint
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
+from dmcmc.inference.constraints.place_changes import PlaceChangesConstraint
 from dmcmc.inference.constraints.precedence import PrecedenceConstraint
 from dmcmc.inference.runtime.plugins import Plugins
 
@@ -26,12 +28,14 @@ _PLUGINS: Plugins[type[GlobalConstraint]] = Plugins(
     built_in={
         kind.kind: kind
         for kind in (
+            AdjacencyConstraint,
             AllDifferentConstraint,
             BreaksConstraint,
             CountConstraint,
             CumulativeConstraint,
             ElementConstraint,
             NoOverlapConstraint,
+            PlaceChangesConstraint,
             PrecedenceConstraint,
         )
     },

@@ -1,8 +1,11 @@
 """Choose how CP-SAT gets each factor of a problem: as it is, without hidden variables for the states of automata."""
 
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.samplers.external.native_constraints import is_native
 from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
+from dmcmc.samplers.toulbar2.costs import NativeFactors
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
 
 # Maximum of the sum of all costs. CP-SAT computes with 64-bit integers, and multiplies costs in its linear relaxation.
@@ -12,7 +15,9 @@ MAX_TOTAL_COST = 2**40
 def native_problem(problem: Problem) -> CompactProblem:
     """Return a problem in the form in which CP-SAT takes it; its variables are those of the problem.
 
-    Dense and sparse factors stay as they are. Automata become linear constraints where they stand for one.
+    Dense and sparse factors stay as they are. Automata become linear constraints where they stand for one. Global
+    constraints that cannot be described are relaxed: the result then gives bounds, and its assignments may violate
+    them.
 
     Parameters
     ----------
@@ -23,8 +28,12 @@ def native_problem(problem: Problem) -> CompactProblem:
         return CompactProblem(problem)
     linear: list[LinearConstraint] = []
     automata: list[AutomatonFactor] = []
+    constraints: list[GlobalConstraint] = []
     others: list[Factor] = []
-    for factor in problem.factors:
+    for factor in [part for f in problem.factors for part in ([f] if is_native(f) else f.relaxation)]:
+        if isinstance(factor, GlobalConstraint):
+            constraints.append(factor)
+            continue
         constraint = linear_constraint(factor)
         if constraint is not None:
             linear.append(constraint)
@@ -33,13 +42,16 @@ def native_problem(problem: Problem) -> CompactProblem:
         else:
             others.append(factor)
     parts = (problem.variables, problem.domains, problem.agents, problem.owner)
-    return CompactProblem(Problem(*parts, tuple(others), problem.labels, problem.sense), linear, automata)
+    return CompactProblem(
+        Problem(*parts, tuple(others), problem.labels, problem.sense), linear, NativeFactors(automata, constraints)
+    )
 
 
 def global_share(problem: Problem) -> float:
     """Return the part of all (factor, variable) pairs that global constraints have; 0 for a problem of tables.
 
-    Pairs of factors with a single variable do not count. A global constraint is a factor that is no table.
+    Pairs of factors with a single variable do not count. A global constraint is a factor that is no table, as an
+    automaton is.
 
     Parameters
     ----------
@@ -48,6 +60,6 @@ def global_share(problem: Problem) -> float:
     """
     if problem.dense:
         return 0.0
-    sizes = [(len(factor.scope), isinstance(factor, AutomatonFactor)) for factor in problem.factors]
+    sizes = [(len(factor.scope), isinstance(factor, AutomatonFactor | GlobalConstraint)) for factor in problem.factors]
     total = sum(size for size, _ in sizes if size > 1)
     return sum(size for size, is_global in sizes if size > 1 and is_global) / max(1, total)

@@ -6,10 +6,15 @@ The process prints ``solution`` and the values of all variables, ``bound`` and a
 A table becomes clauses over the literals [x_v = a], with one Boolean per level of cost, if most of its allowed tuples
 cost least, and otherwise a table constraint with the cost in the last column. An automaton without costs becomes an
 automaton constraint; one with costs becomes a chain of table constraints with a variable for each state.
+
+Hard constraints on intervals become intervals. Other global constraints become linear constraints on the loads of
+their cells (``dmcmc.inference.constraints.cell_loads``); a convex penalty becomes linear inequalities.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import combinations, pairwise, permutations
 from math import floor
 from typing import Any
 
@@ -81,6 +86,12 @@ class _Model:
         self._literals: list[list[Any] | None] = [None] * len(domains)
         self._objective: list[Any] = []
         self._constant = 0
+        self._products: dict[tuple[int, int], list[list[Any]]] = {}
+        # Literals and variables by what they mean: comparisons of two variables, whether two variables have the same
+        # number, and the number of a variable.
+        self._comparisons: dict[tuple[Any, ...], Any] = {}
+        self._numbers: dict[tuple[Any, ...], Any] = {}
+        self._same: dict[tuple[Any, ...], Any] = {}
 
     def literals(self, v: int) -> list[Any]:
         """Return the literals [x_v = a] of a variable's values; they are made at the first use."""
@@ -97,6 +108,80 @@ class _Model:
                     self.model.add(x != a).only_enforce_if(literal.negated())
             self._literals[v] = known
         return known
+
+    def products(self, u: int, v: int) -> list[list[Any]]:
+        """Return the literals [x_u = a and x_v = b]."""
+        known = self._products.get((u, v))
+        if known is None:
+            first, second = self.literals(u), self.literals(v)
+            known = [[self.model.new_bool_var("") for _ in second] for _ in first]
+            for literal, row in zip(first, known, strict=True):
+                self.model.add(sum(row) == literal)
+            for literal, column in zip(second, zip(*known, strict=True), strict=True):
+                self.model.add(sum(column) == literal)
+            self._products[u, v] = known
+        return known
+
+    def number(self, v: int, numbers: list[int]) -> Any:
+        """Return the number of a variable's value as an affine expression of one variable."""
+        slope = numbers[1] - numbers[0] if len(numbers) > 1 else 0
+        if all(number == numbers[0] + slope * a for a, number in enumerate(numbers)):
+            return slope * self.x[v] + numbers[0]
+        key = (v, tuple(numbers))
+        if key not in self._numbers:
+            number = self.model.new_int_var_from_domain(self._domain.from_values(sorted(set(numbers))), "")
+            self.model.add(number == sum(n * literal for n, literal in zip(numbers, self.literals(v), strict=True)))
+            self._numbers[key] = number
+        return self._numbers[key]
+
+    def at_most(self, variables: tuple[int, int], numbers: tuple[list[int], list[int]], distance: int) -> Any:
+        """Return a literal that implies that the first number + ``distance`` ≤ the second number."""
+        key = (variables, tuple(map(tuple, numbers)), distance)
+        if key not in self._comparisons:
+            literal = self.model.new_bool_var("")
+            first, second = (self.number(v, n) for v, n in zip(variables, numbers, strict=True))
+            self.model.add(first + distance <= second).only_enforce_if(literal)
+            self._comparisons[key] = literal
+        return self._comparisons[key]
+
+    def same_number(self, variables: tuple[int, int], numbers: tuple[list[int], list[int]]) -> Any:
+        """Return a literal that implies that the values of two variables have the same number."""
+        key = (variables, tuple(map(tuple, numbers)))
+        if key in self._same:
+            return self._same[key]
+        same = self._same[key] = self.model.new_bool_var("")
+        literals = [defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)]
+        for v, own, by_number in zip(variables, numbers, literals, strict=True):
+            for number, literal in zip(own, self.literals(v), strict=True):
+                by_number[number].append(literal)
+        for one, other in (literals, literals[::-1]):
+            for number, present in one.items():
+                for literal in present:
+                    self.model.add_bool_or(same.negated(), literal.negated(), *other.get(number, []))
+        return same
+
+    def any_of(self, literals: list[Any]) -> Any:
+        """Return a literal that is true if and only if one of some literals is."""
+        found = self.model.new_bool_var("")
+        self.model.add_bool_or(found.negated(), *literals)
+        for literal in literals:
+            self.model.add_implication(literal, found)
+        return found
+
+    def restrict(self, expression: Any, values: list[int]) -> None:
+        """Allow only some values of a linear expression."""
+        if isinstance(expression, int):
+            if expression not in values:
+                self.model.add_bool_or([])
+        else:
+            self.model.add_linear_expression_in_domain(expression, self._domain.from_values(values))
+
+    def charge(self, degree: Any, cost: int | None) -> None:
+        """Add the cost of a degree of violation, or forbid positive degrees."""
+        if cost is None:
+            self.model.add(degree <= 0)
+        else:
+            self._objective.append(cost * degree)
 
     def add_problem(self, arrays: dict[str, _Array]) -> None:
         """Add all cost functions and constraints of a problem."""
@@ -121,6 +206,8 @@ class _Model:
             self._add_linear(terms, minimum)
         for variables, layers in _automata(arrays, domains):
             self._add_automaton(variables, layers, top)
+        for given in json.loads(arrays["constraints"].tobytes()):
+            _ADDED[given["kind"]](self, given)
 
     def finish(self, max_cost: int, hint: list[int] | None) -> None:
         """Add the objective, an upper bound on the cost, and the assignment from which the search starts."""
@@ -257,6 +344,174 @@ class _Model:
             self.model.add_automaton([self.x[v] for v in scope], 0, [first[-1]], transitions)
         else:
             self.model.add_bool_or([])
+
+
+def _intervals(model: _Model, given: dict[str, Any]) -> list[Any]:
+    """Return intervals of time with variable starts."""
+    return [
+        model.model.new_fixed_size_interval_var(model.number(v, times), duration, "")
+        for v, times, duration in zip(given["scope"], given["times"], given["durations"], strict=False)
+    ]
+
+
+def _add_no_overlap(model: _Model, given: dict[str, Any]) -> None:
+    """Add a hard no-overlap constraint; with places, an optional interval per place, and a cumulative one for all."""
+    if given["places"] is None:
+        model.model.add_no_overlap(_intervals(model, given))
+        return
+    n, by_place = len(given["durations"]), defaultdict[int, list[Any]](list)
+    for i, duration in enumerate(given["durations"]):
+        start = model.number(given["scope"][i], given["times"][i])
+        for place, literal in zip(given["places"][i], model.literals(given["scope"][n + i]), strict=True):
+            interval = model.model.new_optional_fixed_size_interval_var(start, duration, literal, "")
+            by_place[place].append(interval)
+    for intervals in by_place.values():
+        model.model.add_no_overlap(intervals)
+    model.model.add_cumulative(_intervals(model, given), [1] * n, len(by_place))
+
+
+def _add_cumulative(model: _Model, given: dict[str, Any]) -> None:
+    """Add a hard cumulative constraint."""
+    model.model.add_cumulative(_intervals(model, given), given["demands"], given["capacity"])
+
+
+def _add_adjacency(model: _Model, given: dict[str, Any]) -> None:
+    """Add a Boolean for each ordered pair of intervals, which is true if the second starts at the end of the first."""
+    scope, durations = given["scope"], given["durations"]
+    times = given["times"]
+    for i, j in permutations(range(len(scope)), 2):
+        earlier = model.at_most((scope[j], scope[i]), (times[j], times[i]), 1 - durations[i])
+        later = model.at_most((scope[i], scope[j]), (times[i], times[j]), durations[i] + 1)
+        touch = model.model.new_bool_var("")
+        model.model.add_bool_or(earlier, later, touch)
+        model.charge(touch, given["cost"])
+
+
+def _add_place_changes(model: _Model, given: dict[str, Any]) -> None:
+    """Add a Boolean for each pair of intervals, which is true if they follow each other soon in different places."""
+    n, scope, durations = len(given["durations"]), given["scope"], given["durations"]
+    times = given["times"]
+    for i, j in combinations(range(n), 2):
+        same = model.same_number((scope[n + i], scope[n + j]), (given["places"][i], given["places"][j]))
+        far = [
+            model.at_most((scope[a], scope[b]), (times[a], times[b]), durations[a] + given["gap"] + 1)
+            for a, b in ((i, j), (j, i))
+        ]
+        # Intervals that start together do not follow each other.
+        together = model.same_number((scope[i], scope[j]), (times[i], times[j]))
+        change = model.model.new_bool_var("")
+        model.model.add_bool_or(*far, together, same, change)
+        model.charge(change, given["cost"])
+
+
+def _add_precedence(model: _Model, given: dict[str, Any]) -> None:
+    """Add a linear constraint; if soft, its degree is a variable."""
+    first, second = (model.number(v, n) for v, n in zip(given["scope"], given["numbers"], strict=True))
+    if given["cost"] is None:
+        model.model.add(first + given["distance"] <= second)
+        return
+    largest = max(given["numbers"][0]) + given["distance"] - min(given["numbers"][1])
+    degree = model.model.new_int_var(0, max(0, largest), "")
+    model.model.add(first + given["distance"] <= second + degree)
+    model.charge(degree, given["cost"])
+
+
+def _add_element(model: _Model, given: dict[str, Any]) -> None:
+    """Add for each value of the index that the result equals the selected entry, unless the constraint is violated."""
+    index, result, *entries = given["scope"]
+    violated = model.model.new_bool_var("")
+    for literal, entry in zip(model.literals(index), given["selected"], strict=True):
+        codes = given["codes"][0], given["codes"][1 + entry]
+        same = model.same_number((result, entries[entry]), codes)
+        model.model.add_bool_or(literal.negated(), same, violated)
+    model.charge(violated, given["cost"])
+
+
+def _add_loads(model: _Model, given: dict[str, Any]) -> None:
+    """Add a constraint that is a function of the loads of cells."""
+    loads: list[list[tuple[int, Any]]] = [[] for _ in range(given["cells"])]
+    largest = [0] * given["cells"]
+    for item in given["items"]:
+        reached = set[int]()
+        for first, literal in _placed(model, given["scope"], item):
+            cells = range(first, first + item["length"])
+            reached.update(cells)
+            for cell in cells:
+                loads[cell].append((item["weight"], literal))
+        for cell in reached:
+            largest[cell] += item["weight"]
+    if given["counts_runs"]:
+        _add_runs(model, loads, given)
+        return
+    for load, most in zip(loads, largest, strict=True):
+        penalty = given["penalty"][: most + 1]
+        if any(penalty):
+            _add_penalty(model, load, penalty, given["cost"])
+
+
+def _placed(model: _Model, scope: list[int], item: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the first cell of an item's range with the literal of the values that give it."""
+    if len(item["positions"]) == 1:
+        pairs = [(item["first"], model.literals(scope[item["positions"][0]]))]
+    else:
+        u, v = (scope[position] for position in item["positions"])
+        pairs = list(zip(item["first"], model.products(u, v), strict=True))
+    for firsts, literals in pairs:
+        for first, literal in zip(firsts, literals, strict=True):
+            if first >= 0:
+                yield first, literal
+
+
+def _add_penalty(model: _Model, load: list[tuple[int, Any]], penalty: list[int], cost: int | None) -> None:
+    """Add the penalty of a load: allowed loads, inequalities if the penalty is convex, otherwise an element."""
+    total = sum(weight * literal for weight, literal in load)
+    if cost is None:
+        allowed = [i for i, degree in enumerate(penalty) if degree <= 0]
+        if allowed == [0, 1] and all(weight == 1 for weight, _ in load):
+            model.model.add_at_most_one(literal for _, literal in load)
+        else:
+            model.restrict(total, allowed)
+        return
+    slopes = [after - before for before, after in pairwise(penalty)]
+    degree = model.model.new_int_var(min(penalty), max(penalty), "")
+    if slopes == sorted(slopes):
+        for i, slope in enumerate(slopes):
+            if not i or slope > slopes[i - 1]:
+                model.model.add(degree >= penalty[i] + slope * (total - i))
+    else:
+        index = model.model.new_int_var(0, len(penalty) - 1, "")
+        model.model.add(index == total)
+        model.model.add_element(index, penalty, degree)
+    model.charge(degree, cost)
+
+
+def _add_runs(model: _Model, loads: list[list[tuple[int, Any]]], given: dict[str, Any]) -> None:
+    """Add the penalty of the number of maximal runs of cells with a positive load."""
+    starts: list[Any] = []
+    before: Any = None
+    for load in loads:
+        literals = [literal for _, literal in load]
+        occupied = model.any_of(literals)
+        start = occupied if before is None else model.model.new_bool_var("")
+        if before is not None:
+            model.model.add_bool_or(occupied.negated(), before, start)
+            model.model.add_implication(start, occupied)
+            model.model.add_implication(start, before.negated())
+        starts.append(start)
+        before = occupied
+    penalty = given["penalty"] + [given["penalty"][-1]] * max(0, len(starts) + 1 - len(given["penalty"]))
+    _add_penalty(model, [(1, start) for start in starts], penalty[: len(starts) + 1], given["cost"])
+
+
+_ADDED: dict[str, Callable[[_Model, dict[str, Any]], None]] = {
+    "no_overlap": _add_no_overlap,
+    "cumulative": _add_cumulative,
+    "adjacency": _add_adjacency,
+    "place_changes": _add_place_changes,
+    "precedence": _add_precedence,
+    "element": _add_element,
+    "loads": _add_loads,
+}
 
 
 def _automata(arrays: dict[str, _Array], domains: _Array) -> Iterator[tuple[list[int], list[tuple[_Array, _Array]]]]:

@@ -13,6 +13,7 @@ from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.densify import DenseProblemBuilder, chain_sizes, densify, tabular_factors
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.samplers.toulbar2.costs import NO_NATIVE_FACTORS, NativeFactors
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
 
 MAX_TABLE_ARITY = 3  # toulbar2 stores tables over more variables as lists of tuples
@@ -30,13 +31,13 @@ class CompactProblem(NamedTuple):
         the states of automata follow.
     linear : sequence of LinearConstraint
         The other factors, over the original variables.
-    automata : sequence of AutomatonFactor
-        Factors that the engine takes as automata, over the original variables.
+    native : NativeFactors
+        Factors that the engine takes as automata and as global constraints, over the original variables.
     """
 
     problem: Problem
     linear: Sequence[LinearConstraint] = ()
-    automata: Sequence[AutomatonFactor] = ()
+    native: NativeFactors = NO_NATIVE_FACTORS
 
 
 def compact_problem(problem: Problem, memory: int, dense_only: bool = False) -> CompactProblem:

@@ -1,5 +1,6 @@
 """Utilities as toulbar2's costs: nonnegative integers, rounded down, so that proofs also hold for the utilities."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,11 +10,13 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.arithmetic import scaling_exponent
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, round_up
-from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.types import Array, Number
+from dmcmc.samplers.external.native_constraints import ConstraintCosts, max_degree
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint
 
 T = TypeVar("T")
@@ -62,6 +65,24 @@ class TupleCosts(NamedTuple):
         """Return the cost of an assignment."""
         listed = np.flatnonzero((self.tuples == values[self.scope]).all(axis=1))
         return int(self.costs[listed[0] if listed.size else -1])
+
+
+class NativeFactors(NamedTuple):
+    """Factors that an engine takes without tables.
+
+    Attributes
+    ----------
+    automata : sequence of AutomatonFactor
+        Automata, which may have costs.
+    constraints : sequence of GlobalConstraint
+        Global constraints that can be described (``dmcmc.samplers.external.native_constraints``).
+    """
+
+    automata: Sequence[AutomatonFactor] = ()
+    constraints: Sequence[GlobalConstraint] = ()
+
+
+NO_NATIVE_FACTORS = NativeFactors()
 
 
 class AutomatonCosts(NamedTuple):
@@ -118,6 +139,8 @@ class CostProblem:
         Hard linear constraints.
     automata : sequence of AutomatonCosts
         Automata; only CP-SAT takes them.
+    constraints : sequence of ConstraintCosts
+        Global constraints; only CP-SAT takes them.
     """
 
     domains: NDArray[np.int64]
@@ -131,6 +154,7 @@ class CostProblem:
     listed: Sequence[TupleCosts] = ()
     linear: Sequence[LinearConstraint] = ()
     automata: Sequence[AutomatonCosts] = ()
+    constraints: Sequence[ConstraintCosts] = ()
 
     def bound(self, cost: int) -> Number:
         """Return an upper bound on the utility of an assignment whose cost is at least ``cost``."""
@@ -145,6 +169,9 @@ class CostProblem:
         """Return the cost of an assignment; ``top`` or more if it violates a factor."""
         total = sum(factor.of(values) for factor in self.listed)
         total += sum(automaton.of(values) for automaton in self.automata)
+        for constraint, unit in self.constraints:
+            degree = constraint.degree(values[list(constraint.scope)].tolist())
+            total += degree * unit if unit is not None else self.top if degree else 0
         for scope, cost in zip(self.scopes, self.costs, strict=True):
             total += int(cost[np.ravel_multi_index(tuple(values[scope]), tuple(self.domains[scope]))])
         return total + self.top * sum(not constraint.holds(values) for constraint in self.linear)
@@ -177,6 +204,7 @@ class CostProblem:
             automaton_states=np.array([len(following) for following, _ in layers], dtype=np.int64),
             automaton_following=np.concatenate([*(following.reshape(-1) for following, _ in layers), none]),
             automaton_cost=np.concatenate([*(costs.reshape(-1) for _, costs in layers), none]),
+            constraints=np.frombuffer(json.dumps([c.described() for c in self.constraints]).encode(), dtype=np.uint8),
         )
 
 
@@ -206,7 +234,7 @@ def costs_of_utilities(
     domains: NDArray[np.int64],
     linear: Sequence[LinearConstraint] = (),
     check: Callable[[], None] = lambda: None,
-    automata: Sequence[AutomatonFactor] = (),
+    native: NativeFactors = NO_NATIVE_FACTORS,
     max_total: int = MAX_TOTAL_COST,
 ) -> CostProblem:
     """Convert utilities, including constants, to costs.
@@ -221,13 +249,16 @@ def costs_of_utilities(
         Hard linear constraints in addition.
     check : callable
         Called once or twice per factor; it may raise an error to end the conversion.
-    automata : sequence of AutomatonFactor
-        Factors that the engine takes as automata.
+    native : NativeFactors
+        Factors that the engine takes as automata and as global constraints.
     max_total : int
         Maximum of the sum of all costs, at most 2^52; the costs of floats are scaled to it.
     """
-    layers = [layer for automaton in automata for layer in automaton.layers]
-    factors = [*factors, *(Utilities((), layer.utility) for layer in layers)]
+    layers = [layer for automaton in native.automata for layer in automaton.layers]
+    soft = [constraint for constraint in native.constraints if constraint.cost is not None]
+    units = [normalise(np.array([0, -constraint.cost])) for constraint in soft if constraint.cost is not None]
+    factors = [*factors, *(Utilities((), entries) for entries in [*(layer.utility for layer in layers), *units])]
+    multiples = [1] * (len(factors) - len(soft)) + [max_degree(constraint) for constraint in soft]
     tables = [factor.entries for factor in factors]
     masks = [forbidden(table) for table in _checked(tables, check)]
     maxima = [None if mask.all() else table[~mask].max().item() for table, mask in zip(tables, masks, strict=True)]
@@ -236,7 +267,7 @@ def costs_of_utilities(
     exact = all(table.dtype.kind == "i" for table in tables)
     parts = zip(tables, masks, largest, strict=True)
     losses = [_losses(table, mask, maximum) for table, mask, maximum in _checked(parts, check)]
-    total = sum(float(loss.max(initial=0)) for loss in losses)
+    total = sum(multiple * float(loss.max(initial=0)) for multiple, loss in zip(multiples, losses, strict=True))
     exact = exact and total <= max_total
     power = 0 if exact else scaling_exponent(max_total, total)
     # The product with a power of two is exact; the difference before may be off by half a unit in its last place.
@@ -244,7 +275,7 @@ def costs_of_utilities(
         (loss if exact else np.floor(np.ldexp(loss.astype(np.float64), power) * (1 - 2.0**-50))).astype(np.int64)
         for loss in _checked(losses, check)
     ]
-    top = sum(int(loss.max(initial=0)) for loss in costs) + 1
+    top = sum(multiple * int(loss.max(initial=0)) for multiple, loss in zip(multiples, costs, strict=True)) + 1
     for loss, mask in zip(costs, masks, strict=True):
         loss[mask.reshape(-1)] = top
     scopes = [np.array(factor.scope, dtype=np.int64) for factor in factors]
@@ -264,13 +295,14 @@ def costs_of_utilities(
             if factor.tuples is not None
         ],
         linear=list(linear),
-        automata=_automata_costs(automata, costs[len(costs) - len(layers) :]),
+        automata=_automata_costs(native.automata, costs[len(costs) - len(soft) - len(layers) :]),
+        constraints=_constraint_costs(native.constraints, costs[len(costs) - len(soft) :]),
     )
 
 
 def _automata_costs(automata: Sequence[AutomatonFactor], costs: Sequence[NDArray[np.int64]]) -> list[AutomatonCosts]:
     """Return the automata with the costs of their layers, which are given flat, one automaton after the other."""
-    remaining = iter(costs)
+    remaining = iter(costs)  # also holds the units of constraints, at the end
     return [
         AutomatonCosts(
             np.array(automaton.scope, dtype=np.int64),
@@ -279,6 +311,14 @@ def _automata_costs(automata: Sequence[AutomatonFactor], costs: Sequence[NDArray
         )
         for automaton in automata
     ]
+
+
+def _constraint_costs(
+    constraints: Sequence[GlobalConstraint], costs: Sequence[NDArray[np.int64]]
+) -> list[ConstraintCosts]:
+    """Return constraints with their costs per unit of violation; those of the soft ones are given as [0, unit]."""
+    units = iter(costs)
+    return [ConstraintCosts(c, None if c.cost is None else int(next(units)[1])) for c in constraints]
 
 
 def _checked(items: Iterable[T], check: Callable[[], None]) -> Iterator[T]:

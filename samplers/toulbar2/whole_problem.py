@@ -51,7 +51,7 @@ def costs_of_compact(
         compact.problem.domains,
         compact.linear,
         check,
-        compact.automata,
+        compact.native,
         max_total,
     )
 

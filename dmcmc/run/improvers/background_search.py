@@ -167,8 +167,10 @@ def _sizes(given: CompactProblem) -> Iterator[tuple[int, int]]:
         yield len(factor.scope), factor.utilities.size if isinstance(factor, SparseFactor) else factor.table.size
     for constraint in given.linear:
         yield 1, len(constraint.terms)
-    for automaton in given.automata:
+    for automaton in given.native.automata:
         yield 1, sum(layer.utility.size for layer in automaton.layers)
+    for factor in given.native.constraints:
+        yield 1, sum(array.size for array in factor.arrays())
 
 
 def engine_memory(settings: Settings) -> int:

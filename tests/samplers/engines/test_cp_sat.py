@@ -73,6 +73,39 @@ def random_problem(seed):
     return Problem(tuple(f"x{v}" for v in everything), domains, ("a",), np.zeros(n, dtype=np.int64), tuple(factors))
 
 
+def constrained_problem(seed):
+    """Return a problem with every class of global constraints, hard or soft, and random unary utilities."""
+    rng = np.random.default_rng(seed)
+    build = Problem.build()
+    n = int(rng.integers(2, 4))
+    starts = [build.variable(f"s{i}", sorted(rng.choice(8, 4, replace=False).tolist())) for i in range(n)]
+    places = [build.variable(f"p{i}", rng.permutation(3)[: rng.integers(1, 4)].tolist()) for i in range(n)]
+    durations = rng.integers(1, 4, n).tolist()
+    cost = [None if rng.random() < 0.3 else int(rng.integers(1, 5)) for _ in range(9)]
+    build.no_overlap(starts, durations, cost=cost[0]).no_overlap(starts, durations, places, cost=cost[1])
+    build.cumulative(starts, durations, rng.integers(0, 3, n).tolist(), 2, cost=cost[2])
+    build.all_different(places, exempt=[0], cost=cost[3])
+    build.count([*starts, *places], [1, 2], (1, 2), cost=cost[4]).breaks(starts, durations, cost=cost[5])
+    build.precedence(starts[0], starts[1], int(rng.integers(-1, 3)), cost=cost[6])
+    if rng.random() < 0.5:
+        index = build.variable("index", n)
+        build.element(index, places, build.variable("result", 3), cost=cost[7])
+    build.constraint("adjacency", starts, {"times": labels(build, starts), "durations": durations}, cost=1)
+    given = {"times": labels(build, starts), "durations": durations, "places": labels(build, places), "gap": 1}
+    build.constraint("place_changes", [*starts, *places], given, cost=cost[8] or 1)
+    for name in starts:
+        build.factor([name], rng.integers(0, 20, 4))
+    return build.problem()
+
+
+def labels(build, names):
+    """Return the labels of variables."""
+    problem = build.problem()
+    position = {name: i for i, name in enumerate(problem.variables)}
+    found = [problem.labels[position[name]] or range(problem.domains[position[name]]) for name in names]
+    return [list(values) for values in found]
+
+
 def utilities_of(problem):
     """Return the utility of every feasible assignment."""
     found = {}
@@ -83,10 +116,11 @@ def utilities_of(problem):
     return found
 
 
-def test_random_problems_are_proven_as_by_brute_force():
+@pytest.mark.parametrize("draw", [random_problem, constrained_problem])
+def test_random_problems_are_proven_as_by_brute_force(draw):
     with CpSatProcess() as engine:
-        for seed in range(60):
-            problem = random_problem(seed)
+        for seed in range(16):
+            problem = draw(seed)
             utilities, costs = (
                 utilities_of(problem),
                 costs_of_compact(native_problem(problem), max_total=MAX_TOTAL_COST),

@@ -1,0 +1,111 @@
+"""The place-changes constraint: intervals that start soon after each other are in the same place."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads
+from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTRIES, LoadConstraint, int_arrays
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.errors import ProblemError
+
+_MAX_INTERVALS = 30  # the table of penalties has (intervals + 1)^4 entries
+
+
+class PlaceChangesConstraint(LoadConstraint):
+    """Two intervals are in the same place if one starts after the other has started, and soon after its end.
+
+    "Soon" means at most ``gap`` units of time after the end. The degree of violation is the number of pairs of
+    intervals for which this does not hold. The scope holds the starts, followed by the places.
+
+    Attributes
+    ----------
+    times : tuple of ndarray of int64, shape (values,)
+        For each start, the time of each of its values.
+    durations : tuple of int
+        The duration of each interval, at least 1.
+    places : tuple of ndarray of int64, shape (values,)
+        For each place variable, a number of each of its values: places are the same if their numbers are.
+    gap : int
+        The longest time between the end of an interval and the start of one that follows soon, at least 0.
+    """
+
+    kind = "place_changes"
+    summary = "intervals that follow each other soon are in the same place"
+    times: tuple[NDArray[np.int64], ...]
+    durations: tuple[int, ...]
+    places: tuple[NDArray[np.int64], ...]
+    gap: int
+
+    @classmethod
+    def from_parameters(
+        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
+    ) -> Self:
+        """Return a constraint from the form that ``parameters`` returns."""
+        what, durations = f"constraint {name or cls.kind}", tuple(map(int, given["durations"]))
+        n, gap = len(durations), int(given["gap"])
+        if len(scope) != 2 * n or min((1, *durations)) < 1 or gap < 0:
+            raise ProblemError(f"{what}: needs a place and a duration of at least 1 per start, and a gap of at least 0")
+        if n > _MAX_INTERVALS:
+            raise ProblemError(f"{what}: takes at most {_MAX_INTERVALS} intervals, not {n}")
+        times, places = int_arrays(given["times"], shape[:n], what), int_arrays(given["places"], shape[n:], what)
+        return cls(scope, shape, {"times": times, "durations": durations, "places": places, "gap": gap}, cost, name)
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters by name."""
+        lists = {"times": list(self.times), "durations": list(self.durations), "places": list(self.places)}
+        return {**lists, "gap": self.gap}
+
+    @cached_property
+    def loads(self) -> CellLoads:
+        """Cells per time, and per place and time.
+
+        Let b be the number of intervals plus 1. At each time, a start adds b, and an interval that another one may
+        follow soon adds 1. So the pairs of a cell of load l are ⌊l / b⌋ · (l mod b). In the cells of a place the
+        weights are b² as large, and pairs count negatively: those in the same place are no violation.
+        """
+        n = len(self.durations)
+        earliest = min((int(t.min()) for t in self.times), default=0)
+        latest = max((int(t.max()) + d for t, d in zip(self.times, self.durations, strict=True)), default=0)
+        steps = latest - earliest + self.gap + 1
+        distinct = np.unique(np.concatenate([*self.places, np.zeros(0, dtype=np.int64)]))
+        base, items = n + 1, []
+        for i, numbers in enumerate(self.places):
+            start, window = self.times[i] - earliest, self.durations[i] + self.gap
+            there = start[:, None] + (1 + np.searchsorted(distinct, numbers)) * steps
+            items.append(CellItem((i,), start.astype(np.int32), 1, base))
+            items.append(CellItem((i,), (start + 1).astype(np.int32), window, 1))
+            items.append(CellItem((i, n + i), there.astype(np.int32), 1, base**3))
+            items.append(CellItem((i, n + i), (there + 1).astype(np.int32), window, base**2))
+        load = np.arange(base**2, dtype=np.int64)
+        pairs = (load // base) * (load % base)
+        return CellLoads(tuple(items), (1 + distinct.size) * steps, (pairs - pairs[:, None]).reshape(-1))
+
+    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
+        """Return the constraint over some values of its variables."""
+        n = len(self.durations)
+        times = tuple(t[values] for t, values in zip(self.times, remaining[:n], strict=True))
+        places = tuple(p[values] for p, values in zip(self.places, remaining[n:], strict=True))
+        given = {"times": times, "durations": self.durations, "places": places, "gap": self.gap}
+        return type(self)(self.scope, [len(values) for values in remaining], given, self.cost, self.name)
+
+    def parts(self) -> list[Factor] | None:
+        """Return a table per pair of intervals; None if they would be too large."""
+        n = len(self.durations)
+        sizes = [self.times[i].size * self.places[i].size for i in range(n)]
+        if sum(a * b for a, b in combinations(sizes, 2)) > MAX_DECOMPOSITION_ENTRIES:
+            return None
+        found = []
+        for i, j in combinations(range(n), 2):
+            first, second = self.times[i][:, None], self.times[j]
+            soon = (first < second) & (second <= first + self.durations[i] + self.gap)
+            soon |= (second < first) & (first <= second + self.durations[j] + self.gap)
+            differ = self.places[i][:, None] != self.places[j]
+            degrees = soon[:, None, :, None] & differ[None, :, None, :]
+            if degrees.any():
+                found.append(self.table_part((i, n + i, j, n + j), degrees.astype(np.int64)))
+        return found

@@ -1,0 +1,83 @@
+"""Describe global constraints by plain numbers, as an engine in another process takes them.
+
+Constraints that the engine knows have a description by their parameters. All others that are functions of loads of
+cells (``dmcmc.inference.constraints.cell_loads``) are described as such.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmcmc.inference.constraints.cell_loads import CellLoads
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
+from dmcmc.inference.model.problem import Factor
+
+# Kinds that are described by their parameters, if hard, and if soft.
+_HARD_KINDS = ("no_overlap", "cumulative", "adjacency", "place_changes", "precedence", "element")
+_SOFT_KINDS = ("adjacency", "place_changes", "precedence", "element")
+
+
+class ConstraintCosts(NamedTuple):
+    """A global constraint with its cost per unit of violation.
+
+    Attributes
+    ----------
+    constraint : GlobalConstraint
+        The constraint.
+    cost : int or None
+        The cost; None for a hard constraint.
+    """
+
+    constraint: GlobalConstraint
+    cost: int | None
+
+    def described(self) -> dict[str, Any]:
+        """Return the constraint as numbers and lists: ``kind``, ``scope``, ``cost`` and the parameters."""
+        constraint = self.constraint
+        kinds = _HARD_KINDS if self.cost is None else _SOFT_KINDS
+        common = {"scope": list(constraint.scope), "cost": self.cost}
+        if constraint.kind in kinds:
+            return {"kind": constraint.kind, **common, **_plain(constraint.parameters())}
+        loads = constraint.cell_loads()
+        assert loads is not None
+        return {"kind": "loads", **common, **_plain(_used_loads(loads))}
+
+
+def is_native(factor: Factor) -> bool:
+    """Return whether a factor is a global constraint that can be described."""
+    if not isinstance(factor, GlobalConstraint):
+        return False
+    kinds = _HARD_KINDS if factor.cost is None else _SOFT_KINDS
+    return factor.kind in kinds or factor.cell_loads() is not None
+
+
+def max_degree(constraint: GlobalConstraint) -> int:
+    """Return an upper bound on the degree of violation of a constraint that can be described."""
+    loads = constraint.cell_loads()
+    if loads is not None:
+        return int(max(0, loads.penalty.max())) * (1 if loads.counts_runs else loads.cells)
+    if constraint.kind == "precedence":
+        given = constraint.parameters()
+        first, second = given["numbers"]
+        return max(0, int(first.max()) + int(given["distance"]) - int(second.min()))
+    return 1  # element
+
+
+def _used_loads(loads: CellLoads) -> dict[str, Any]:
+    """Return the parameters of loads, with the penalties up to the largest load that occurs."""
+    largest = sum(item.weight for item in loads.items)
+    return {
+        "items": [item._asdict() for item in loads.items],
+        "cells": loads.cells,
+        "penalty": loads.penalty if loads.counts_runs else loads.penalty[: largest + 1],
+        "counts_runs": loads.counts_runs,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return nested parameters with lists in place of arrays and tuples."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
