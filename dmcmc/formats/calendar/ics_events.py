@@ -19,7 +19,7 @@ class BusyEvent(NamedTuple):
 
 
 def busy_rules(content: bytes, name: str, grid: TimeGrid, zone: str = "") -> tuple[TimeRule, ...]:
-    """Return the busy times of an iCalendar file on a time grid, one rule per occurrence.
+    """Return the busy times of an iCalendar file on a time grid by time, one rule per occurrence.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ def busy_rules(content: bytes, name: str, grid: TimeGrid, zone: str = "") -> tup
             raise ValueError(f"{name}: its times have a time zone; the calendar needs one too, such as Europe/Berlin")
         mask = grid.within(event.begin, event.end, zone)
         if mask.any():
-            begin = event.begin
+            begin = grid.local(event.begin)
             rules.append(TimeRule(mask, f"{event.summary}, {begin:%a} {begin.day} {begin:%b %H:%M}, in {name}"))
-    return tuple(rules)
+    return tuple(sorted(rules, key=lambda rule: int(rule.mask.argmax())))
 
 
 def busy_events(content: bytes, name: str, first: date, last: date) -> list[BusyEvent]:

@@ -64,8 +64,12 @@ def _calendar(document: Document, files: CompanionFiles) -> Calendar:
         "move_cost": reader.number(("move_cost",), document.data.get("move_cost", DEFAULT_MOVE_COST), 0),
     }
     meetings = read_meetings(reader, people, rooms, files, defaults)
+    fairness = _fairness(reader)
+    for person in people if any(fairness) else ():
+        if not all(isinstance(preference.points, int) for preference in person.preferences):
+            reader.fail(("fairness",), f"needs whole numbers as points; {person.name}'s are not")
     name = str(document.data.get("calendar") or "Calendar")
-    return Calendar(name, reader.grid, people, rooms, travel, meetings, _fairness(reader))
+    return Calendar(name, reader.grid, people, rooms, travel, meetings, fairness)
 
 
 def _grid(entries: EntryReader) -> TimeGrid:

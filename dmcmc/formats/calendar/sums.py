@@ -122,6 +122,7 @@ def free_run(scope: Sequence[int], taken: Sequence[Ints], slots: int, run: int, 
         allowed = ((sets[..., None] & windows) == 0).any(axis=2)
         is_limiting |= not allowed.all()
         states = np.unique(sets[allowed])
+        states = states if states.size else np.zeros(1, dtype=np.int64)
         following = np.minimum(np.searchsorted(states, sets), states.size - 1)
         layers.append(_layer(following, np.where(allowed, 0, -np.inf)))
     return AutomatonFactor(scope, _with_one_end(layers), name) if is_limiting else None
