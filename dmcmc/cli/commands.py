@@ -425,6 +425,21 @@ def init(arguments: Namespace) -> int:
     return 0
 
 
+def mcp(arguments: Namespace) -> int:
+    """Offer tools for planning calendars to an assistant until standard input ends."""
+    from pathlib import Path
+
+    from dmcmc.assistant.server import serve
+
+    folder, seconds = Path(arguments.folder), value_of(arguments.timeout, "--timeout")
+    if not folder.is_dir():
+        raise ConfigError(f"--folder: {folder} is no folder")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise ConfigError(f"--timeout: expected a number of seconds above 0, got {arguments.timeout!r}")
+    serve(folder, float(seconds))
+    return 0
+
+
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "run": run,
     "solve": solve,
@@ -440,4 +455,5 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "algorithms": algorithms,
     "info": info,
     "warm-up": warm_up,
+    "mcp": mcp,
 }

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -144,7 +145,7 @@ class _Explanation:
                 shared = sum(p in calendar.meetings[n].people for n in meetings)
                 if len(calendar.meetings[m].people) > 1 and (shared > 1 or len(meetings) == 1):
                     text = f"{calendar.people[p].name} attends {calendar.meetings[m].name}"
-                    rules.append(CalendarRule(text, lambda x, m=m, p=p: _without_person(x, m, p)))
+                    rules.append(CalendarRule(text, partial(_without_person, m=m, p=p)))
         return rules
 
     def _without(self, rules: Sequence[CalendarRule], relaxed: set[int]) -> Calendar:

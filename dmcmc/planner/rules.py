@@ -167,7 +167,8 @@ def _without_time(p: int, kind: str, i: int) -> Callable[[Calendar], Calendar]:
         """Return the calendar without the rule."""
         rules = list(getattr(x.people[p], kind))
         rules[i] = rules[i]._replace(mask=np.zeros(x.grid.size, dtype=bool))
-        return _with_item(x, "people", p, replace(x.people[p], **{kind: tuple(rules)}))
+        changes: dict[str, Any] = {kind: tuple(rules)}
+        return _with_item(x, "people", p, replace(x.people[p], **changes))
 
     return relax
 
@@ -181,4 +182,5 @@ def _with_item(calendar: Calendar, section: str, index: int, item: Any) -> Calen
     """Return a calendar with another person, room or meeting at a position."""
     items = list(getattr(calendar, section))
     items[index] = item
-    return replace(calendar, **{section: tuple(items)})
+    changes: dict[str, Any] = {section: tuple(items)}
+    return replace(calendar, **changes)

@@ -74,8 +74,8 @@ def levels_of(calendar: Calendar, by_person: Sequence[Sequence[Participation]], 
         factors = [Factor.of((variable,), weight * numbers, name=name)]
         for person, attended, points in counted:
             scope = [*(x.variable for x in attended), variable]
-            bounds = (0, None) if is_least else (None, 0)
-            factor = bounded_sum(scope, [*points, -numbers], *bounds, f"{name}: {person}")
+            low, high = (0, None) if is_least else (None, 0)
+            factor = bounded_sum(scope, [*points, -numbers], low, high, f"{name}: {person}")
             factors += [] if factor is None else [factor]
         levels.append(Level(name, numbers, factors))
     return levels

@@ -47,7 +47,8 @@ def _slots_in_a_row(calendar: Calendar, p: int, attended: Sequence[Participation
 def _overlaps(calendar: Calendar, x: Participation, begin: int, end: int) -> Ints:
     """Return how many slots from ``begin`` to before ``end`` each time of a meeting takes, as (times,) int64."""
     length = calendar.meetings[x.meeting].length
-    return np.maximum(0, np.minimum(x.starts + length, end) - np.maximum(x.starts, begin))
+    overlaps: Ints = np.maximum(0, np.minimum(x.starts + length, end) - np.maximum(x.starts, begin))
+    return overlaps
 
 
 def _limit(attended: Sequence[Participation], weights: Sequence[Ints], limit: int, name: str) -> Iterator[Factor]:

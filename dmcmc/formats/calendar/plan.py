@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.calendar.grid import Mask, TimeGrid
+from dmcmc.formats.calendar.grid import DAY_MINUTES, Mask, TimeGrid
 from dmcmc.inference.runtime.types import Array, Number
 
 NOT_HELD = "not held"
@@ -401,7 +401,9 @@ class Calendar:
         """Return the minutes from the year 1 to the start of slots, or to the end of the slots before (``ends`` 1)."""
         day, position = np.divmod(slots - ends, self.grid.slots)
         ordinals = np.array([day.toordinal() for day in self.grid.days], dtype=np.int64)
-        return ordinals[day] * 24 * 60 + self.grid.opens + (position + ends) * self.grid.minutes
+        minutes: NDArray[np.int64] = ordinals[day] * DAY_MINUTES + self.grid.opens
+        minutes += (position + ends) * self.grid.minutes
+        return minutes
 
     def utilities(self, index: int, person: int | None = None) -> list[Number]:
         """Return the utility of each choice of a meeting to one person: a sum over the rules that all its slots match.
@@ -445,8 +447,8 @@ class Calendar:
         booked, (starts, rooms) = self.meetings[index].booked, self.starts_and_rooms[index]
         if booked is None:
             return np.zeros(len(starts), dtype=bool)
-        same_room = True if booked.room is None else rooms == booked.room
-        return ~((starts == booked.start) & same_room)
+        differs: Mask = starts != booked.start
+        return differs if booked.room is None else differs | (rooms != booked.room)
 
 
 def union(rules: Iterable[TimeRule], grid: TimeGrid) -> Mask:

@@ -232,8 +232,8 @@ class _MeetingReader:
             gaps = given if isinstance(given, dict) else {str(other): 0 for other in given}
             for other, gap in gaps.items():
                 minutes = self.reader.integer((*place, other), gap, 0, _MAX_GAP)
-                pair = (other, name) if word == "after" else (name, other)
-                found.append(_Order((*place, other) if isinstance(given, dict) else place, *pair, minutes))
+                earlier, later = (other, name) if word == "after" else (name, other)
+                found.append(_Order((*place, other) if isinstance(given, dict) else place, earlier, later, minutes))
         return found
 
     def with_poll(self, key: Key, entry: dict[str, Any], meeting: Meeting) -> Meeting:
