@@ -102,7 +102,7 @@ def _rules_of_person(calendar: Calendar, p: int, meetings: Sequence[int]) -> Ite
         text = f"{name} has {person.buffer} minutes between meetings"
         yield CalendarRule(text, _person_change(p, {"buffer": 0}))
     if person.max_per_day is not None:
-        text = f"{name} has at most {person.max_per_day} meetings a day"
+        text = f"{name} has at most {person.max_per_day} meeting{'s' if person.max_per_day > 1 else ''} a day"
         yield CalendarRule(text, _person_change(p, {"max_per_day": None}))
     if person.max_in_a_row is not None:
         text = f"{name} has at most {person.max_in_a_row} minutes of meetings in a row"

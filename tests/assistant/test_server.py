@@ -79,7 +79,7 @@ def test_conflicts_and_questions_why_not_are_answered(server):
     crowded = CALENDAR.replace("max_per_day: 2", "max_per_day: 1")
     conflict = answer(server, "explain_conflict", calendar=crowded)
     assert conflict["status"] == "infeasible" and conflict["meetings"] == ["A", "B"]
-    assert "Ann has at most 1 meetings a day" in conflict["rules_that_cannot_hold_together"]
+    assert "Ann has at most 1 meeting a day" in conflict["rules_that_cannot_hold_together"]
     assert conflict["relaxations"][0]["score"] is not None
     why_not = answer(server, "explain_conflict", calendar=CALENDAR, meeting="B", start="2027-03-01T09:00")
     assert why_not["status"] == "infeasible" and "B is after A" in why_not["rules_that_cannot_hold_together"]

@@ -82,7 +82,8 @@ def quality_of(answer: CalendarAnswer, result: Result) -> str:
         proven = f"the best calendar found; proven: none has more than {result.bound} ({100 * result.gap:.3g} % more)"
     else:
         proven = "the best calendar found so far"
-    moved = f" {len(answer.moved)} booked meetings move." if answer.moved else ""
+    count = len(answer.moved)
+    moved = f" {count} booked meeting{'s move' if count > 1 else ' moves'}." if count else ""
     return f"{held}; total score {result.objective}, {proven}.{moved}"
 
 
