@@ -1,4 +1,4 @@
-"""What an assistant can ask about a calendar: propose, check, explain, plan anew, and list alternatives.
+"""Answer an assistant about a calendar: propose, check, explain, plan anew, and list alternatives.
 
 Calendars are given as text. They may name files in one folder only; nothing is written. Sizes and times are limited.
 """
@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from dmcmc.calendars.complete import as_calendar_result
+from dmcmc.calendars.explain import find_calendar_conflict, solve_calendar
 from dmcmc.config.keywords import settings_from
 from dmcmc.files.text import SourceFile
+from dmcmc.formats.calendar.data.plan import Calendar, Meeting, MeetingChoice, TimeRule
 from dmcmc.formats.calendar.keep import with_earlier_answer, with_move_cost
-from dmcmc.formats.calendar.plan import Calendar, Meeting, MeetingChoice, TimeRule
 from dmcmc.formats.calendar.problem import problem_of
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
-from dmcmc.planner.complete import as_calendar_result
-from dmcmc.planner.explain import find_calendar_conflict, solve_calendar
 from dmcmc.report.calendar.alternatives import moved_meetings
 from dmcmc.report.calendar.reasons import reason_of_move, reason_without_answer
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult

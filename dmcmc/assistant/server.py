@@ -1,4 +1,4 @@
-"""Offer the tools of :mod:`dmcmc.assistant.calendar_tools` by the Model Context Protocol (the official Python SDK)."""
+"""Serve the tools of :mod:`dmcmc.assistant.calendar_tools` by the Model Context Protocol (the official Python SDK)."""
 
 import threading
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def make_server(folder: Path, max_seconds: float) -> Any:
     tools, lock = CalendarTools(folder, max_seconds), threading.Lock()
     server = MCPServer(name="dmcmc", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING")
 
-    def offered(method: Callable[P, R]) -> Callable[P, R]:
+    def guarded(method: Callable[P, R]) -> Callable[P, R]:
         """Return a method that works on one call at a time, and whose errors are one line."""
 
         @wraps(method)
@@ -79,7 +79,7 @@ def make_server(folder: Path, max_seconds: float) -> Any:
         tools.alternatives,
     ):
         description = (method.__doc__ or "").strip()
-        server.tool(name=method.__name__, description=description)(offered(method))
+        server.tool(name=method.__name__, description=description)(guarded(method))
     return server
 
 

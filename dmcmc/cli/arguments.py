@@ -335,8 +335,8 @@ def _add_mcp(commands: Commands) -> None:
     """Add the command ``mcp``."""
     mcp = commands.add_parser(
         "mcp",
-        help="offer tools for planning calendars to an assistant (Model Context Protocol)",
-        description="Offer tools for planning calendars to an assistant, by the Model Context Protocol over standard"
+        help="serve tools for planning calendars to an assistant (Model Context Protocol)",
+        description="Serve tools for planning calendars to an assistant, by the Model Context Protocol over standard"
         " input and output, until the input ends. Calendars come as text; the files that they name (iCalendar files and"
         " polls) are read from one folder only, and nothing is written.",
     )
@@ -398,6 +398,11 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors to standard error")
     parser.add_argument("-v", "--verbose", action="store_true", help="log the progress with times to standard error")
+    _add_calendar_options(parser)
+
+
+def _add_calendar_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of runs of calendars: bookings and files of the answer."""
     parser.add_argument("--html", metavar="PATH", help="for calendars: also write a web page")
     parser.add_argument(
         "--keep",

@@ -15,7 +15,7 @@ from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 
 if TYPE_CHECKING:
-    from dmcmc.formats.calendar.plan import Calendar
+    from dmcmc.formats.calendar.data.plan import Calendar
     from dmcmc.report.calendar.answer import CalendarAnswer
 
 _SECONDS = 60  # default time limit of a calendar

@@ -426,7 +426,7 @@ def init(arguments: Namespace) -> int:
 
 
 def mcp(arguments: Namespace) -> int:
-    """Offer tools for planning calendars to an assistant until standard input ends."""
+    """Serve tools for planning calendars to an assistant until standard input ends."""
     from pathlib import Path
 
     from dmcmc.assistant.server import serve

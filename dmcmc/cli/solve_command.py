@@ -30,7 +30,7 @@ from dmcmc.run.whole_problem.marginals import marginals, with_max_marginals
 from dmcmc.run.whole_problem.partition_and_count import sums
 
 if TYPE_CHECKING:
-    from dmcmc.formats.calendar.plan import Calendar
+    from dmcmc.formats.calendar.data.plan import Calendar
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals", "conflict")
 _NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it
@@ -218,7 +218,7 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         if job.task == "mar" or job.task == "max-marginals":
             return _marginals(job, problem, single_rank_config)
         if job.task == "conflict" and job.calendar is not None:
-            from dmcmc.planner.explain import find_calendar_conflict
+            from dmcmc.calendars.explain import find_calendar_conflict
 
             return find_calendar_conflict(job.calendar, single_rank_config)
         if job.task == "conflict":

@@ -15,7 +15,7 @@ from dmcmc.results.result import Output, Result
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dmcmc.formats.calendar.plan import Calendar
+    from dmcmc.formats.calendar.data.plan import Calendar
 
 
 class SolvedJob(Protocol):
@@ -45,7 +45,7 @@ def deliver(result: Output, job: SolvedJob, arguments: Namespace) -> int:
     code, written = result.exit_code, list[str]()
     calendar = job.calendar
     if calendar is not None and isinstance(result, Result):
-        from dmcmc.planner.complete import as_calendar_result
+        from dmcmc.calendars.complete import as_calendar_result
 
         result = as_calendar_result(result, calendar)
     try:

@@ -10,15 +10,15 @@ from itertools import combinations
 import pytest
 from imports import ROOT
 
+from dmcmc.calendars.complete import as_calendar_result
+from dmcmc.calendars.explain import summary_of
+from dmcmc.calendars.meeting_conflict import conflict_of
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.cli.commands import _prepare as prepare_run
 from dmcmc.cli.main import main
 from dmcmc.cli.solve_command import prepare as prepare_solve
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.read import read_calendar
-from dmcmc.planner.complete import as_calendar_result
-from dmcmc.planner.explain import summary_of
-from dmcmc.planner.meeting_conflict import conflict_of
 from dmcmc.report.calendar import ics
 from dmcmc.report.calendar.answer import answer_of
 from dmcmc.report.calendar.page import page_of, page_without_answer

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import yaml
-from support.naive_calendar import best_score
+from support.calendars.naive_score import best_score
 
 import dmcmc
 from dmcmc.files.text import SourceFile

@@ -6,9 +6,9 @@ from zoneinfo import ZoneInfo
 
 from dmcmc.config.document import Document, Key, show
 from dmcmc.config.validate import suggestion
-from dmcmc.formats.calendar.grid import TimeGrid
-from dmcmc.formats.calendar.plan import Preference, TimeRule, union
-from dmcmc.formats.calendar.rules import EXAMPLES, mask_of
+from dmcmc.formats.calendar.data.grid import TimeGrid
+from dmcmc.formats.calendar.data.plan import Preference, TimeRule, union
+from dmcmc.formats.calendar.data.rules import EXAMPLES, mask_of
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.formats.calendar.participations import Participation
-from dmcmc.formats.calendar.plan import Calendar
 from dmcmc.formats.calendar.sums import bounded_sum
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import FileError

@@ -6,8 +6,8 @@ The libraries ``icalendar`` and ``recurring-ical-events`` (extra ``calendar``) p
 from datetime import date, datetime, time, timedelta
 from typing import NamedTuple
 
-from dmcmc.formats.calendar.grid import TimeGrid
-from dmcmc.formats.calendar.plan import TimeRule
+from dmcmc.formats.calendar.data.grid import TimeGrid
+from dmcmc.formats.calendar.data.plan import TimeRule
 
 
 class BusyEvent(NamedTuple):

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from dmcmc.config.document import show
-from dmcmc.formats.calendar.plan import Calendar, Meeting, MeetingChoice
+from dmcmc.formats.calendar.data.plan import Calendar, Meeting, MeetingChoice
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
 

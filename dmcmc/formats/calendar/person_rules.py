@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dmcmc.formats.calendar.data.plan import Calendar, Person, union
 from dmcmc.formats.calendar.participations import Participation
-from dmcmc.formats.calendar.plan import Calendar, Person, union
 from dmcmc.formats.calendar.sums import bounded_sum, extreme_position, free_run
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints

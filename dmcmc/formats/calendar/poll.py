@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.config.validate import suggestion
-from dmcmc.formats.calendar.grid import Mask, TimeGrid
-from dmcmc.formats.calendar.rules import moment_of
+from dmcmc.formats.calendar.data.grid import Mask, TimeGrid
+from dmcmc.formats.calendar.data.rules import moment_of
 
 _ANSWERS = ("yes", "maybe", "no")
 _MAX_ROWS = 100_000

@@ -12,10 +12,10 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from dmcmc.files.text import SourceFile
+from dmcmc.formats.calendar.data.plan import Calendar, Meeting
 from dmcmc.formats.calendar.fair_shares import levels_of
 from dmcmc.formats.calendar.participations import Participation, common_times, participations
 from dmcmc.formats.calendar.person_rules import attended_slots, factors_of_person
-from dmcmc.formats.calendar.plan import Calendar, Meeting
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.formats.calendar.shared_rooms import factors_of_rooms, uses_pairs
 from dmcmc.inference.model.problem import Factor, Problem
@@ -35,7 +35,7 @@ def read(source: SourceFile) -> Problem:
 def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
     """Return the problem of a calendar.
 
-    A meeting that may be dropped has an additional last value, :data:`dmcmc.formats.calendar.plan.NOT_HELD`. A
+    A meeting that may be dropped has an additional last value, :data:`dmcmc.formats.calendar.data.plan.NOT_HELD`. A
     mandatory meeting without any possible time has only this value, and it is forbidden.
 
     Parameters

@@ -10,12 +10,12 @@ from dmcmc.config.document import Document
 from dmcmc.config.yaml_lines import read_data
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.companions import CompanionFiles
+from dmcmc.formats.calendar.data.grid import TimeGrid
+from dmcmc.formats.calendar.data.plan import DEFAULT_MOVE_COST, Calendar, Fairness, MeetingRoom
+from dmcmc.formats.calendar.data.rules import date_of, span_of
 from dmcmc.formats.calendar.entries import EntryReader, RuleReader
-from dmcmc.formats.calendar.grid import TimeGrid
-from dmcmc.formats.calendar.plan import DEFAULT_MOVE_COST, Calendar, Fairness, MeetingRoom
 from dmcmc.formats.calendar.read_meetings import read_meetings
 from dmcmc.formats.calendar.read_people import read_people
-from dmcmc.formats.calendar.rules import date_of, span_of
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 
 _SECTIONS = (

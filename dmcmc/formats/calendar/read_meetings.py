@@ -8,9 +8,8 @@ import numpy as np
 
 from dmcmc.config.document import Key, show
 from dmcmc.formats.calendar.companions import CompanionFiles
-from dmcmc.formats.calendar.entries import RuleReader
-from dmcmc.formats.calendar.grid import TimeGrid
-from dmcmc.formats.calendar.plan import (
+from dmcmc.formats.calendar.data.grid import TimeGrid
+from dmcmc.formats.calendar.data.plan import (
     Meeting,
     MeetingChoice,
     MeetingRoom,
@@ -18,11 +17,12 @@ from dmcmc.formats.calendar.plan import (
     Person,
     Precedence,
     Preference,
-    Series,
+    SeriesRule,
     TimeRule,
 )
+from dmcmc.formats.calendar.data.rules import moment_of
+from dmcmc.formats.calendar.entries import RuleReader
 from dmcmc.formats.calendar.poll import Poll, read_poll
-from dmcmc.formats.calendar.rules import moment_of
 from dmcmc.inference.runtime.types import Number
 
 _KEYS = (
@@ -268,13 +268,13 @@ class _MeetingReader:
         mask[slot : slot + length] = True
         return mask
 
-    def series(self, key: Key, entry: dict[str, Any], weekly: bool) -> Series:
+    def series(self, key: Key, entry: dict[str, Any], weekly: bool) -> SeriesRule:
         """Return what the occurrences of a repeated meeting have in common: ``same`` is time, room, both or none."""
         given = entry.get("same", [*_SAME])
         same = [] if given == "none" else given if isinstance(given, list) else [given]
         if any(word not in _SAME for word in same):
             self.reader.fail((*key, "same"), f"expected time, room, a list of both, or none, got {show(given)}")
-        return Series(key[-1], weekly, "time" in same, "room" in same)
+        return SeriesRule(key[-1], weekly, "time" in same, "room" in same)
 
     def at_given_times(self, key: Key, entry: dict[str, Any], meeting: Meeting, weeks: tuple[int, ...]) -> Meeting:
         """Return a meeting with the start of ``fixed`` and the time and room of ``booked``, if they are given."""

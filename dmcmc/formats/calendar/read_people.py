@@ -6,10 +6,10 @@ import numpy as np
 
 from dmcmc.config.document import Key, show
 from dmcmc.formats.calendar.companions import CompanionFiles
+from dmcmc.formats.calendar.data.plan import LunchBreak, Person, TimeRule
+from dmcmc.formats.calendar.data.rules import span_of
 from dmcmc.formats.calendar.entries import RuleReader
 from dmcmc.formats.calendar.ics_events import busy_rules
-from dmcmc.formats.calendar.plan import LunchBreak, Person, TimeRule
-from dmcmc.formats.calendar.rules import span_of
 
 _KEYS = ("busy", "prefer", "hours", "timezone", "buffer", "max_per_day", "max_in_a_row", "lunch", "no_gaps")
 _LUNCH_MINUTES = 30  # length of a lunch break that the file does not give

@@ -9,8 +9,8 @@ from itertools import combinations
 
 import numpy as np
 
+from dmcmc.formats.calendar.data.plan import Calendar, MeetingChoice
 from dmcmc.formats.calendar.participations import Participation
-from dmcmc.formats.calendar.plan import Calendar, MeetingChoice
 from dmcmc.formats.calendar.sums import bounded_sum
 from dmcmc.inference.model.problem import Factor
 

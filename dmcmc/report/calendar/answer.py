@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from dmcmc.formats.calendar.plan import NOT_ATTENDING, Calendar, Meeting, MeetingChoice
+from dmcmc.formats.calendar.data.plan import NOT_ATTENDING, Calendar, Meeting, MeetingChoice
 from dmcmc.formats.calendar.shared_rooms import named_rooms
 from dmcmc.inference.model.problem import Label
 from dmcmc.report.calendar.reasons import reason_of, reason_of_absence, reason_of_move

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from html import escape
 
-from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.report.calendar.alternatives import html_of_alternatives
 from dmcmc.report.calendar.answer import CalendarAnswer, ScheduledMeeting
 from dmcmc.report.calendar.conflict import effect_of, heading_of_rules

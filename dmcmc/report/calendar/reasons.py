@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dmcmc.formats.calendar.plan import Calendar, MeetingChoice, TimeRule
+from dmcmc.formats.calendar.data.plan import Calendar, MeetingChoice, TimeRule
 from dmcmc.results.calendar_result import CalendarResult
 from dmcmc.results.result import Result
 

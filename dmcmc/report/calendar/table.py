@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.report.calendar.alternatives import table_of_alternatives
 from dmcmc.report.calendar.answer import CalendarAnswer, answer_of
 from dmcmc.report.calendar.conflict import lines_of_conflict

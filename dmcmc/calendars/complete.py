@@ -6,10 +6,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from dmcmc.formats.calendar.grid import TimeGrid
-from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.calendars.explain import EXPLANATION_SECONDS, explain
+from dmcmc.formats.calendar.data.grid import TimeGrid
+from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.inference.model.problem import Label
-from dmcmc.planner.explain import EXPLANATION_SECONDS, explain
 from dmcmc.report.calendar.answer import CalendarAnswer, answer_of, variable_of
 from dmcmc.results.calendar_result import CalendarResult, DroppedMeeting, HeldMeeting, MovedBooking
 from dmcmc.results.result import Result

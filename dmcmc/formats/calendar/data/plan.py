@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.calendar.grid import DAY_MINUTES, Mask, TimeGrid
+from dmcmc.formats.calendar.data.grid import DAY_MINUTES, Mask, TimeGrid
 from dmcmc.inference.runtime.types import Array, Number
 
 NOT_HELD = "not held"
@@ -67,7 +67,7 @@ class OptionalAttendee(NamedTuple):
     weight: Number
 
 
-class Series(NamedTuple):
+class SeriesRule(NamedTuple):
     """What the occurrences of a repeated meeting have in common.
 
     Attributes
@@ -206,7 +206,7 @@ class Meeting:
         The slots at which it may start, from ``fixed`` or a poll; None for all.
     refused : mapping of int to (slots,) bool
         By person, the starts that the person has refused in a poll.
-    series : Series or None
+    series : SeriesRule or None
         The series that the meeting is an occurrence of.
     booked : MeetingChoice or None
         The time and the room that are booked; another choice costs ``move_cost``.
@@ -228,7 +228,7 @@ class Meeting:
     room_points: Mapping[int, Number] = field(default_factory=dict)
     starts: TimeRule | None = None
     refused: Mapping[int, Mask] = field(default_factory=dict)
-    series: Series | None = None
+    series: SeriesRule | None = None
     booked: MeetingChoice | None = None
     move_cost: Number = DEFAULT_MOVE_COST
 
@@ -391,7 +391,7 @@ class Calendar:
             found |= rooms_a[:, None] != rooms_b
         return found
 
-    def _time_in_period(self, starts: NDArray[np.int64], series: Series) -> NDArray[np.int64]:
+    def _time_in_period(self, starts: NDArray[np.int64], series: SeriesRule) -> NDArray[np.int64]:
         """Return the slot within the week, or within the day, at which each start lies."""
         weekdays = np.array([day.weekday() for day in self.grid.days], dtype=np.int64)
         day, position = np.divmod(starts, self.grid.slots)

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 
 _MAX_NODES = 2000  # search nodes per test; meetings whose test is not finished are taken to fit together
@@ -55,8 +55,8 @@ def conflict_of(calendar: Calendar, fits: Test | None = None) -> list[int]:
 class MeetingSearch:
     """Depth-first search for times of some meetings, the meeting with the fewest choices first.
 
-    It knows the rules between pairs of meetings (:meth:`dmcmc.formats.calendar.plan.Calendar.clashes`). The remaining
-    choices of a meeting are the bits of an integer: bit i stands for choice i.
+    It knows the rules between pairs of meetings (``Calendar.clashes``). The remaining choices of a meeting are the bits
+    of an integer: bit i stands for choice i.
 
     Attributes
     ----------

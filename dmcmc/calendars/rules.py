@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.formats.calendar.grid import Mask
-from dmcmc.formats.calendar.plan import NO_FAIRNESS, Calendar, Meeting, Person, Precedence
+from dmcmc.formats.calendar.data.grid import Mask
+from dmcmc.formats.calendar.data.plan import NO_FAIRNESS, Calendar, Meeting, Person, Precedence
 
 
 class CalendarRule(NamedTuple):

@@ -4,18 +4,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 
+from dmcmc.calendars.meeting_conflict import MeetingSearch, conflict_of
+from dmcmc.calendars.rules import CalendarRule, restricted_to, rules_of
 from dmcmc.config.keywords import settings_from
 from dmcmc.config.settings import Settings
-from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.formats.calendar.data.plan import Calendar
+from dmcmc.formats.calendar.keep import booked_assignment
 from dmcmc.formats.calendar.problem import problem_of
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.planner.meeting_conflict import MeetingSearch, conflict_of
-from dmcmc.planner.rules import CalendarRule, restricted_to, rules_of
 from dmcmc.report.calendar.reasons import has_other_rules, no_time
 from dmcmc.results.calendar_result import CalendarConflict
 from dmcmc.results.conflict import RelaxedConstraint
@@ -169,8 +171,11 @@ def _without_person(calendar: Calendar, m: int, p: int) -> Calendar:
 
 
 def solve_calendar(calendar: Calendar, seconds: float, settings: Settings | None = None) -> Result:
-    """Solve a calendar with one variable per meeting, within a time limit in seconds."""
-    settings = settings_from(settings, {"timeout": seconds, "presolve": "merge", "device": "cpu"})
+    """Solve a calendar with one variable per meeting, within a time limit in seconds; start from what is booked."""
+    keywords: dict[str, Any] = {"timeout": seconds, "presolve": "merge", "device": "cpu"}
+    if booked := booked_assignment(calendar):
+        keywords["start"] = booked
+    settings = settings_from(settings, keywords)
     result = choose_algorithm.solve(problem_of(calendar, copies=False), settings, World())
     assert result is not None  # on the only rank
     return result
