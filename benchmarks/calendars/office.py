@@ -36,11 +36,12 @@ def main() -> None:
         built, processor = time.perf_counter() - start, time.process_time()
         result = solve_calendar(calendar, given.seconds, settings)
         first = next((point.time for point in result.trace if point.objective is not None), None)
-        report.add(
-            f"seed {seed}: {problem.n_variables} variables, {len(problem.factors)} factors, read and built in {built:.1f} s;"
-            f" first {'-' if first is None else f'{first:.1f} s'}, objective {result.objective}, bound {result.bound},"
-            f" gap {'-' if result.gap is None else f'{100 * result.gap:.2f} %'}, {result.status} after {result.time:.1f} s"
-            f" ({time.process_time() - processor:.1f} s of processor time in this process)"
+        used = time.process_time() - processor
+        report(f"seed {seed}: {problem.n_variables} variables, {len(problem.factors)} factors, built in {built:.1f} s")
+        report(
+            f"  first {'-' if first is None else f'{first:.1f} s'}; objective {result.objective}, bound {result.bound},"
+            f" gap {'-' if result.gap is None else f'{100 * result.gap:.2f} %'}, {result.status}"
+            f" after {result.time:.1f} s ({used:.1f} s of processor time in this process)"
         )
     report.keep()
 

@@ -44,7 +44,7 @@ def main() -> None:
     assert source is not None
     calendar = read_calendar(source)
     earlier = as_calendar_result(solve_calendar(calendar, given.seconds), calendar)
-    report.add(f"before: objective {earlier.objective}, {earlier.status}, {earlier.time:.2f} s")
+    report(f"before: objective {earlier.objective}, {earlier.status}, {earlier.time:.2f} s")
     booked = with_earlier_answer(calendar, earlier.to_json(), "earlier")
     held = [m for m, meeting in enumerate(booked.meetings) if meeting.booked is not None]
     seconds, moved = [], []
@@ -56,8 +56,8 @@ def main() -> None:
         answer = as_calendar_result(result, changed)
         moved.append(len(answer.moved))
         names = ", ".join(f"{x.name} ({x.now})" for x in answer.moved)
-        report.add(f"{changed.meetings[m].name}: {seconds[-1]:.2f} s, {result.status}, moved {moved[-1]}: {names}")
-    report.add(f"median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s; most moves {max(moved)}")
+        report(f"{changed.meetings[m].name}: {seconds[-1]:.2f} s, {result.status}, moved {moved[-1]}: {names}")
+    report(f"median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s; most moves {max(moved)}")
     report.keep()
 
 
