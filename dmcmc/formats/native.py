@@ -2,17 +2,20 @@
 
 ==================  ========================================================================================
 ``text``            uint8, UTF-8 of one JSON object: format, version, sense, name, variables, agents, labels,
-                    factors (names; absent if no factor has a name)
+                    factors (names; absent if no factor has a name), levels and level_of (absent without levels)
 ``domains``         int64 (n,), domain sizes
 ``owner``           int64 (n,), agent of each variable
 ``scope_start``     int64 (m + 1,), factor f has the scope ``scopes[scope_start[f]:scope_start[f + 1]]``
 ``scopes``          int64, variable indices
 ``kind``            uint8 (m,), array that holds the table: 0 ``tables_int32``, 1 ``tables_int64``,
                     2 ``tables_float64``; 3 to 5 likewise for a sparse factor, whose entries are the utilities
-                    of its tuples followed by the default
+                    of its tuples followed by the default; 6 for a global constraint or an automaton, whose
+                    record is in ``text`` (``constraints``; only in files of version 3, which have some)
 ``tables_*``        utilities (costs are stored negated), the tables concatenated in factor order, C order
 ``listed``          int64, number of tuples of each sparse factor (only in files of version 2, which have some)
 ``tuples``          int32, value indices of these tuples, concatenated in factor order, C order
+``parameters_*``    int64 and float64, the parameters of global constraints and automata
+                    (:mod:`dmcmc.formats.native_constraints`)
 ==================  ========================================================================================
 
 Equal problems give identical bytes (with the same zlib). :func:`load` also reads the simpler layout of binary
@@ -37,13 +40,16 @@ from numpy.typing import NDArray
 
 from dmcmc.files.archive import DAMAGE_ERRORS, Archive
 from dmcmc.files.write import open_packed_atomically
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.formats.native_constraints import ARRAYS, ConstraintRecord, ParameterWriter, read_constraints
+from dmcmc.inference.model.automaton import AutomatonFactor
+from dmcmc.inference.model.problem import Factor, Label, Level, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import FileError, ProblemError
 from dmcmc.inference.runtime.types import Array
 
 _DTYPES = ("int32", "int64", "float64")
+_RECORDED = 2 * len(_DTYPES)  # code of a global constraint or an automaton
 _MAX_DENSE_AXES = 64  # NumPy's limit for the axes of a dense table
 
 
@@ -53,7 +59,8 @@ class _NativeHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     format, version : str, int
-        Name of the file format, and 2 if there are sparse factors, else 1.
+        Name of the file format, and 3 if there are global constraints or automata, 2 if there are sparse factors,
+        else 1.
     sense : {"max", "min"}
         Whether the objective is maximised or minimised; tables hold utilities in both cases.
     name : str
@@ -64,16 +71,25 @@ class _NativeHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         For each variable its labels, or None for 0, 1, ...; empty if no variable has labels.
     factors : tuple of str or None
         Names of the factors; None if no factor has one.
+    constraints : tuple of ConstraintRecord
+        The global constraints and automata, in the order of the factors.
+    levels : tuple of Level
+        The levels of the objective; absent without levels.
+    level_of : tuple of int
+        The level of each factor; absent without levels.
     """
 
     format: Literal["dmcmc problem"]
-    version: Literal[1, 2]
+    version: Literal[1, 2, 3]
     sense: Literal["max", "min"]
     name: str
     variables: tuple[str, ...]
     agents: tuple[str, ...]
     labels: tuple[tuple[Label, ...] | None, ...] = ()
     factors: tuple[str, ...] | None = None
+    constraints: tuple[ConstraintRecord, ...] = ()
+    levels: tuple[Level, ...] = ()
+    level_of: tuple[int, ...] = ()
 
 
 def save(problem: Problem, path: str | os.PathLike[str]) -> None:
@@ -108,6 +124,8 @@ def _checked_header(problem: Problem, path: str | os.PathLike[str]) -> bytes:
 def _header_json(problem: Problem) -> bytes:
     """Return names and labels as ASCII JSON, which distinguishes int from float."""
     version = 2 if any(isinstance(factor, SparseFactor) for factor in problem.factors) else 1
+    recorded = [factor for factor in problem.factors if _is_recorded(factor)]
+    version = 3 if recorded else version
     text: dict[str, object] = {"format": "dmcmc problem", "version": version}
     text |= {"sense": problem.sense, "name": problem.name}
     text |= {"variables": problem.variables, "agents": problem.agents}
@@ -115,14 +133,24 @@ def _header_json(problem: Problem) -> bytes:
         text["labels"] = problem.labels
     if any(factor.name for factor in problem.factors):
         text["factors"] = [factor.name for factor in problem.factors]
+    if recorded:
+        writer = ParameterWriter()
+        text["constraints"] = [writer.record(factor) for factor in recorded]
+    if problem.levels:
+        text |= {"levels": problem.levels, "level_of": problem.level_of}
     return json.dumps(text, separators=(",", ":")).encode("ascii")
+
+
+def _is_recorded(factor: Factor) -> bool:
+    """Return whether a factor is written as a record in the header: a global constraint or an automaton."""
+    return not factor.is_tabular or isinstance(factor, AutomatonFactor)
 
 
 def _write(problem: Problem, text: bytes, stream: IO[bytes]) -> None:
     """Write the archive of a problem to a stream; ``text`` is the JSON header."""
     factors = problem.factors
     sparse = [f for f in factors if isinstance(f, SparseFactor)]
-    tables = [f.utilities if isinstance(f, SparseFactor) else f.table for f in factors]
+    tables = [_stored(f) for f in factors]
     arities = np.array([0] + [len(f.scope) for f in factors], dtype=np.int64)
     flat: dict[str, Array] = {
         "text": np.frombuffer(text, dtype=np.uint8),
@@ -141,10 +169,25 @@ def _write(problem: Problem, text: bytes, stream: IO[bytes]) -> None:
             _write_array(file, f"tables_{kind}", np.dtype(kind), [t for t in tables if t.dtype.name == kind])
         if sparse:
             _write_array(file, "tuples", np.dtype(np.int32), [f.tuples for f in sparse])
+        if any(map(_is_recorded, factors)):
+            writer = ParameterWriter()
+            for factor in filter(_is_recorded, factors):
+                writer.record(factor)
+            _write_array(file, ARRAYS["i"], np.dtype(np.int64), writer.arrays["i"])
+            _write_array(file, ARRAYS["f"], np.dtype(np.float64), writer.arrays["f"])
+
+
+def _stored(factor: Factor) -> Array:
+    """Return the numbers of a factor in the arrays of tables; none for one that is written as a record."""
+    if _is_recorded(factor):
+        return np.zeros(0, dtype=np.int32)
+    return factor.utilities if isinstance(factor, SparseFactor) else factor.table
 
 
 def _kind_code(factor: Factor, table: Array) -> int:
     """Return the code in ``kind`` for the array that holds a factor's table."""
+    if _is_recorded(factor):
+        return _RECORDED
     return _DTYPES.index(table.dtype.name) + len(_DTYPES) * isinstance(factor, SparseFactor)
 
 
@@ -215,7 +258,7 @@ def _load_native(archive: Archive) -> Problem:
         raise archive.fail("scope_start", f"has a factor of {widest} variables; at most {_MAX_DENSE_AXES}")
     if len(scopes) and (scopes.min() < 0 or scopes.max() >= n):
         raise archive.fail("scopes", f"must hold variables 0..{n - 1}, not {scopes.min()}..{scopes.max()}")
-    kind_limit = len(_DTYPES) * text.version
+    kind_limit = _RECORDED + 1 if text.version == 3 else len(_DTYPES) * text.version
     if kind.max(initial=0) >= kind_limit:
         raise archive.fail("kind", f"must hold 0..{kind_limit - 1}, not {kind.max()}")
     names = ("",) * m if text.factors is None else text.factors
@@ -224,19 +267,33 @@ def _load_native(archive: Archive) -> Problem:
     sizes, ends, variables = domains.tolist(), start.tolist(), scopes.tolist()
     scope = [tuple(variables[ends[f] : ends[f + 1]]) for f in range(m)]
     shapes = [tuple(sizes[v] for v in s) for s in scope]
-    sparse = np.flatnonzero(kind >= len(_DTYPES)).tolist()
+    recorded = np.flatnonzero(kind == _RECORDED).tolist()
+    if len(recorded) != len(text.constraints):
+        raise archive.fail("text", f"has {len(text.constraints)} of {len(recorded)} constraints")
+    sparse = np.flatnonzero((kind >= len(_DTYPES)) & (kind < _RECORDED)).tolist()
     listed = dict(zip(sparse, _tuple_counts(archive, len(sparse)), strict=True))
+    places = [(scope[f], shapes[f], names[f]) for f in recorded]
+    constraints = dict(zip(recorded, read_constraints(archive, text.constraints, places), strict=True))
     stored = [(listed[f] + 1,) if f in listed else shape for f, shape in enumerate(shapes)]
+    stored = [(0,) if f in constraints else shape for f, shape in enumerate(stored)]
     tables = _tables(archive, stored, (kind % len(_DTYPES)).tolist())
-    rows = _tuple_arrays(archive, [(count, shapes[f]) for f, count in listed.items()])
-    tuples = dict(zip(sparse, rows, strict=True))
+    tuple_rows = _tuple_arrays(archive, [(count, shapes[f]) for f, count in listed.items()])
+    tuples = dict(zip(sparse, tuple_rows, strict=True))
     factors = tuple(
-        SparseFactor(scope[f], shapes[f], tuples[f], tables[f], names[f])
-        if f in tuples
-        else Factor(scope[f], tables[f], names[f])
+        constraints.get(f)
+        or (
+            SparseFactor(scope[f], shapes[f], tuples[f], tables[f], names[f])
+            if f in tuples
+            else Factor(scope[f], tables[f], names[f])
+        )
         for f in range(m)
     )
-    return Problem(text.variables, domains, text.agents, owner, factors, text.labels, text.sense, text.name)
+    if text.levels and (len(text.level_of) != m or not set(text.level_of) <= set(range(len(text.levels)))):
+        raise archive.fail("text", f"needs a level below {len(text.levels)} for each of {m} factors")
+    return Problem(
+        text.variables, domains, text.agents, owner, factors, text.labels, text.sense, text.name,
+        levels=text.levels, level_of=text.level_of,
+    )  # fmt: skip
 
 
 def _read_text(archive: Archive) -> _NativeHeader:

@@ -111,6 +111,20 @@ FORMATS: tuple[Format, ...] = (
         logarithms=True,
     ),
     Format(
+        "csplib46",
+        (),
+        "CSPLib's meeting scheduling",
+        sniffing.is_csplib_meetings,
+        "dmcmc.formats.meetings.csplib:read",
+    ),
+    Format(
+        "timefold",
+        (),
+        "Timefold's meeting scheduling",
+        sniffing.is_timefold,
+        "dmcmc.formats.meetings.timefold_problem:read",
+    ),
+    Format(
         "cfn",
         (".cfn",),
         "toulbar2's JSON",

@@ -14,6 +14,8 @@ _HUGIN = re.compile(
     re.DOTALL,
 )
 _XMLBIF = re.compile(XML_START + rb"<(?:!DOCTYPE\s++)?BIF\b", re.DOTALL)
+_TIMEFOLD = re.compile(rb'\s*\{[^\x00]*"(?:durationInGrains|meetingAssignmentList|timeGrainList)"\s*:')
+_CSPLIB_MEETINGS = re.compile(rb"(?:^|\n)\s*number of meetings\s*[:=]", re.IGNORECASE)
 _CFN = re.compile(rb"(?:\s++|#[^\n]*+\n)*+\{")
 _WCSP = re.compile(rb"\s*\S+\s+\d+\s+\d+\s+\d+\s+\d+(?:\s|$)")
 _CALENDAR = re.compile(rb"(?:^|\n)calendar\s*:(?:\s|$)")
@@ -48,6 +50,16 @@ def is_bif(head: bytes) -> bool:
 def is_hugin(head: bytes) -> bool:
     """Return whether the file starts with a ``net``, ``class`` or ``node`` block, possibly after comments."""
     return _HUGIN.match(head.removeprefix(_BYTE_ORDER_MARK)) is not None
+
+
+def is_timefold(head: bytes) -> bool:
+    """Return whether the file is a JSON object with meetings that last a number of time grains."""
+    return _TIMEFOLD.match(head) is not None
+
+
+def is_csplib_meetings(head: bytes) -> bool:
+    """Return whether a line states the number of meetings."""
+    return _CSPLIB_MEETINGS.search(head) is not None
 
 
 def is_cfn(head: bytes) -> bool:

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
-from dmcmc.generators import meetings, networks, random_dcop
+from dmcmc.generators import business_meetings, meetings, networks, random_dcop, timefold_meetings
 from dmcmc.generators.parameters import Parameters
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
@@ -87,6 +87,16 @@ def _hint(name: str, known: Iterable[str]) -> str:
 _FAMILIES = {
     "meeting-scheduling": Family(
         "events of the members of a hierarchy get time slots (PEAV)", meetings.Meetings, meetings.generate
+    ),
+    "timefold-meetings": Family(
+        "meetings with attendees and places, in three levels, like Timefold's data",
+        timefold_meetings.TimefoldMeetings,
+        timefold_meetings.generate,
+    ),
+    "business-meetings": Family(
+        "meetings of pairs at tables, with few breaks (B2B)",
+        business_meetings.BusinessMeetings,
+        business_meetings.generate,
     ),
     "random": Family(
         "random DCOP: dense local graphs, utilities 1..1000", random_dcop.RandomDcop, random_dcop.generate

@@ -11,7 +11,7 @@ from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Number
 from dmcmc.report.alternatives import alternatives_table, listed
 from dmcmc.report.numbers import shares_of, short
-from dmcmc.results.result import AgentMetrics, PresolveReport, Result, RetainedEntries, WorkDone
+from dmcmc.results.result import AgentMetrics, LevelReport, PresolveReport, Result, RetainedEntries, WorkDone
 
 _MAX_AGENTS = 20  # lines of the table of agents
 _MAX_LISTED = 5  # broken constraints, and agents with sparse messages
@@ -80,7 +80,14 @@ def headlines(result: Result) -> list[tuple[str, str]]:
         ("objective", f"{_number(result.objective)} ({goal})"),
         ("bound", _number(result.bound)),
         ("gap", _gap(result)),
+        *((f"level {level.name}", _level(level)) for level in result.levels),
     ]
+
+
+def _level(level: LevelReport) -> str:
+    """Return the objective and the bound of a level, and what is broken in it."""
+    broken = f", {level.violation} broken" if level.violation else ""
+    return f"{_number(level.objective)} (bound {_number(level.bound)}){broken}"
 
 
 def _gap(result: Result) -> str:

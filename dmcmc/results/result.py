@@ -225,6 +225,27 @@ class WorkDone(msgspec.Struct, frozen=True):
     bound = renamed_attribute("bound", "bound_gain")
 
 
+class LevelReport(msgspec.Struct, frozen=True):
+    """The objective and the bound of a level of the objective, in the problem's own sense.
+
+    Attributes
+    ----------
+    name : str
+        Name of the level; an earlier level counts more than all later ones.
+    objective : int or None
+        The objective of the assignment; None if it breaks a hard constraint of the level, or there is none.
+    bound : int or None
+        Proven: no assignment that is optimal in all earlier levels is better. None if nothing is proven.
+    violation : int
+        Number of hard constraints of the level that the assignment breaks.
+    """
+
+    name: str
+    objective: int | None
+    bound: int | None
+    violation: int
+
+
 class PresolveReport(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the problem that presolve removed, by reason. The answer covers the removed variables, too.
 
@@ -380,6 +401,8 @@ class Result(Output, frozen=True, kw_only=True):
     max_marginals : dict or None
         The best objective of an assignment with each value, by variable and label; None for a value that no
         assignment can have. Only if they were asked for and the problem was solved exactly.
+    levels : tuple of LevelReport
+        The levels of the objective, if it has some; ``objective`` and ``bound`` are then weighted sums.
     alternatives : tuple of Alternative
         Several good assignments, if they were asked for; the first is ``assignment``.
     moves : Moves or None
@@ -417,6 +440,7 @@ class Result(Output, frozen=True, kw_only=True):
     presolve: PresolveReport | None = None
     work: tuple[WorkDone, ...] = ()
     max_marginals: Mapping[str, Mapping[Label, Number | None]] | None = None
+    levels: tuple[LevelReport, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     moves: Moves | None = None
     agents: tuple[AgentMetrics, ...] = ()

@@ -120,6 +120,7 @@ class IncumbentSearch:
             ascent = UncompiledAscent(parts.original, stop)
         self._search = LocalSearch(*problems, parts.config.seed, threads, stop, ranks, ascent)
         self._search.may_move_blocks = partial(self._is_ready, kernel_sets.block_moves)
+        self._search.may_search_constraints = partial(self._is_ready, lambda variant: kernel_sets.constraint_search())
         self._set_deadline(stop)
         self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, kernels)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
@@ -435,6 +436,8 @@ class IncumbentSearch:
         if self._searches and not self.decodes_only:
             variant = self._variant
             sets += [_first_search(variant), kernel_sets.chains(variant), kernel_sets.block_moves(variant)]
+            if self.quality.negated_violation < 0:
+                sets.append(kernel_sets.constraint_search())
         if self.parts.timed:
             sets.append(kernel_sets.rates())
         return self.kernels.request(*sets)
@@ -502,7 +505,7 @@ class IncumbentSearch:
 
 def _first_search(variant: SearchVariant) -> KernelSet:
     """Return the kernels that find the first incumbent and make answers 1-optimal."""
-    return kernel_sets.first_search(variant.dtype, variant.dense)
+    return kernel_sets.first_search(variant.dtype, variant.dense, variant.constrained)
 
 
 def _is_worthwhile(

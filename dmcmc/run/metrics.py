@@ -7,7 +7,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
@@ -16,6 +18,7 @@ from dmcmc.results.provenance import provenance
 from dmcmc.results.result import (
     AgentMetrics,
     GuaranteeReport,
+    LevelReport,
     MessageCount,
     Result,
     RetainedEntries,
@@ -278,6 +281,7 @@ def result_of(
         note=incumbent.note or why_not,
         presolve=presolve_report(parts.given.reduction),
         work=work_of(incumbent),
+        levels=levels_of(problem, None if outcome.status == "infeasible" else values, outcome.bound),
         agents=agents,
         trace=tuple(incumbent.trace),
         guarantee=guarantee,
@@ -296,6 +300,21 @@ def _with_original_counts(parts: DividedProblem, agent: int, metrics: AgentMetri
     if not parts.scattered:
         return metrics
     return msgspec.structs.replace(metrics, variables=parts.owned[0][agent], interface=parts.owned[1][agent])
+
+
+def levels_of(problem: Problem, values: NDArray[np.int64] | None, bound: Number | None) -> tuple[LevelReport, ...]:
+    """Return the objective and the bound of each level of a problem's objective; empty without levels.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem as given.
+    values : (n,) int64 or None
+        Value index of each variable; None without an assignment.
+    bound : int, float or None
+        Proven bound on the weighted objective.
+    """
+    return tuple(LevelReport(*value) for value in level_values(problem, values, bound)) if problem.levels else ()
 
 
 def work_of(incumbent: Incumbent) -> tuple[WorkDone, ...]:

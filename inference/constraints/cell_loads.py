@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class CellItem(NamedTuple):
-    """What adds to the loads of a range of cells.
+    """An addition to the loads of a range of cells, which depends on one or two variables.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class CellItem(NamedTuple):
     length : int
         Number of cells of the range.
     weight : int
-        What the item adds to each cell of the range, at least 1.
+        The load that the item adds to each cell of the range, at least 1.
     """
 
     positions: tuple[int, ...]

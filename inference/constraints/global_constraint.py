@@ -228,7 +228,7 @@ class GlobalConstraint(Factor):
 
     def arrays(self) -> tuple[Array, ...]:
         """Return the parameters as arrays, and the cost last (−∞ for a hard constraint)."""
-        hard = np.array(forbidden_value(np.dtype(np.int64)))
+        hard = np.array(forbidden_value(np.dtype(np.int32)), dtype=np.int32)
         cost = hard if self.cost is None else normalise(np.array(-self.cost))
         return (*_flat_arrays(self.parameters()), cost)
 

@@ -4,7 +4,8 @@
 ``GlobalConstraint``, adds a class.
 """
 
-from dmcmc.inference.constraints.adjacency import AdjacencyConstraint
+from importlib import import_module
+
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.constraints.breaks import BreaksConstraint
 from dmcmc.inference.constraints.count import CountConstraint
@@ -12,9 +13,14 @@ from dmcmc.inference.constraints.cumulative import CumulativeConstraint
 from dmcmc.inference.constraints.element import ElementConstraint
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
-from dmcmc.inference.constraints.place_changes import PlaceChangesConstraint
 from dmcmc.inference.constraints.precedence import PrecedenceConstraint
 from dmcmc.inference.runtime.plugins import Plugins
+
+# Modules of further constraints. They import this package; they are loaded by their names, so that there is no cycle.
+_FURTHER = (
+    ("dmcmc.inference.scheduling.adjacency", "AdjacencyConstraint"),
+    ("dmcmc.inference.scheduling.place_changes", "PlaceChangesConstraint"),
+)
 
 
 def _accept(loaded: object) -> type[GlobalConstraint] | None:
@@ -28,15 +34,14 @@ _PLUGINS: Plugins[type[GlobalConstraint]] = Plugins(
     built_in={
         kind.kind: kind
         for kind in (
-            AdjacencyConstraint,
             AllDifferentConstraint,
             BreaksConstraint,
             CountConstraint,
             CumulativeConstraint,
             ElementConstraint,
             NoOverlapConstraint,
-            PlaceChangesConstraint,
             PrecedenceConstraint,
+            *(getattr(import_module(module), name) for module, name in _FURTHER),
         )
     },
     accept=_accept,

@@ -20,7 +20,7 @@ class Automaton(NamedTuple):
         The initial state.
     transitions : mapping from (state, label) to state or (state, cost)
         The next state, with the cost (or utility, if the problem is maximised) of the transition; 0 if it is left out.
-        What is not listed is forbidden. A state must not be a pair (tuple of two entries).
+        All other transitions are forbidden. A state must not be a pair (tuple of two entries).
     accepting : collection of states, mapping from state to cost, or None
         The states in which a sequence may end, with their costs; None for all states.
     """

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -36,6 +36,8 @@ class Builder:
         Whether the factors are utilities ("max") or costs ("min").
     name : str
         Name of the problem.
+    levels : tuple of str
+        Names of the levels of the objective, of which an earlier one counts more; empty for one objective.
 
     Raises
     ------
@@ -55,16 +57,42 @@ class Builder:
 
     sense: str = "max"
     name: str = ""
+    levels: tuple[str, ...] = field(default=(), repr=False)
     _domains: dict[str, Sequence[Label]] = field(default_factory=dict, init=False, repr=False)
     _position: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # index of each variable
     _label_indices: dict[str, dict[Label, int]] = field(default_factory=dict, init=False, repr=False)
     _agents: dict[str, int] = field(default_factory=dict, init=False, repr=False)  # index of each agent
     _owner: list[int] = field(default_factory=list, init=False, repr=False)
     _factors: list[Factor] = field(default_factory=list, init=False, repr=False)
+    # Number of factors at each change of the level, with the new level.
+    _level_changes: list[tuple[int, int]] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.sense not in ("max", "min"):
             raise ProblemError(f"sense must be 'max' or 'min', not {self.sense!r}")
+
+    def level(self, name: str) -> "Builder":
+        """Add the next factors and constraints to a level of the objective.
+
+        Parameters
+        ----------
+        name : str
+            A name from ``levels``. Before the first call, factors belong to the first level.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If there is no such level.
+        """
+        if name not in self.levels:
+            raise ProblemError(f"level {name!r} does not exist; {list_values(self.levels)}")
+        self._level_changes.append((len(self._factors), self.levels.index(name)))
+        return self
 
     def variable(self, name: str, domain: int | Iterable[Label], agent: str = _DEFAULT_AGENT) -> str:
         """Add a variable and return its name.
@@ -179,7 +207,31 @@ class Builder:
     def at_least(
         self, k: int, variables: Iterable[str], values: Iterable[Label], cost: float | None = None, name: str = ""
     ) -> "Builder":
-        """Add a constraint: at least ``k`` of some variables take one of some values; see ``at_most``."""
+        """Add a constraint: at least ``k`` of some variables take one of some values.
+
+        Parameters
+        ----------
+        k : int
+            The smallest number.
+        variables : iterable of str
+            Names of variables.
+        values : iterable of label
+            The values that are counted.
+        cost : float or None
+            Cost of each variable below the number, at least 0; None for a hard constraint.
+        name : str
+            Name of the constraint.
+
+        Returns
+        -------
+        Builder
+            This builder.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated, or a number is invalid.
+        """
         names = _names(variables)
         return self.count(names, values, (k, max(k, len(names))), cost, name or "at_least")
 
@@ -599,15 +651,24 @@ class Builder:
         ProblemError
             If the parts are inconsistent.
         """
+        factors, levels, level_of = tuple(self._factors), (), list[int]()
+        if self.levels:
+            for (begin, level), (end, _) in pairwise([(0, 0), *self._level_changes, (len(factors), 0)]):
+                level_of += [level] * (end - begin)
+            # Levels import the model; their module is loaded by its name, so that the packages have no cycle.
+            weighted = import_module("dmcmc.inference.levels.weights").weighted
+            factors, levels = weighted(factors, self.levels, level_of)
         return Problem(
             variables=tuple(self._domains),
             domains=np.array([len(values) for values in self._domains.values()], dtype=np.int64),
             agents=tuple(self._agents),
             owner=np.array(self._owner, dtype=np.int64),
-            factors=tuple(self._factors),
+            factors=factors,
             labels=tuple(None if isinstance(v, range) else tuple(v) for v in self._domains.values()),
             sense=self.sense,
             name=self.name,
+            levels=levels,
+            level_of=tuple(level_of),
         )
 
     def _factor_of_mapping(

@@ -4,7 +4,7 @@ Every problem is a maximisation internally. A minimisation problem is negated wh
 reported as costs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
@@ -208,6 +208,24 @@ class Factor:
         return hash((self.scope, self.name, self.shape))
 
 
+class Level(NamedTuple):
+    """A level of an objective in levels; an earlier level counts more than all later ones.
+
+    Attributes
+    ----------
+    name : str
+        Name of the level.
+    weight : int
+        The utilities of the level's factors are multiples of it.
+    low : int
+        A lower bound on the sum of the utilities of all later levels.
+    """
+
+    name: str
+    weight: int
+    low: int
+
+
 class Evaluation(NamedTuple):
     """The objective of an assignment, and the number of hard constraints that it violates.
 
@@ -253,6 +271,10 @@ class Problem:
     initial_values : mapping from str to label, or None
         An assignment of some variables from which a search may start. It is no part of the problem: equality ignores
         it, and only pyDCOP's files have it.
+    levels : sequence of Level
+        Levels of the objective (:mod:`dmcmc.inference.levels`); empty for an objective without levels.
+    level_of : sequence of int
+        The level of each factor; empty without levels.
 
     Raises
     ------
@@ -269,6 +291,8 @@ class Problem:
     sense: str = "max"
     name: str = ""
     initial_values: Mapping[str, Label] | None = None
+    levels: Sequence[Level] = ()
+    level_of: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         domains, owner = _integer_vector(self.domains, "domains"), _integer_vector(self.owner, "owner")
@@ -412,7 +436,7 @@ class Problem:
         return hash((self.variables, self.agents, self.sense, self.name))
 
     @classmethod
-    def build(cls, sense: str = "max", name: str = "") -> "Builder":
+    def build(cls, sense: str = "max", name: str = "", levels: Iterable[str] = ()) -> "Builder":
         """Start a problem that is written by hand, with variable names and value labels.
 
         Parameters
@@ -421,6 +445,9 @@ class Problem:
             Whether the factors are utilities ("max") or costs ("min").
         name : str
             Name of the problem.
+        levels : iterable of str
+            Names of the levels of the objective; an earlier level counts more than all later ones. Utilities are then
+            integers, and ``Builder.level`` says to which level the next factors belong.
 
         Returns
         -------
@@ -437,7 +464,7 @@ class Problem:
         """
         from dmcmc.inference.model.builder import Builder
 
-        return Builder(sense, name)
+        return Builder(sense, name, tuple(levels))
 
     @property
     def n_variables(self) -> int:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from math import prod
 
 import numpy as np
@@ -17,6 +17,7 @@ from dmcmc.inference.presolve.arc_consistency import enforce_arc_consistency
 from dmcmc.inference.presolve.dominance import remove_dominated
 from dmcmc.inference.presolve.equivalent_variables import merge_equivalent_variables
 from dmcmc.inference.presolve.limits import PresolveLimit
+from dmcmc.inference.presolve.propagate_constraints import propagate_constraints
 from dmcmc.inference.presolve.restrict_domains import restrict_domains
 from dmcmc.inference.presolve.small_buckets import eliminate_small
 from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
@@ -134,7 +135,14 @@ def presolve(
         Whether to merge equivalent variables, whoever owns them: an agent's tables over a merged variable become
         tables over another agent's variable. Only for problems of dense tables.
     """
-    limit, groups = limit or PresolveLimit(), all_different_groups(problem)
+    limit = limit or PresolveLimit()
+    if not problem.tabular:
+        propagated = _propagated(problem, limit)
+        if propagated.infeasible:
+            return propagated
+        if propagated.removed:
+            return propagated.then(presolve(propagated.problem, memory, limit, merge=merge))
+    groups = all_different_groups(problem)
     dense = dense or densify(problem, memory, relax=True).problem
     keeps_factors = dense.n_variables > problem.n_variables or any(map(_is_worth_keeping, problem.factors))
     if not keeps_factors:
@@ -148,20 +156,35 @@ def presolve(
     if working is None or not removed_values:
         return _unchanged(problem)
     n_original = problem.n_variables
-    remaining_values = working.remaining[:n_original]
-    restricted_problem = restrict_domains(problem, remaining_values)
-    removed = RemovalCounts(
-        inconsistent=_count_values(problem) - _count_values(restricted_problem), seconds=time.perf_counter() - start
-    )
-    removed = replace(removed, cells=_count_cells(problem) - _count_cells(restricted_problem))
-    restricted = PresolvedProblem(
-        restricted_problem, False, removed, 0, lambda values: _original_values(remaining_values, values)
-    )
+    restricted = _restricted(problem, working.remaining[:n_original], start)
+    restricted_problem = restricted.problem
     dense = densify(restricted_problem, memory, relax=True).problem
     if dense.n_variables > n_original or any(map(_is_worth_keeping, restricted_problem.factors)):
         return restricted
     # No all-different groups: removed values shift the indices, so equal indices are no longer equal values.
     return restricted.then(_presolve_dense(dense, (), limit))
+
+
+def _propagated(problem: Problem, limit: PresolveLimit) -> PresolvedProblem:
+    """Return a problem with fewer values by propagation of its global constraints."""
+    start = time.perf_counter()
+    masks = propagate_constraints(problem, limit)
+    if masks is None:
+        return _proven_infeasible(problem, RemovalCounts(seconds=time.perf_counter() - start))
+    if all(mask.all() for mask in masks):
+        return _unchanged(problem)
+    return _restricted(problem, [np.flatnonzero(mask) for mask in masks], start)
+
+
+def _restricted(problem: Problem, remaining: Sequence[NDArray[np.int64]], start: float) -> PresolvedProblem:
+    """Return the result of removing values only, given those that remain and the time at which the work began."""
+    restricted = restrict_domains(problem, remaining)
+    removed = RemovalCounts(
+        inconsistent=_count_values(problem) - _count_values(restricted),
+        cells=_count_cells(problem) - _count_cells(restricted),
+        seconds=time.perf_counter() - start,
+    )
+    return PresolvedProblem(restricted, False, removed, 0, lambda values: _original_values(remaining, values))
 
 
 def _presolve_dense(problem: Problem, groups: Groups, limit: PresolveLimit, merge: bool = False) -> PresolvedProblem:

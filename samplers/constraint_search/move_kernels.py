@@ -107,6 +107,68 @@ def single_move(model, state, changed, v):
 
 
 @njit(nogil=True, allocates=False)
+def follow(model, state, changed, moved, number, count):
+    """Let variables follow those that have changed: the others of tables that leave them one value.
+
+    A variable follows if a table over two variables forbids its value, and allows one other value only, given the
+    variable that has changed. For instance, all participants' copies of a meeting's time follow one of them. Each
+    variable follows once; ``moved`` marks those that have changed.
+    """
+    for i in range(count):
+        moved[changed[0, i]] = number
+    done = 0
+    while done < count:
+        v = changed[0, done]
+        done += 1
+        for i in range(model.start[v], model.start[v + 1]):
+            f = model.factor[i]
+            first = model.scope_start[f]
+            if state.degree[model.hard.size + f] == 0 or f >= model.dense or model.scope_start[f + 1] - first != 2:
+                continue
+            s = first + 1 if model.position[i] == first else first
+            u = model.scope[s]
+            if moved[u] == number or count == changed.shape[1]:
+                continue
+            new = only_allowed_value(model, state, f, s)
+            if new >= 0:
+                moved[u] = number
+                count = change(model, state, changed, count, u, new)
+    return count
+
+
+@njit(nogil=True, allocates=False)
+def only_allowed_value(model, state, f, s):
+    """Return the value of the variable at ``scope[s]`` that dense table f allows; −1 if it allows none or several."""
+    u, found = model.scope[s], -1
+    entry = model.table_start[f] + state.offset[f] - state.z[u] * model.stride[s]
+    for value in range(model.domains[u]):
+        if model.cost[entry + value * model.stride[s]] != np.inf:
+            if found >= 0:
+                return -1
+            found = value
+    return found
+
+
+@njit(nogil=True, allocates=False)
+def has_followers(model):
+    """Return whether some dense table over two variables allows one value only for some value of a variable."""
+    for f in range(model.dense):
+        first = model.scope_start[f]
+        if model.scope_start[f + 1] - first != 2:
+            continue
+        for a in range(2):
+            v, u, entry = model.scope[first + a], model.scope[first + 1 - a], model.table_start[f]
+            for x in range(model.domains[v]):
+                allowed = 0
+                for y in range(model.domains[u]):
+                    if model.cost[entry + x * model.stride[first + a] + y * model.stride[first + 1 - a]] != np.inf:
+                        allowed += 1
+                if allowed == 1 and model.domains[u] > 1:
+                    return True
+    return False
+
+
+@njit(nogil=True, allocates=False)
 def pair_move(model, state, changed, v):
     """Give a variable and its partner random values, for instance a start and its place."""
     count = single_move(model, state, changed, v)
@@ -166,7 +228,8 @@ def neighbour(model, state, v):
 def ejection_chain(model, state, changed, moved, number, v):
     """Give a variable a random value, and each variable that is in its way the value that was given up, and so on.
 
-    With constraints that allow each value once this is a Kempe chain. Each variable moves at most once.
+    With constraints that allow each value once, or tables over two variables that forbid equal values, this is a Kempe
+    chain. Each variable moves at most once.
     """
     count = single_move(model, state, changed, v)
     if count == 0:
@@ -189,6 +252,16 @@ def ejection_chain(model, state, changed, moved, number, v):
                 continue
             moved[u] = number
             count = change(model, state, changed, count, u, new)
+        for i in range(model.start[v], model.start[v + 1]):
+            f = model.factor[i]
+            first = model.scope_start[f]
+            if state.degree[model.hard.size + f] == 0 or model.scope_start[f + 1] - first != 2:
+                continue
+            u = model.scope[first + 1] if model.position[i] == first else model.scope[first]
+            new = value_like(model, u, v, old)
+            if moved[u] != number and new >= 0 and new != state.z[u] and count < changed.shape[1]:
+                moved[u] = number
+                count = change(model, state, changed, count, u, new)
     return count
 
 
@@ -312,10 +385,13 @@ def anneal(model, state, settings, changed, moved, counters, best, best_totals, 
                     count = change(model, state, changed, 0, v, new)
         elif kind == 1:
             count = pair_move(model, state, changed, v)
+            count = follow(model, state, changed, moved, number, count)
         elif kind == 2:
             count = swap_move(model, state, changed, v)
+            count = follow(model, state, changed, moved, number, count)
         elif kind == 3:
             count = ejection_chain(model, state, changed, moved, number, v)
+            count = follow(model, state, changed, moved, number, count)
         else:
             count = rebuild_move(model, state, changed, moved, number, v, soft_weight)
         statistics[0, kind] += 1

@@ -5,7 +5,7 @@ Shared arguments:
 
 model : SearchModel
     See :mod:`dmcmc.samplers.constraint_search.search_model`.
-state : SearchState
+state : WalkState
     See below. A variable with value −1 is unassigned: its items occupy no cells, and its tables cost nothing.
 """
 
@@ -21,7 +21,7 @@ SOFT = 1  # soft cost
 DEGREE = 2  # Σ degree over hard constraints and forbidden entries
 
 
-class SearchState(NamedTuple):
+class WalkState(NamedTuple):
     """An assignment with everything that depends on it.
 
     Attributes

@@ -14,11 +14,12 @@ from dmcmc.samplers.constraint_search.move_kernels import (
     anneal,
     build_assignment,
     descend,
+    has_followers,
     raise_weights,
     sample_changes,
 )
 from dmcmc.samplers.constraint_search.search_model import SearchModel
-from dmcmc.samplers.constraint_search.state_kernels import DEGREE, SOFT, SearchState, load_assignment
+from dmcmc.samplers.constraint_search.state_kernels import DEGREE, SOFT, WalkState, load_assignment
 
 Values = NDArray[np.int64]
 
@@ -33,10 +34,12 @@ _LAST_TEMPERATURE_PART = 0.1
 _FIRST_TEMPERATURE_PART = 0.5  # of the weight of a violation
 _HARD_WEIGHT_FACTOR = 1.5  # weight of a violation, in largest changes of the soft cost by one move
 _WEIGHT_GROWTH = 1.5  # of the weight of a constraint that is violated at the end of a cycle
-_MIN_HEAT = 0.1  # least weight of a temperature in the division of moves, relative to the largest
+_MIN_SHARE = 0.1  # least share of a temperature in the moves, relative to the largest
 # Parts of the work for each kind of move: single, pair, swap, ejection chain, rebuild
 _WORK_PARTS = np.array([0.4, 0.15, 0.15, 0.2, 0.1])
 _EVALUATION_WORK = 0.3  # work of evaluating one value, in changes of a value
+_MAX_SPREAD = 100.0  # limit on the standard deviation of the total, in temperatures
+_MIN_MEASURED_MOVES = 100  # moves from which a standard deviation or a mean is computed
 _FIRST_CHAIN_CHANGES = 8.0  # changes of an ejection chain, until they are measured
 
 
@@ -61,7 +64,7 @@ class Walker:
     def __init__(self, model: SearchModel, seed: int) -> None:
         self.model = model
         n, rows = model.domains.size, model.constraints + model.factors
-        self._state = SearchState(
+        self._state = WalkState(
             z=np.full(n, -1, dtype=np.int64),
             load=np.zeros(int(model.cell_start[-1]) + 1, dtype=np.int64),
             runs=np.zeros(model.constraints, dtype=np.int64),
@@ -79,10 +82,10 @@ class Walker:
         self._changed, self._moved = np.zeros((2, _MAX_CHANGES), dtype=np.int64), np.full(n, -1, dtype=np.int64)
         self._counters, self._statistics = np.zeros(2, dtype=np.int64), np.zeros((3, 5))
         self._rng = np.random.default_rng(seed)
-        self._has_pairs = bool((model.partner >= 0).any())
+        self._has_pairs = bool((model.partner >= 0).any()) or has_followers(model)
         self._mean_domain = float(model.domains.mean()) if n else 1.0
         self._temperatures = np.zeros(0)  # of a cycle, from the highest
-        self._heat = np.ones(_TEMPERATURES)
+        self._spread = np.ones(_TEMPERATURES)
         self._weight = 1.0  # first weight of a violation
         self._cycle_moves = _FIRST_CYCLE_MOVES
         self._suggested: tuple[Values, tuple[float, float]] | None = None
@@ -155,12 +158,12 @@ class Walker:
                 halt,
             )
             made = self.moves - before
-            self._measure_heat(k)
+            self._measure_spread(k)
             if made < left:
                 self._plan.append((k, left - made))
 
     def suggest(self, values: Values, totals: tuple[float, float]) -> None:
-        """Offer an assignment with its degree and soft cost as the start of later cycles."""
+        """Suggest an assignment with its degree and soft cost as the start of later cycles."""
         self._suggested = values.copy(), totals
 
     def shorten_cycle(self, moves: int) -> None:
@@ -176,24 +179,24 @@ class Walker:
         if self._suggested is not None and self._suggested[1] < tuple(self.best_totals) and self._rng.integers(2):
             self.best[:], self.best_totals[:] = self._suggested
         load_assignment(self.model, self._state, self.best)
-        hottest = int(self._heat.argmax())
-        first = int(self._rng.integers(hottest + 1)) if self.best_totals[0] == 0 and self._statistics[0].any() else 0
-        share = np.maximum(self._heat[first:], _MIN_HEAT * self._heat.max())
+        widest = int(self._spread.argmax())
+        first = int(self._rng.integers(widest + 1)) if self.best_totals[0] == 0 and self._statistics[0].any() else 0
+        share = np.maximum(self._spread[first:], _MIN_SHARE * self._spread.max())
         counts = np.maximum(1, self._cycle_moves * share / share.sum()).astype(np.int64).tolist()
         self._plan = [(first + i, count) for i, count in enumerate(counts)][::-1]
         self._cycle_moves = int(_CYCLE_GROWTH * self._cycle_moves)
 
-    def _measure_heat(self, k: int) -> None:
+    def _measure_spread(self, k: int) -> None:
         """Update the standard deviation of the total at a temperature, relative to the temperature."""
-        number, _, squares = self._statistics[2, :3]
-        if number >= 100:
-            heat = float(np.sqrt(max(0.0, squares) / number)) / self._temperatures[k]
-            self._heat[k] = 0.5 * (self._heat[k] + min(heat, 100.0))
+        number, _, deviations = self._statistics[2, :3]
+        if number >= _MIN_MEASURED_MOVES:
+            spread = float(np.sqrt(max(0.0, deviations) / number)) / self._temperatures[k]
+            self._spread[k] = 0.5 * (self._spread[k] + min(spread, _MAX_SPREAD))
 
     def _mix(self) -> NDArray[np.float64]:
         """Return the cumulative probabilities of the kinds of moves, so that each gets its part of the work."""
         made, changes = self._statistics[0], self._statistics[1]
-        chain = changes[3] / made[3] if made[3] > 100 else _FIRST_CHAIN_CHANGES
+        chain = changes[3] / made[3] if made[3] > _MIN_MEASURED_MOVES else _FIRST_CHAIN_CHANGES
         rebuilt = 0.5 * MAX_REBUILT
         work = np.array([_EVALUATION_WORK, 4.0, 4.0, 2.0 * max(1.0, chain), 0.0])
         work[4] = rebuilt * (3.0 + _EVALUATION_WORK * self._mean_domain)

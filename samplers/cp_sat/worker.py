@@ -12,7 +12,7 @@ their cells (``dmcmc.inference.constraints.cell_loads``); a convex penalty becom
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise, permutations
 from math import floor
@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 _ROUNDING = 1e-6  # CP-SAT's bound is an integer in floating point
 _DENSE_PART = 0.5  # part of the allowed tuples that cost more than the least, from which on a cost column is used
+
+_MAX_CLAUSES = 16  # values up to which the equality of two variables is stated by clauses, not by an equation
 
 _Array = NDArray[Any]
 
@@ -45,21 +47,27 @@ def search(job: dict[str, Any], arrays: dict[str, _Array]) -> None:
     """
     from ortools.sat.python import cp_model
 
+    variables = arrays["domains"].size
     model = _Model(cp_model, arrays["domains"].tolist())
     model.add_problem(arrays)
     hint = job["hint"]
     # With a hint, assignments that are as good as the known one are allowed: the hint is a first solution.
-    model.finish(job["top"] if hint is not None else job["top"] - 1, hint)
+    unweighted = model.finish(job["top"] if hint is not None else job["top"] - 1, hint)
     arrays.clear()
 
     class Solutions(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         def on_solution_callback(self) -> None:
-            print("solution", *(self.value(x) for x in model.x), flush=True)
+            print("solution", *(model.value(v, self.value) for v in range(variables)), flush=True)
 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = job["workers"]
     solver.parameters.random_seed = 1
     solver.parameters.max_time_in_seconds = job["seconds"]
+    # A tenth of the default: the first solution of schedules with 25,000 variables came 25 s earlier.
+    solver.parameters.probing_deterministic_time_limit = 0.1
+    if unweighted:  # a core-guided search, which needs no linear relaxation
+        solver.parameters.optimize_with_core = True
+        solver.parameters.linearization_level = 0
     solver.best_bound_callback = lambda bound: print("bound", floor(bound + _ROUNDING), flush=True)
     status = solver.solve(model.model, Solutions())
     if status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
@@ -73,41 +81,77 @@ class _Model:
     ----------
     model : CpModel
         The model.
-    x : list of IntVar
-        The variables.
+    literals_of : list
+        For each variable, the literals [x_v = a] of its values once they are needed; None before.
+    codes : dict
+        For the scope of each hard all-different constraint, the codes of the values by variable.
     """
 
     def __init__(self, cp_model: Any, domains: list[int]) -> None:
-        self.model, self._domain = cp_model.CpModel(), cp_model.Domain
-        self.x = [
-            self.model.new_bool_var("") if size == 2 else self.model.new_int_var(0, size - 1, "") for size in domains
-        ]
-        self._domains = domains
-        self._literals: list[list[Any] | None] = [None] * len(domains)
-        self._objective: list[Any] = []
+        self.model, self._domain, self._domains = cp_model.CpModel(), cp_model.Domain, domains
+        self.literals_of: list[list[Any] | None] = [None] * len(domains)
+        self.codes: dict[frozenset[int], dict[int, list[int]]] = {}
+        self._allowed = [list(range(size)) for size in domains]
+        self._integers: list[Any] = [None] * len(domains)
+        self._never = self.model.new_constant(0)
+        self._objective: list[tuple[int, Any]] = []
         self._constant = 0
         self._products: dict[tuple[int, int], list[list[Any]]] = {}
         # Literals and variables by what they mean: comparisons of two variables, whether two variables have the same
-        # number, and the number of a variable.
+        # number, the number of a variable, and whether one of some literals is true.
         self._comparisons: dict[tuple[Any, ...], Any] = {}
-        self._numbers: dict[tuple[Any, ...], Any] = {}
         self._same: dict[tuple[Any, ...], Any] = {}
+        self._numbers: dict[tuple[Any, ...], Any] = {}
+        self._any: dict[tuple[int, ...], Any] = {}
+        # Sets of literals (by their indices) with a literal that any of them is true, and with the largest number of
+        # them that may be true.
+        self.groups: dict[frozenset[int], Any] = {}
+        self.limits: list[tuple[frozenset[int], int]] = []
+
+    def x(self, v: int) -> Any:
+        """Return a variable as an integer; it is made at the first use."""
+        known = self._integers[v]
+        if known is None:
+            known = self._integers[v] = self.model.new_int_var_from_domain(
+                self._domain.from_values(self._allowed[v]), ""
+            )
+            self._link(v)
+        return known
 
     def literals(self, v: int) -> list[Any]:
         """Return the literals [x_v = a] of a variable's values; they are made at the first use."""
-        known = self._literals[v]
+        known = self.literals_of[v]
         if known is None:
-            x = self.x[v]
-            if self._domains[v] == 2:
-                known = [x.negated(), x]
+            known = [self._never] * self._domains[v]
+            if len(self._allowed[v]) == 2:
+                one, other = self._allowed[v]
+                known[other] = self.model.new_bool_var("")
+                known[one] = known[other].negated()
             else:
-                known = [self.model.new_bool_var("") for _ in range(self._domains[v])]
-                self.model.add_exactly_one(known)
-                for a, literal in enumerate(known):
-                    self.model.add(x == a).only_enforce_if(literal)
-                    self.model.add(x != a).only_enforce_if(literal.negated())
-            self._literals[v] = known
+                for a in self._allowed[v]:
+                    known[a] = self.model.new_bool_var("")
+                self.model.add_exactly_one(known[a] for a in self._allowed[v])
+            self.literals_of[v] = known
+            self._link(v)
         return known
+
+    def _link(self, v: int) -> None:
+        """Connect a variable's integer and literals if there are both."""
+        x, literals = self._integers[v], self.literals_of[v]
+        if x is None or literals is None:
+            return
+        for a in self._allowed[v]:
+            self.model.add(x == a).only_enforce_if(literals[a])
+            self.model.add(x != a).only_enforce_if(literals[a].negated())
+
+    def value(self, v: int, value_of: Callable[[Any], int]) -> int:
+        """Return the value of a variable in a solution."""
+        if self._integers[v] is not None:
+            return value_of(self._integers[v])
+        literals = self.literals_of[v]
+        if literals is None:
+            return self._allowed[v][0]
+        return next(a for a in self._allowed[v] if value_of(literals[a]))
 
     def products(self, u: int, v: int) -> list[list[Any]]:
         """Return the literals [x_u = a and x_v = b]."""
@@ -126,7 +170,7 @@ class _Model:
         """Return the number of a variable's value as an affine expression of one variable."""
         slope = numbers[1] - numbers[0] if len(numbers) > 1 else 0
         if all(number == numbers[0] + slope * a for a, number in enumerate(numbers)):
-            return slope * self.x[v] + numbers[0]
+            return slope * self.x(v) + numbers[0]
         key = (v, tuple(numbers))
         if key not in self._numbers:
             number = self.model.new_int_var_from_domain(self._domain.from_values(sorted(set(numbers))), "")
@@ -150,6 +194,10 @@ class _Model:
         if key in self._same:
             return self._same[key]
         same = self._same[key] = self.model.new_bool_var("")
+        if max(map(len, numbers)) > _MAX_CLAUSES:
+            first, second = (self.number(v, own) for v, own in zip(variables, numbers, strict=True))
+            self.model.add(first == second).only_enforce_if(same)
+            return same
         literals = [defaultdict[int, list[Any]](list), defaultdict[int, list[Any]](list)]
         for v, own, by_number in zip(variables, numbers, literals, strict=True):
             for number, literal in zip(own, self.literals(v), strict=True):
@@ -160,13 +208,39 @@ class _Model:
                     self.model.add_bool_or(same.negated(), literal.negated(), *other.get(number, []))
         return same
 
+    def overlap(self, one: tuple[int, list[int], int], other: tuple[int, list[int], int]) -> Any:
+        """Return a variable that is at least the time for which two intervals overlap; it is made once.
+
+        An interval is given by the variable of its start, the times of this variable's values, and its duration. If the
+        overlap is less than both durations, it is the time from the start of one to the end of the other.
+        """
+        key = tuple((v, tuple(times), duration) for v, times, duration in (one, other))
+        if key not in self._numbers:
+            most = min(one[2], other[2])
+            found = self._numbers[key] = self.model.new_int_var(0, most, "")
+            ways = [self.model.new_bool_var("") for _ in range(3)]
+            for way, (first, second) in zip(ways, ((one, other), (other, one)), strict=False):
+                end = self.number(first[0], first[1]) + first[2]
+                self.model.add(found >= end - self.number(second[0], second[1])).only_enforce_if(way)
+            self.model.add(found >= most).only_enforce_if(ways[2])
+            self.model.add_bool_or(ways)
+        return self._numbers[key]
+
     def any_of(self, literals: list[Any]) -> Any:
-        """Return a literal that is true if and only if one of some literals is."""
-        found = self.model.new_bool_var("")
-        self.model.add_bool_or(found.negated(), *literals)
-        for literal in literals:
-            self.model.add_implication(literal, found)
-        return found
+        """Return a literal that is true if and only if one of some literals is; it is made once."""
+        key = tuple(sorted({literal.index for literal in literals}))
+        if len(key) <= 1:
+            return literals[0] if literals else self._never
+        if key not in self._any:
+            found = self._any[key] = self.model.new_bool_var("")
+            self.model.add_bool_or(found.negated(), *literals)
+            for literal in literals:
+                self.model.add_implication(literal, found)
+        return self._any[key]
+
+    def all_of(self, literals: list[Any]) -> Any:
+        """Return a literal that is true if and only if all of some literals are; it is made once."""
+        return self.any_of([literal.negated() for literal in literals]).negated()
 
     def restrict(self, expression: Any, values: list[int]) -> None:
         """Allow only some values of a linear expression."""
@@ -180,17 +254,27 @@ class _Model:
         """Add the cost of a degree of violation, or forbid positive degrees."""
         if cost is None:
             self.model.add(degree <= 0)
+        elif isinstance(degree, int):
+            self._constant += cost * degree
         else:
-            self._objective.append(cost * degree)
+            self._objective.append((cost, degree))
+
+    def charge_terms(self, terms: list[tuple[int, Any]], cost: int) -> None:
+        """Add the cost of a weighted sum of literals."""
+        self._objective += [(cost * weight, literal) for weight, literal in terms]
 
     def add_problem(self, arrays: dict[str, _Array]) -> None:
         """Add all cost functions and constraints of a problem."""
         domains, top = arrays["domains"], int(arrays["top"])
-        for scope, cost in zip(
-            _split(arrays["scope"], arrays["arity"]), _split(arrays["cost"], arrays["size"]), strict=True
-        ):
+        tables = list(
+            zip(_split(arrays["scope"], arrays["arity"]), _split(arrays["cost"], arrays["size"]), strict=True)
+        )
+        for scope, cost in tables:
             if scope.size == 1:
-                self._add_unary(int(scope[0]), cost, top)
+                self.allow(int(scope[0]), cost, top)
+        for scope, cost in tables:
+            if scope.size == 1:
+                self._add_unary(int(scope[0]), cost)
             else:
                 tuples = np.stack(np.unravel_index(np.arange(cost.size), tuple(domains[scope])), axis=1)
                 self._add_table(scope.tolist(), tuples, cost, top)
@@ -206,34 +290,65 @@ class _Model:
             self._add_linear(terms, minimum)
         for variables, layers in _automata(arrays, domains):
             self._add_automaton(variables, layers, top)
-        for given in json.loads(arrays["constraints"].tobytes()):
+        constraints = json.loads(arrays["constraints"].tobytes())
+        for given in constraints:
+            if "codes" in given and given["kind"] == "loads" and given["cost"] is None:
+                self.codes[frozenset(given["scope"])] = dict(zip(given["scope"], given["codes"], strict=True))
+        for given in constraints:
             _ADDED[given["kind"]](self, given)
+        self.add_implied_limits()
 
-    def finish(self, max_cost: int, hint: list[int] | None) -> None:
-        """Add the objective, an upper bound on the cost, and the assignment from which the search starts."""
-        cost = sum(self._objective) + self._constant
+    def finish(self, max_cost: int, hint: list[int] | None) -> bool:
+        """Add the objective, an upper bound on the cost, and the assignment from which the search starts.
+
+        Returns
+        -------
+        bool
+            Whether all costs are equal, so that the problem is an unweighted one.
+        """
+        cost = sum(unit * term for unit, term in self._objective) + self._constant
         if self._objective:
             self.model.add(cost <= max_cost)
             self.model.minimize(cost)
         elif self._constant > max_cost:
             self.model.add_bool_or([])
-        if hint is not None:
-            for v, value in enumerate(hint):
-                self.model.add_hint(self.x[v], value)
+        for v, value in enumerate(hint or ()):
+            if self._integers[v] is not None:
+                self.model.add_hint(self._integers[v], value)
+            for a, literal in enumerate(self.literals_of[v] or ()):
+                if a in self._allowed[v] and not (len(self._allowed[v]) == 2 and a == self._allowed[v][0]):
+                    self.model.add_hint(literal, value == a)
+        return len({unit for unit, _ in self._objective}) == 1
 
-    def _add_unary(self, v: int, cost: _Array, top: int) -> None:
+    def add_implied_limits(self) -> None:
+        """Limit how many groups of literals have a true literal, where a constraint limits the true literals.
+
+        If at most k literals of a set are true, and each is in at most c groups, at most c · k groups have a true one.
+        For meetings at k tables, which have two participants each, at most 2 k participants are busy (Bofill et al.).
+        """
+        for literals, limit in self.limits:
+            inside = [group for group in self.groups if group <= literals]
+            counts = Counter(literal for group in inside for literal in group)
+            most = max(counts.values(), default=0) * limit
+            if most < len(inside):
+                self.model.add(sum(self.groups[group] for group in inside) <= most)
+
+    def allow(self, v: int, cost: _Array, top: int) -> None:
+        """Remove the values that a cost function of one variable forbids; to be called before all other methods."""
+        self._allowed[v] = [a for a in self._allowed[v] if cost[a] < top]
+        if not self._allowed[v]:
+            self._allowed[v] = [0]
+            self.model.add_bool_or([])
+
+    def _add_unary(self, v: int, cost: _Array) -> None:
         """Add a cost function of one variable: a linear term if its costs are linear, otherwise a term per value."""
-        allowed = np.flatnonzero(cost < top)
-        if allowed.size < cost.size:
-            self.model.add_linear_expression_in_domain(self.x[v], self._domain.from_values(allowed.tolist()))
-        if not cost[allowed].any():
-            return
-        slope = int(cost[1] - cost[0]) if cost.size > 1 else 0
-        if allowed.size == cost.size and slope >= 0 and (np.diff(cost) == slope).all():
-            self._constant += int(cost[0])
-            self._objective.append(slope * self.x[v])
+        allowed = self._allowed[v]
+        slopes = {(cost[b] - cost[a]) / (b - a) for a, b in pairwise(allowed)}
+        if len(slopes) == 1 and len(allowed) > 2 and (slope := slopes.pop()) == int(slope):
+            self._constant += int(cost[allowed[0]]) - int(slope) * allowed[0]
+            self._objective.append((int(slope), self.x(v)))
         else:
-            self._objective += [int(cost[a]) * self.literals(v)[a] for a in allowed.tolist() if cost[a]]
+            self._objective += [(int(cost[a]), self.literals(v)[a]) for a in allowed if cost[a]]
 
     def _add_table(self, scope: list[int], tuples: _Array, cost: _Array, top: int) -> None:
         """Add a cost function given by all its tuples."""
@@ -243,11 +358,11 @@ class _Model:
             return
         least = int(cost[allowed].min())
         if np.count_nonzero(cost[allowed] > least) > _DENSE_PART * np.count_nonzero(allowed):
-            self._add_cost_column([self.x[v] for v in scope], tuples[allowed], cost[allowed])
+            self._add_cost_column([self.x(v) for v in scope], tuples[allowed], cost[allowed])
             return
         self._constant += least
         if (cost[allowed] == least).all() and 2 * np.count_nonzero(allowed) <= cost.size:
-            self.model.add_allowed_assignments([self.x[v] for v in scope], tuples[allowed].tolist())
+            self.model.add_allowed_assignments([self.x(v) for v in scope], tuples[allowed].tolist())
         else:
             dearer = cost > least
             self._add_levels(scope, tuples[dearer], np.where(allowed, cost - least, top)[dearer], top)
@@ -258,7 +373,7 @@ class _Model:
         allowed = listed < top
         if default >= top:
             if allowed.any():
-                self._add_cost_column([self.x[v] for v in scope], tuples[allowed], listed[allowed])
+                self._add_cost_column([self.x(v) for v in scope], tuples[allowed], listed[allowed])
             else:
                 self.model.add_bool_or([])
             return
@@ -269,7 +384,7 @@ class _Model:
             selected = self.model.new_bool_var("")
             for v, a in zip(scope, values, strict=True):
                 self.model.add_implication(selected, self.literals(v)[a])
-            self._objective.append(saved * selected)
+            self._objective.append((saved, selected))
 
     def _add_levels(self, scope: list[int], tuples: _Array, extra: _Array, top: int) -> None:
         """Add extra costs of some tuples: one Boolean per level of cost, implied by each tuple of the level."""
@@ -284,7 +399,7 @@ class _Model:
             self.model.add_bool_or(clause)
         if len(levels) > 1:
             self.model.add_at_most_one(levels.values())
-        self._objective += [cost * level for cost, level in levels.items()]
+        self._objective += levels.items()
 
     def _add_cost_column(self, variables: list[Any], tuples: _Array, cost: _Array) -> None:
         """Add a table constraint over the allowed tuples, with a column for their costs unless these are equal."""
@@ -294,7 +409,7 @@ class _Model:
             return
         total = self.model.new_int_var_from_domain(self._domain.from_values(np.unique(cost).tolist()), "")
         self.model.add_allowed_assignments([*variables, total], np.column_stack([tuples, cost]).tolist())
-        self._objective.append(total)
+        self._objective.append((1, total))
 
     def _add_linear(self, terms: _Array, minimum: int) -> None:
         """Add the constraint that the sum of the weights of selected values is at least a minimum."""
@@ -305,7 +420,7 @@ class _Model:
         for v, by_value in weights.items():
             slope = by_value.get(1, 0)
             if by_value.get(0, 0) == 0 and all(by_value.get(a, 0) == slope * a for a in range(self._domains[v])):
-                total.append(slope * self.x[v])
+                total.append(slope * self.x(v))
             else:
                 total += [weight * self.literals(v)[a] for a, weight in by_value.items() if weight]
         self.model.add(sum(total) >= minimum)
@@ -318,7 +433,7 @@ class _Model:
         before: Any = None
         for position, (v, (following, cost)) in enumerate(zip(scope, layers, strict=True)):
             state, value = np.nonzero(cost < top)
-            variables, columns = [self.x[v]], [value]
+            variables, columns = [self.x(v)], [value]
             if before is not None:
                 variables, columns = [before, *variables], [state, *columns]
             if position < len(layers) - 1:
@@ -341,7 +456,7 @@ class _Model:
                 (first[position] + state).tolist(), value.tolist(), (first[position + 1] + target).tolist(), strict=True
             )
         if transitions:
-            self.model.add_automaton([self.x[v] for v in scope], 0, [first[-1]], transitions)
+            self.model.add_automaton([self.x(v) for v in scope], 0, [first[-1]], transitions)
         else:
             self.model.add_bool_or([])
 
@@ -355,7 +470,16 @@ def _intervals(model: _Model, given: dict[str, Any]) -> list[Any]:
 
 
 def _add_no_overlap(model: _Model, given: dict[str, Any]) -> None:
-    """Add a hard no-overlap constraint; with places, an optional interval per place, and a cumulative one for all."""
+    """Add a no-overlap constraint.
+
+    A soft one becomes an overlap for each pair. A hard one becomes intervals; with places, an optional interval per
+    place, and a cumulative constraint for all.
+    """
+    if given["cost"] is not None:
+        for i, j in combinations(range(len(given["durations"])), 2):
+            parts = [(given["scope"][k], given["times"][k], given["durations"][k]) for k in (i, j)]
+            model.charge(model.overlap(parts[0], parts[1]), given["cost"])
+        return
     if given["places"] is None:
         model.model.add_no_overlap(_intervals(model, given))
         return
@@ -471,36 +595,64 @@ def _add_penalty(model: _Model, load: list[tuple[int, Any]], penalty: list[int],
             model.model.add_at_most_one(literal for _, literal in load)
         else:
             model.restrict(total, allowed)
+        if allowed == list(range(len(allowed))) and all(weight == 1 for weight, _ in load):
+            model.limits.append((frozenset(literal.index for _, literal in load), len(allowed) - 1))
         return
     slopes = [after - before for before, after in pairwise(penalty)]
+    if len(set(slopes)) <= 1:
+        model.charge_terms([(slope * weight, literal) for slope in slopes[:1] for weight, literal in load], cost)
+        model.charge(penalty[0], cost)
+        return
     degree = model.model.new_int_var(min(penalty), max(penalty), "")
+    index = model.model.new_int_var(0, len(penalty) - 1, "")
+    model.model.add(index == total)
     if slopes == sorted(slopes):
         for i, slope in enumerate(slopes):
             if not i or slope > slopes[i - 1]:
-                model.model.add(degree >= penalty[i] + slope * (total - i))
+                model.model.add(degree >= penalty[i] + slope * (index - i))
     else:
-        index = model.model.new_int_var(0, len(penalty) - 1, "")
-        model.model.add(index == total)
         model.model.add_element(index, penalty, degree)
     model.charge(degree, cost)
 
 
 def _add_runs(model: _Model, loads: list[list[tuple[int, Any]]], given: dict[str, Any]) -> None:
-    """Add the penalty of the number of maximal runs of cells with a positive load."""
-    starts: list[Any] = []
-    before: Any = None
-    for load in loads:
-        literals = [literal for _, literal in load]
-        occupied = model.any_of(literals)
-        start = occupied if before is None else model.model.new_bool_var("")
-        if before is not None:
-            model.model.add_bool_or(occupied.negated(), before, start)
-            model.model.add_implication(start, occupied)
-            model.model.add_implication(start, before.negated())
-        starts.append(start)
-        before = occupied
-    penalty = given["penalty"] + [given["penalty"][-1]] * max(0, len(starts) + 1 - len(given["penalty"]))
-    _add_penalty(model, [(1, start) for start in starts], penalty[: len(starts) + 1], given["cost"])
+    """Add the penalty of the number of maximal runs of cells with a positive load.
+
+    A cell ends a break if its load is positive, that of the cell before is 0, and that of an earlier one is positive
+    (Bofill et al., JAIR 74, 2022). There is a run for each break, and one more if any load is positive.
+    """
+    cells = [[literal for _, literal in load] for load in loads]
+    occupied = [model.any_of(literals) for literals in cells]
+    for literals, literal in zip(cells, occupied, strict=True):
+        if literals:
+            model.groups[frozenset(x.index for x in literals)] = literal
+    before = occupied[:1]
+    for literal in occupied[1:]:
+        before.append(model.any_of([before[-1], literal]))
+    ends = [
+        model.all_of([occupied[cell], occupied[cell - 1].negated(), before[cell - 2]])
+        for cell in range(2, len(occupied))
+    ]
+    if _never_shared(model, given):  # implied
+        model.model.add(sum(occupied) == len(given["items"]))
+    penalty = given["penalty"]
+    if len(penalty) > 1 and penalty[0] == penalty[1]:
+        _add_penalty(model, [(1, end) for end in ends], penalty[1:], given["cost"])
+    else:
+        _add_penalty(model, [(1, literal) for literal in (*ends, before[-1])], penalty, given["cost"])
+
+
+def _never_shared(model: _Model, given: dict[str, Any]) -> bool:
+    """Return whether an all-different constraint keeps items out of each other's cells, and all are somewhere."""
+    codes = model.codes.get(frozenset(given["scope"]))
+    if codes is None:
+        return False
+    pairs = set[tuple[int, int]]()
+    for item in given["items"]:
+        if item["length"] != 1 or len(item["positions"]) != 1 or min(item["first"]) < 0:
+            return False
+        pairs.update(zip(item["first"], codes[given["scope"][item["positions"][0]]], strict=True))
+    return len({cell for cell, _ in pairs}) == len(pairs)
 
 
 _ADDED: dict[str, Callable[[_Model, dict[str, Any]], None]] = {

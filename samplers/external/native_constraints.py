@@ -10,6 +10,7 @@ import numpy as np
 
 from dmcmc.inference.constraints.cell_loads import CellLoads
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
+from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.model.problem import Factor
 
 # Kinds that are described by their parameters, if hard, and if soft.
@@ -36,11 +37,18 @@ class ConstraintCosts(NamedTuple):
         constraint = self.constraint
         kinds = _HARD_KINDS if self.cost is None else _SOFT_KINDS
         common = {"scope": list(constraint.scope), "cost": self.cost}
-        if constraint.kind in kinds:
+        if constraint.kind in kinds or (isinstance(constraint, NoOverlapConstraint) and _has_few_pairs(constraint)):
             return {"kind": constraint.kind, **common, **_plain(constraint.parameters())}
         loads = constraint.cell_loads()
         assert loads is not None
-        return {"kind": "loads", **common, **_plain(_used_loads(loads))}
+        codes = _plain({name: c for name, c in constraint.parameters().items() if name == "codes"})
+        return {"kind": "loads", **common, **codes, **_plain(_used_loads(loads))}
+
+
+def _has_few_pairs(constraint: NoOverlapConstraint) -> bool:
+    """Return whether a soft no-overlap constraint in one place has fewer pairs of intervals than steps of time."""
+    n = constraint.intervals
+    return constraint.places is None and n * (n - 1) // 2 <= constraint.loads.cells
 
 
 def is_native(factor: Factor) -> bool:
@@ -49,18 +57,6 @@ def is_native(factor: Factor) -> bool:
         return False
     kinds = _HARD_KINDS if factor.cost is None else _SOFT_KINDS
     return factor.kind in kinds or factor.cell_loads() is not None
-
-
-def max_degree(constraint: GlobalConstraint) -> int:
-    """Return an upper bound on the degree of violation of a constraint that can be described."""
-    loads = constraint.cell_loads()
-    if loads is not None:
-        return int(max(0, loads.penalty.max())) * (1 if loads.counts_runs else loads.cells)
-    if constraint.kind == "precedence":
-        given = constraint.parameters()
-        first, second = given["numbers"]
-        return max(0, int(first.max()) + int(given["distance"]) - int(second.min()))
-    return 1  # element
 
 
 def _used_loads(loads: CellLoads) -> dict[str, Any]:

@@ -86,6 +86,9 @@ class LocalSearch:
         Number of rounds completed by the clock.
     may_move_blocks : callable
         Returns whether block moves may be made; they need more kernels than the chains.
+    may_search_constraints : callable
+        Returns whether a timed search of a problem of tables alternates with the search on constraints, as long as a
+        hard constraint is violated; it needs kernels of its own.
     _tournament : SuccessiveHalving or None
         None until the first search; from then on the chains' graph (``_slack``) is fixed.
     _round : TournamentRound or None
@@ -116,6 +119,7 @@ class LocalSearch:
         self._pairs_tried_from: Values | None = None
         self._suggested: list[Values] = []
         self.may_move_blocks: Callable[[], bool] = lambda: True
+        self.may_search_constraints: Callable[[], bool] = lambda: False
         self._slack = float("inf")  # entries that lose more than this are dominated by the incumbent
 
     def first(self, on_better: OnBetter = lambda values: None, start: Values | None = None) -> Values:
@@ -236,6 +240,11 @@ class LocalSearch:
                 self._round = self._next_round(best, round_sweeps, self.seed + (self.exchange.rank << 96))
             elif self._is_last_slice(left):
                 self._round.fit(left, self._seconds_per_sweep / self.threads)
+            if self.may_search_constraints() and self._violates(best):
+                found = self._improve_constraints(best, min(_CHAIN_QUANTUM, left), 0, lambda values: None)
+                if found is not best:
+                    best = found
+                    yield best
             this_round, begun = self._round, time.perf_counter()
             self._run(this_round.unfinished, self.stop.by(min(until, begun + _CHAIN_QUANTUM)))
             elapsed = time.perf_counter() - begun
@@ -255,6 +264,10 @@ class LocalSearch:
                 if self._blocks.last_improved:
                     best = candidate
                     yield best
+
+    def _violates(self, values: Values) -> bool:
+        """Return whether an assignment violates a hard constraint."""
+        return self.original.appraise(values[: self.original.n_variables])[0].violation > 0
 
     def _is_last_slice(self, left: float) -> bool:
         """Return whether almost no time remains for the search after the next ``left`` seconds."""

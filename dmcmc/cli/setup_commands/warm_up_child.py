@@ -37,6 +37,7 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 # compile different ones at the beginning; problems are solved with what they have compiled, and compile the rest.
 _FUNCTIONS = {
     "speed measurements": "dmcmc.samplers.auto.rates:load_rates",
+    "constraint search": "dmcmc.run.compilation.kernel_sets:compile_constraint_search",
     "elimination orders": "dmcmc.inference.orders.best_order:compile_search",
     "bounds of rows": "dmcmc.inference.bounds.branch_and_bound_rows:compile_boundary_search",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",

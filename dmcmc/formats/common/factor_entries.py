@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dmcmc.inference.model.densify import tabular_factors
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden
@@ -117,8 +118,9 @@ def named_factor_entries(problem: Problem, constants: bool = True) -> Iterator[t
     ProblemError
         For a constant in a problem without variables.
     """
-    name_counts: Counter[str] = Counter(factor.name for factor in problem.factors)
-    for i, factor in enumerate(problem.factors):
+    factors = tabular_factors(problem, relax=False)
+    name_counts: Counter[str] = Counter(factor.name for factor in factors)
+    for i, factor in enumerate(factors):
         name = factor.name
         if not name or name_counts[name] > 1:
             name = f"c{i}"
@@ -217,6 +219,7 @@ def drop_features(problem: Problem, features: Collection[str], sense: str | None
     Without ``"constant"``, the cost of each assignment of a minimisation problem is larger by the amount by which the
     sum of the factors' least costs is below 0.
     """
+    problem = replace(problem, factors=tuple(tabular_factors(problem, relax=False)))
     if "agents" in features:
         problem = replace(problem, agents=("all",), owner=np.zeros(problem.n_variables, dtype=np.int64))
     if "labels" in features:

@@ -26,7 +26,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import compiled_marker
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.tiny_problems import settings, tiny_problem, with_sparse_factor
+from dmcmc.run.compilation.tiny_problems import settings, tiny_problem, with_constraint, with_sparse_factor
 from dmcmc.run.planning.divided_problem import DividedProblem
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.chain_model import is_compact
@@ -126,7 +126,7 @@ def rates() -> KernelSet:
     return KernelSet("rates", compile_measured_kernels)
 
 
-def first_search(dtype: np.dtype[Any], dense: bool) -> KernelSet:
+def first_search(dtype: np.dtype[Any], dense: bool, constrained: bool = False) -> KernelSet:
     """Return the kernels that find the first incumbent and make answers 1-optimal.
 
     Parameters
@@ -135,15 +135,31 @@ def first_search(dtype: np.dtype[Any], dense: bool) -> KernelSet:
         Number type of the tables.
     dense : bool
         Whether all factors are tables.
+    constrained : bool
+        Whether there are global constraints.
     """
+    if constrained:
+        return constraint_search()
     return KernelSet(f"search {dtype} {dense}", partial(_compile_first_search, dtype, dense))
+
+
+def constraint_search() -> KernelSet:
+    """Return the kernels of the local search on global constraints, from the first answer on."""
+    return KernelSet("constraint search", compile_constraint_search)
+
+
+def compile_constraint_search() -> None:
+    """Search on a tiny problem with a global constraint."""
+    problem = tiny_problem(np.dtype(np.int32), [np.dtype(np.int32)])
+    search = LocalSearch(with_constraint(problem), problem, 0, 1, NO_DEADLINE)
+    search.improve(search.first(), None, _TINY_SWEEPS)
 
 
 def first_search_of(problem: Problem) -> KernelSet:
     """Return the kernels that find the first incumbent of a problem as given."""
     dtypes = {part.dtype for factor in problem.factors for part in factor.arrays()[-1:]}
     dtype = max(dtypes, key=lambda d: (d.kind == "f", d.itemsize), default=np.dtype(np.int32))
-    return first_search(dtype, problem.dense)
+    return first_search(dtype, problem.dense, not problem.tabular)
 
 
 def _compile_first_search(dtype: np.dtype[Any], dense: bool) -> None:
@@ -162,16 +178,19 @@ class SearchVariant(NamedTuple):
         Whether all factors are tables.
     compact : bool
         Whether the columns that chains read are compact.
+    constrained : bool
+        Whether there are global constraints.
     """
 
     dtype: np.dtype[Any]
     dense: bool
     compact: bool
+    constrained: bool = False
 
     @classmethod
     def of(cls, parts: DividedProblem) -> "SearchVariant":
         """Return the variant for a divided problem."""
-        return cls._of(parts.problem, parts.original.dense)
+        return cls._of(parts.problem, parts.original.dense)._replace(constrained=not parts.original.tabular)
 
     @classmethod
     def _of(cls, problem: Problem, dense: bool) -> "SearchVariant":
@@ -187,17 +206,19 @@ class SearchVariant(NamedTuple):
     @property
     def text(self) -> str:
         """The variant as a part of a name."""
-        return " ".join(map(str, self))
+        return " ".join(map(str, self[:3]))
 
 
 def chains(variant: SearchVariant) -> KernelSet:
-    """Return the kernels of annealed chains."""
+    """Return the kernels of annealed chains, or of the search on global constraints."""
+    if variant.constrained:
+        return constraint_search()
     return KernelSet(f"chains {variant.text}", partial(_compile_chains, variant))
 
 
 def _compile_chains(variant: SearchVariant) -> None:
     """Anneal chains on a tiny problem."""
-    search = _tiny_search(*variant)
+    search = _tiny_search(*variant[:3])
     search.may_move_blocks = no_block_moves
     search.improve(np.zeros(search.problem.n_variables, dtype=np.int64), None, _TINY_SWEEPS)
 
@@ -208,7 +229,9 @@ def no_block_moves() -> bool:
 
 
 def block_moves(variant: SearchVariant) -> KernelSet:
-    """Return the kernels of block moves between chains."""
+    """Return the kernels of block moves between chains, which a search on global constraints does not make."""
+    if variant.constrained:
+        return constraint_search()
     return KernelSet(f"block moves {variant.text}", partial(_compile_block_moves, variant))
 
 
@@ -220,7 +243,7 @@ def _compile_block_moves(variant: SearchVariant) -> None:
     from dmcmc.samplers.local_search.block_moves import BlockMoves
 
     compile_search()  # blocks of variables follow an order
-    graph = _tiny_search(*variant).ascent.graph
+    graph = _tiny_search(*variant[:3]).ascent.graph
     values, penalised = np.zeros(graph.domains.size, dtype=np.int64), penalised_graph(graph)
     block_turns = BlockMoves(graph, 0, 1)
     block_turns.add_chain_time(_TINY_CHAIN_SECONDS, gained=False)  # without a turn they would not anneal
@@ -234,7 +257,7 @@ def _compile_block_moves(variant: SearchVariant) -> None:
 
 def tiny_search_for(parts: DividedProblem) -> LocalSearch:
     """Return a search of a tiny problem that uses the same kernels as a search of the given problem."""
-    return _tiny_search(*SearchVariant.of(parts))
+    return _tiny_search(*SearchVariant.of(parts)[:3])
 
 
 def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearch:

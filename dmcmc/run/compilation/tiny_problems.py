@@ -1,12 +1,14 @@
 """Tiny problems and settings, whose solution compiles the same kernels as that of large ones."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
+from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
@@ -73,6 +75,14 @@ def with_sparse_factor(problem: Problem) -> Problem:
     tuples = np.zeros((1, len(last.scope)), dtype=np.int32)
     listed = SparseFactor(last.scope, last.shape, tuples, last.table.reshape(-1)[:2])
     return Problem(problem.variables, problem.domains, problem.agents, problem.owner, (*others, listed))
+
+
+def with_constraint(problem: Problem) -> Problem:
+    """Return a problem with a global constraint over its first two variables."""
+    shape = problem.domains[:2].tolist()
+    codes = tuple(np.arange(size) for size in shape)
+    constraint = AllDifferentConstraint((0, 1), shape, {"codes": codes})
+    return replace(problem, factors=(*problem.factors, constraint))
 
 
 def settings(local: dict[str, Any], combine: dict[str, Any] | None = None, local_search: str = "auto") -> Settings:

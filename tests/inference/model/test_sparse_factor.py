@@ -249,7 +249,7 @@ def test_solving_never_shows_hidden_variables(first, second, agents, method):
     ]
     problem = problem_of(*factors, agents=agents if method == "exact" else 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.run.planning.divided_problem.densify", lambda p, memory: as_chain(p))
+        patch.setattr("dmcmc.run.planning.divided_problem.densify", lambda p, memory, relax: as_chain(p))
         result = dmcmc.solve(problem, method=method, runs=2, samples=10, device="cpu")
     best = optimum(problem)
     assert result.assignment is None or list(result.assignment) == list(problem.variables)

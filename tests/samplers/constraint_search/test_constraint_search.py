@@ -1,16 +1,20 @@
-"""Local search on global constraints: exact incremental totals, moves that can be undone, and optima of small problems."""
+"""Local search on global constraints: exact incremental totals, moves that can be undone, optima of small problems."""
+
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 from support.constraints.random_constraints import KINDS, best_objective, random_problem
 
-from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc import Problem
+from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
 from dmcmc.samplers.constraint_search import move_kernels as moves
 from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.constraint_search.search_model import search_model
 from dmcmc.samplers.constraint_search.state_kernels import DEGREE, SOFT, WEIGHTED, change_value, cost_change
 from dmcmc.samplers.constraint_search.walker import Walker
 from dmcmc.samplers.local_search.constraint_ascent import ConstraintAscent
+from dmcmc.samplers.local_search.local_search import LocalSearch
 
 
 def problems(count):
@@ -55,6 +59,18 @@ def test_the_state_follows_every_change():
             assert len(set(violated.tolist())) == violated.size
 
 
+def make_move(kind, walker, changed, moved, number, v):
+    """Make a move of a kind; return the number of changes."""
+    model, state = walker.model, walker._state
+    if kind == "pair":
+        return moves.pair_move(model, state, changed, v)
+    if kind == "swap":
+        return moves.swap_move(model, state, changed, v)
+    if kind == "chain":
+        return moves.ejection_chain(model, state, changed, moved, number, v)
+    return moves.rebuild_move(model, state, changed, moved, number, v, 1.0)
+
+
 @pytest.mark.parametrize("kind", ["pair", "swap", "chain", "rebuild"])
 def test_a_move_can_be_undone(kind):
     for seed, problem in enumerate(problems(8)):
@@ -65,12 +81,7 @@ def test_a_move_can_be_undone(kind):
         walker.start_from(values)
         for number in range(20):
             v = moves.pick_variable(model, state, number % 2 == 0)
-            count = {
-                "pair": lambda v=v: moves.pair_move(model, state, changed, v),
-                "swap": lambda v=v: moves.swap_move(model, state, changed, v),
-                "chain": lambda v=v, number=number: moves.ejection_chain(model, state, changed, moved, number, v),
-                "rebuild": lambda v=v, number=number: moves.rebuild_move(model, state, changed, moved, number, v, 1.0),
-            }[kind]()
+            count = make_move(kind, walker, changed, moved, number, v)
             assert (state.z >= 0).all() and (state.z < problem.domains).all()
             assert totals_of(walker) == pytest.approx(cost_of(problem, state.z))
             moves.undo(model, state, changed, count)
@@ -79,8 +90,6 @@ def test_a_move_can_be_undone(kind):
 
 
 def test_swaps_and_ejection_chains_permute_the_values_of_an_all_different():
-    from dmcmc import Problem
-
     build = Problem.build()
     names = [build.variable(f"x{i}", 6) for i in range(6)]
     problem = build.all_different(names).problem()
@@ -94,6 +103,42 @@ def test_swaps_and_ejection_chains_permute_the_values_of_an_all_different():
         else:
             moves.ejection_chain(walker.model, walker._state, changed, moved, number, v)
         assert sorted(walker._state.z.tolist()) == list(range(6))
+
+
+def test_variables_follow_those_that_leave_them_one_value():
+    build = Problem.build()
+    copies = [build.variable(f"copy {i}", 5) for i in range(4)]
+    for a, b in pairwise(copies):
+        build.factor((a, b), lambda x, y: 0 if x == y else -np.inf)
+    build.factor(("copy 1", build.variable("double", range(0, 10, 2))), lambda x, y: 0 if y == 2 * x else -np.inf)
+    walker = Walker(search_model(build.problem()), 0)
+    assert moves.has_followers(walker.model)
+    walker.start_from(np.zeros(5, dtype=np.int64))
+    changed, moved = np.zeros((2, 64), dtype=np.int64), np.full(5, -1)
+    for number in range(20):
+        count = moves.single_move(walker.model, walker._state, changed, number % 5)
+        moves.follow(walker.model, walker._state, changed, moved, number, count)
+        assert walker._state.totals[DEGREE] == 0 and len(set(walker._state.z.tolist())) == 1
+
+
+def test_tables_of_pairs_are_searched_until_nothing_is_violated():
+    build = Problem.build()
+    edges = [(a, b) for a, b in combinations(range(10), 2)]
+    names = [build.variable(f"{a}-{b}", 9) for a, b in edges]
+    for i, j in combinations(range(len(edges)), 2):
+        if {*edges[i]} & {*edges[j]}:
+            build.factor((names[i], names[j]), np.where(np.eye(9, dtype=bool), -np.inf, 0))
+    problem = build.problem()
+    token = CancellationToken()
+    search = LocalSearch(problem, problem, 0, 1, Deadline(cancellation=token))
+    search.may_search_constraints = lambda: True
+
+    def end_if_feasible(values):
+        if not problem.evaluate(values).violation:
+            token.request()
+
+    values = search.improve(np.zeros(45, dtype=np.int64), 600.0, 0, end_if_feasible)
+    assert problem.evaluate(values).violation == 0
 
 
 def test_the_search_finds_the_optima_of_small_problems():

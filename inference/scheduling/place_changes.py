@@ -13,8 +13,6 @@ from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTR
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
-_MAX_INTERVALS = 30  # the table of penalties has (intervals + 1)^4 entries
-
 
 class PlaceChangesConstraint(LoadConstraint):
     """Two intervals are in the same place if one starts after the other has started, and soon after its end.
@@ -50,8 +48,6 @@ class PlaceChangesConstraint(LoadConstraint):
         n, gap = len(durations), int(given["gap"])
         if len(scope) != 2 * n or min((1, *durations)) < 1 or gap < 0:
             raise ProblemError(f"{what}: needs a place and a duration of at least 1 per start, and a gap of at least 0")
-        if n > _MAX_INTERVALS:
-            raise ProblemError(f"{what}: takes at most {_MAX_INTERVALS} intervals, not {n}")
         times, places = int_arrays(given["times"], shape[:n], what), int_arrays(given["places"], shape[n:], what)
         return cls(scope, shape, {"times": times, "durations": durations, "places": places, "gap": gap}, cost, name)
 
@@ -64,26 +60,29 @@ class PlaceChangesConstraint(LoadConstraint):
     def loads(self) -> CellLoads:
         """Cells per time, and per place and time.
 
-        Let b be the number of intervals plus 1. At each time, a start adds b, and an interval that another one may
-        follow soon adds 1. So the pairs of a cell of load l are ⌊l / b⌋ · (l mod b). In the cells of a place the
-        weights are b² as large, and pairs count negatively: those in the same place are no violation.
+        Let b be the number of intervals plus 1. In each cell, a start adds b, and an interval that another one may
+        follow soon adds 1. So the pairs of a cell of load l are ⌊l / b⌋ · (l mod b). A constant item adds b² to all
+        cells of places, whose pairs count negatively: those in the same place are no violation.
         """
         n = len(self.durations)
         earliest = min((int(t.min()) for t in self.times), default=0)
         latest = max((int(t.max()) + d for t, d in zip(self.times, self.durations, strict=True)), default=0)
         steps = latest - earliest + self.gap + 1
         distinct = np.unique(np.concatenate([*self.places, np.zeros(0, dtype=np.int64)]))
-        base, items = n + 1, []
+        cells, base = (1 + distinct.size) * steps, n + 1
+        items = (
+            [CellItem((0,), np.full(self.times[0].size, steps, dtype=np.int32), cells - steps, base**2)] if n else []
+        )
         for i, numbers in enumerate(self.places):
             start, window = self.times[i] - earliest, self.durations[i] + self.gap
             there = start[:, None] + (1 + np.searchsorted(distinct, numbers)) * steps
             items.append(CellItem((i,), start.astype(np.int32), 1, base))
             items.append(CellItem((i,), (start + 1).astype(np.int32), window, 1))
-            items.append(CellItem((i, n + i), there.astype(np.int32), 1, base**3))
-            items.append(CellItem((i, n + i), (there + 1).astype(np.int32), window, base**2))
+            items.append(CellItem((i, n + i), there.astype(np.int32), 1, base))
+            items.append(CellItem((i, n + i), (there + 1).astype(np.int32), window, 1))
         load = np.arange(base**2, dtype=np.int64)
         pairs = (load // base) * (load % base)
-        return CellLoads(tuple(items), (1 + distinct.size) * steps, (pairs - pairs[:, None]).reshape(-1))
+        return CellLoads(tuple(items), cells, np.concatenate([pairs, -pairs]))
 
     def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables."""

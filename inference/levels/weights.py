@@ -1,0 +1,137 @@
+"""Weight the factors of each level so that one sum compares assignments lexicographically.
+
+With integers, a level whose weight is larger than the range of the weighted sum of all later levels always counts more
+than these (Ehrgott, *Multicriteria Optimization*, 2005, §5.1).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
+from dmcmc.inference.levels.max_degree import max_degree
+from dmcmc.inference.model.automaton import AutomatonFactor, Layer
+from dmcmc.inference.model.problem import Factor, Level
+from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.inference.model.tables import forbidden, normalise
+from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.types import Array
+
+_MAX_TOTAL = 2**61  # of the weighted utilities of all levels: sums and differences stay within 64 bits
+
+
+class WeightedLevels(NamedTuple):
+    """Factors whose sum compares assignments level by level.
+
+    Attributes
+    ----------
+    factors : tuple of Factor
+        The factors with weighted utilities.
+    levels : tuple of Level
+        The levels with their weights.
+    """
+
+    factors: tuple[Factor, ...]
+    levels: tuple[Level, ...]
+
+
+def weighted(factors: Sequence[Factor], names: Sequence[str], level_of: Sequence[int]) -> WeightedLevels:
+    """Weight factors by their levels.
+
+    Parameters
+    ----------
+    factors : sequence of Factor
+        The factors; their utilities are integers.
+    names : sequence of str
+        Names of the levels; an earlier one counts more.
+    level_of : sequence of int
+        The level of each factor.
+
+    Raises
+    ------
+    ProblemError
+        If a utility is no integer, or the weights do not fit 64 bits.
+    """
+    lows, highs = [0] * len(names), [0] * len(names)
+    for factor, level in zip(factors, level_of, strict=True):
+        low, high = utility_range(factor)
+        lows[level] += low
+        highs[level] += high
+    levels: list[Level] = []
+    weight, low, high = 1, 0, 0  # of the level, and the range of the weighted sum of all later ones
+    for name, own_low, own_high in reversed(list(zip(names, lows, highs, strict=True))):
+        weight = high - low + 1
+        levels.append(Level(name, weight, low))
+        low, high = low + weight * own_low, high + weight * own_high
+    if max(-low, high) > _MAX_TOTAL:
+        raise ProblemError(
+            f"levels: {', '.join(names)} need numbers of more than 61 bits; scale the utilities down, or solve the"
+            " levels one after the other"
+        )
+    levels.reverse()
+    return WeightedLevels(
+        tuple(scaled(f, levels[level].weight) for f, level in zip(factors, level_of, strict=True)), tuple(levels)
+    )
+
+
+def utility_range(factor: Factor) -> tuple[int, int]:
+    """Return a lower and an upper bound on the utilities of a factor that are not forbidden.
+
+    Raises
+    ------
+    ProblemError
+        If a utility is no integer.
+    """
+    if isinstance(factor, GlobalConstraint):
+        if isinstance(factor.cost, float):
+            raise _no_integer(factor)
+        return (0 if factor.cost is None else -factor.cost * max_degree(factor)), 0
+    if isinstance(factor, AutomatonFactor):
+        ranges = [_range(factor, layer.utility) for layer in factor.layers]
+        return sum(low for low, _ in ranges), sum(high for _, high in ranges)
+    return _range(factor, factor.utilities if isinstance(factor, SparseFactor) else factor.table)
+
+
+def scaled(factor: Factor, weight: int) -> Factor:
+    """Return a factor whose utilities are multiplied by a positive integer.
+
+    Parameters
+    ----------
+    factor : Factor
+        A factor with integer utilities.
+    weight : int
+        The multiplier.
+    """
+    if weight == 1:
+        return factor
+    if isinstance(factor, GlobalConstraint):
+        cost = None if factor.cost is None else factor.cost * weight
+        return factor.from_parameters(factor.scope, factor.shape, cost, factor.name, factor.parameters())
+    if isinstance(factor, AutomatonFactor):
+        layers = [Layer(layer.following, _multiplied(layer.utility, weight)) for layer in factor.layers]
+        return AutomatonFactor(factor.scope, layers, factor.name, factor.sum_bounds)
+    if isinstance(factor, SparseFactor):
+        utilities = _multiplied(factor.utilities, weight)
+        return SparseFactor(factor.scope, factor.shape, factor.tuples, utilities, factor.name)
+    return Factor(factor.scope, _multiplied(factor.table, weight), factor.name)
+
+
+def _range(factor: Factor, utilities: Array) -> tuple[int, int]:
+    """Return the smallest and the largest allowed entry, (0, 0) without one."""
+    if utilities.dtype.kind != "i":
+        raise _no_integer(factor)
+    allowed = utilities[~forbidden(utilities)]
+    return (int(allowed.min()), int(allowed.max())) if allowed.size else (0, 0)
+
+
+def _no_integer(factor: Factor) -> ProblemError:
+    """Return the error for a utility that is no integer."""
+    what = f"factor {factor.name or list(factor.scope)}"
+    return ProblemError(f"{what}: has a utility that is no integer, which levels need; scale and round the utilities")
+
+
+def _multiplied(utilities: Array, weight: int) -> Array:
+    """Return integer utilities multiplied by a weight; forbidden ones stay forbidden."""
+    lowest = np.iinfo(np.int64).min
+    return normalise(np.where(forbidden(utilities), lowest, utilities.astype(np.int64) * weight))

@@ -1,0 +1,44 @@
+"""Constraints of meeting schedules against their definitions, and their decompositions."""
+
+import numpy as np
+import pytest
+
+from dmcmc.inference.constraints.registry import get
+
+
+def drawn(seed):
+    """Return random times, durations and places of up to three intervals."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 4))
+    times = [np.sort(rng.choice(12, rng.integers(2, 6), replace=False)) + rng.integers(4) for _ in range(n)]
+    places = [rng.choice(5, rng.integers(1, 4), replace=False) for _ in range(n)]
+    return rng, times, rng.integers(1, 4, n).tolist(), places
+
+
+def total(parts, values):
+    return sum(part.entry([values[v] for v in part.scope]) for part in parts)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_degrees_follow_the_definitions_and_equal_the_decompositions(seed):
+    rng, times, durations, places = drawn(seed)
+    n, gap = len(times), int(rng.integers(3))
+    sizes, choices = [len(t) for t in times], [len(p) for p in places]
+    breaks = get("adjacency").from_parameters(range(n), sizes, 1, "", {"times": times, "durations": durations})
+    given = {"times": times, "durations": durations, "places": places, "gap": gap}
+    changes = get("place_changes").from_parameters(range(2 * n), [*sizes, *choices], 1, "", given)
+    parts = breaks.parts(), changes.parts()
+    for _ in range(30):
+        values, chosen = [int(rng.integers(size)) for size in sizes], [int(rng.integers(size)) for size in choices]
+        start, place = (
+            [t[x] for t, x in zip(times, values, strict=True)],
+            [p[x] for p, x in zip(places, chosen, strict=True)],
+        )
+        pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
+        touching = sum(start[i] + durations[i] == start[j] for i, j in pairs)
+        soon = [(i, j) for i, j in pairs if start[i] < start[j] <= start[i] + durations[i] + gap]
+        changed = sum(place[i] != place[j] for i, j in soon)
+        assert breaks.degree(values) == touching == -total(parts[0], values)
+        assert changes.degree([*values, *chosen]) == changed == -total(parts[1], [*values, *chosen])
+    narrowed = changes.restricted([np.array([x]) for x in (*values, *chosen)])
+    assert narrowed.degree([0] * 2 * n) == changes.degree([*values, *chosen])
