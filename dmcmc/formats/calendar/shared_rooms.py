@@ -11,14 +11,14 @@ import numpy as np
 
 from dmcmc.formats.calendar.data.plan import Calendar, MeetingChoice
 from dmcmc.formats.calendar.participations import Participation
-from dmcmc.formats.calendar.sums import bounded_sum
+from dmcmc.inference.constraints.cumulative import CumulativeConstraint
 from dmcmc.inference.model.problem import Factor
 
 _MAX_PAIR_ENTRIES = 2**22  # entries of the tables over pairs of meetings that share a single room
 
 
 def uses_pairs(calendar: Calendar) -> bool:
-    """Return whether single rooms are tables over pairs of meetings; otherwise they are limits for each slot."""
+    """Return whether single rooms are tables over pairs of meetings; otherwise they are cumulative constraints."""
     entries = 0
     for a, b in combinations(range(len(calendar.meetings)), 2):
         first, second = calendar.meetings[a], calendar.meetings[b]
@@ -40,39 +40,27 @@ def factors_of_rooms(calendar: Calendar, meetings: Sequence[Participation], pair
         Whether tables over pairs of meetings limit single rooms.
     """
     for r, room in enumerate(calendar.rooms):
-        if room.count == 1 and pairs:
-            continue
-        users = [x for x in meetings if r in calendar.meetings[x.meeting].rooms]
-        if len(users) <= room.count:
-            continue
-        covers = _covers(calendar, users, r)
-        for t in range(calendar.grid.size):
-            if any(_is_implied(covers, t, other, calendar.grid.slots) for other in (t - 1, t + 1)):
-                continue
-            taken = [(x.variable, x.padded(cover[t].astype(np.int64))) for x, cover in covers if cover[t].any()]
-            moment = calendar.grid.moment(t)
-            name = f"{room.name} at {moment:%a} {moment.day} {moment:%b %H:%M}"
-            if len(taken) > room.count:
-                factor = bounded_sum([v for v, _ in taken], [w for _, w in taken], None, room.count, name)
-                yield from [] if factor is None else [factor]
+        users = [x for x in meetings if (x.rooms == r).any()]
+        if len(users) > room.count and (room.count > 1 or not pairs):
+            yield _cumulative(calendar, users, r)
 
 
-def _covers(calendar: Calendar, users: Sequence[Participation], r: int) -> list[tuple[Participation, np.ndarray]]:
-    """Return for each meeting which of its times take a room in which slots, as (slots, times) bool."""
-    slots = np.arange(calendar.grid.size)[:, None]
-    return [
-        (x, (x.rooms == r) & (x.starts <= slots) & (slots < x.starts + calendar.meetings[x.meeting].length))
-        for x in users
-    ]
+def _cumulative(calendar: Calendar, users: Sequence[Participation], r: int) -> CumulativeConstraint:
+    """Return the constraint that at most ``count`` of the meetings that may use a room use it at any time.
 
-
-def _is_implied(covers: list[tuple[Participation, np.ndarray]], t: int, other: int, slots_per_day: int) -> bool:
-    """Return whether the limit of another slot implies that of slot ``t``; of equal limits the last one is kept."""
-    size = covers[0][1].shape[0]
-    if not 0 <= other < size or other // slots_per_day != t // slots_per_day:
-        return False
-    contained = all((cover[t] <= cover[other]).all() for _, cover in covers)
-    return contained and (other > t or not all((cover[t] == cover[other]).all() for _, cover in covers))
+    A value with another room, or without a time, has a time after the calendar's last slot, at which no other meeting
+    takes place.
+    """
+    times, lengths, after = [], [], calendar.grid.size
+    for x in users:
+        times.append(x.padded(np.where(x.rooms == r, x.starts, after), after))
+        lengths.append(calendar.meetings[x.meeting].length)
+        after += lengths[-1]
+    given = {"times": tuple(times), "durations": tuple(lengths), "demands": (1,) * len(users)}
+    room = calendar.rooms[r]
+    name = f"{room.name}: {room.count} meeting{'s' if room.count > 1 else ''} at a time"
+    scope, shape = [x.variable for x in users], [x.size for x in users]
+    return CumulativeConstraint(scope, shape, {**given, "capacity": room.count}, None, name)
 
 
 def named_rooms(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> dict[int, str]:
