@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-_GROUP = 8  # people per group
+_GROUP = 8  # people per group; fewer people are one group
 _DAY_SLOTS = 16  # half-hours from 09:00 to 17:00
 _OPENS = 9 * 60  # minutes after midnight
 _LENGTHS = (1, 2, 2, 2, 3, 4)  # slots
@@ -62,8 +62,8 @@ def _drafts(rng: np.random.Generator, people: int, meetings: int, days: int) -> 
     per_day = np.zeros((people, days), dtype=int)
     drafts: list[_Draft] = []
     while len(drafts) < meetings:
-        group = int(rng.integers(people // _GROUP)) * _GROUP
-        pool = np.arange(group, group + _GROUP) if rng.random() < 0.7 else np.arange(people)
+        group = int(rng.integers(max(1, people // _GROUP))) * _GROUP
+        pool = np.arange(group, min(people, group + _GROUP)) if rng.random() < 0.7 else np.arange(people)
         chosen = rng.choice(pool, size=int(rng.integers(2, 6)), replace=False).tolist()
         optional = [int(p) for p in rng.choice(people, size=int(rng.integers(0, 3)), replace=False) if p not in chosen]
         length = int(rng.choice(_LENGTHS))
