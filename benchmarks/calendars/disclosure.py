@@ -5,7 +5,7 @@
 Each person is an agent with a variable for each of its meetings (PEAV), and the tables are exact. A UTIL message is a
 table over variables of other agents. ``own`` counts the entries of the agent's own preferences, which nobody else has
 at the start. ``disclosed`` counts the entries of its UTIL messages, 8 bytes each: an upper bound on the number of sums
-of its own utilities (and of its children's) that the receiver learns. This is no claim of cryptographic privacy.
+of utilities of the agent and its children that the receiver learns. This is no claim of cryptographic privacy.
 """
 
 import dmcmc

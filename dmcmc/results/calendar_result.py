@@ -57,7 +57,7 @@ class MovedBooking(msgspec.Struct, frozen=True, kw_only=True):
     booked, now : str
         The booked and the new time and room in words.
     cost : int or float
-        What the move costs, in units of the objective.
+        Cost of the move, in units of the objective.
     reason : str
         The reason in words.
     """

@@ -79,7 +79,7 @@ class EntryReader:
         return given
 
     def string(self, key: Key, given: Any, example: str) -> str:
-        """Return a string; ``example`` tells what is expected."""
+        """Return a string; ``example`` says what is expected."""
         if not isinstance(given, str):
             self.fail(key, f"expected {example}, got {show(given)}")
         return given

@@ -17,7 +17,7 @@ MOST_SATISFIED = "points of the most satisfied person"
 _MAX_LEVELS = 10_000
 
 
-class Level(NamedTuple):
+class PointsLevel(NamedTuple):
     """A variable whose values are numbers of points, with its factors.
 
     Attributes
@@ -35,7 +35,7 @@ class Level(NamedTuple):
     factors: list[Factor]
 
 
-def levels_of(calendar: Calendar, by_person: Sequence[Sequence[Participation]], first: int) -> list[Level]:
+def levels_of(calendar: Calendar, by_person: Sequence[Sequence[Participation]], first: int) -> list[PointsLevel]:
     """Return the level variables of the calendar's fairness, numbered from ``first`` on.
 
     Parameters
@@ -77,7 +77,7 @@ def levels_of(calendar: Calendar, by_person: Sequence[Sequence[Participation]], 
             low, high = (0, None) if is_least else (None, 0)
             factor = bounded_sum(scope, [*points, -numbers], low, high, f"{name}: {person}")
             factors += [] if factor is None else [factor]
-        levels.append(Level(name, numbers, factors))
+        levels.append(PointsLevel(name, numbers, factors))
     return levels
 
 

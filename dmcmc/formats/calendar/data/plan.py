@@ -68,7 +68,7 @@ class OptionalAttendee(NamedTuple):
 
 
 class SeriesRule(NamedTuple):
-    """What the occurrences of a repeated meeting have in common.
+    """Properties that all occurrences of a repeated meeting share.
 
     Attributes
     ----------
