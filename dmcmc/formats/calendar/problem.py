@@ -19,7 +19,7 @@ from dmcmc.formats.calendar.person_rules import attended_slots, factors_of_perso
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.formats.calendar.shared_rooms import factors_of_rooms, uses_pairs
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.tables import normalise
+from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
@@ -61,9 +61,9 @@ def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
     _check_size(calendar, by_meeting, pairs)
     factors: list[Factor] = []
     for x in variables:
-        factors += _preferences(calendar, x)
+        factors += _preferences(calendar, x) if copies or x.weight is None else []
     for m in range(len(calendar.meetings)):
-        factors += _agreement(calendar, by_meeting[m])
+        factors += _agreement(calendar, by_meeting[m], copies)
     for m, n in combinations(range(len(calendar.meetings)), 2):
         factors += _apart(calendar, by_meeting[m], by_meeting[n], pairs)
     for p, attended in enumerate(by_person):
@@ -87,16 +87,41 @@ def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
 
 def _preferences(calendar: Calendar, x: Participation) -> list[Factor]:
     """Return the factor of a person's preferences for a meeting, and of an optional attendee's attendance."""
+    table = _utilities(calendar, x)
+    return [Factor.of((x.variable,), table, name=_preferences_name(calendar, x))] if table.any() else []
+
+
+def _utilities(calendar: Calendar, x: Participation) -> Array:
+    """Return the utility of each value of a meeting to a person: preferences, attendance and the person's slots."""
     person, meeting = calendar.people[x.person], calendar.meetings[x.meeting]
     utilities = calendar.points(person.preferences, x.starts, meeting.length)
     utilities = utilities + (x.weight or 0) + (attended_slots(calendar, person, x) if person.no_gaps else 0)
-    table = x.padded(utilities)
-    return (
-        [Factor.of((x.variable,), table, name=f"{person.name}'s preferences for {meeting.name}")] if table.any() else []
-    )
+    return x.padded(utilities)
 
 
-def _agreement(calendar: Calendar, copies: list[Participation]) -> list[Factor]:
+def _preferences_name(calendar: Calendar, x: Participation) -> str:
+    """Return the name of the factor of a person's preferences for a meeting."""
+    return f"{calendar.people[x.person].name}'s preferences for {calendar.meetings[x.meeting].name}"
+
+
+def _attendance(calendar: Calendar, meeting: Participation, x: Participation) -> list[Factor]:
+    """Return the factors of an optional attendee, with the utility of the best attendance moved to the meeting.
+
+    For each value of the meeting, a factor of the meeting alone has the largest utility that the attendee can add, and
+    the table over both has the rest, which is at most 0. The sum is the same, but bounds that look at each factor alone
+    are smaller.
+    """
+    agree = common_times(meeting, x)
+    utilities = np.where(forbidden(agree), -np.inf, _utilities(calendar, x)[None, :])
+    best = utilities.max(axis=1)
+    name = _preferences_name(calendar, x)
+    return [
+        Factor.of((meeting.variable,), best, name=name),
+        Factor.of((meeting.variable, x.variable), utilities - best[:, None], name=name),
+    ]
+
+
+def _agreement(calendar: Calendar, copies: list[Participation], separate_attendance: bool) -> list[Factor]:
     """Return the factors of a meeting itself: its own utility, and the agreement of all participants' variables.
 
     Parameters
@@ -105,6 +130,8 @@ def _agreement(calendar: Calendar, copies: list[Participation]) -> list[Factor]:
         The calendar.
     copies
         The variables of the meeting, one per participant, then one per optional attendee.
+    separate_attendance
+        Whether the utilities of optional attendees are factors of their own variables.
     """
     first = copies[0]
     meeting = calendar.meetings[first.meeting]
@@ -117,8 +144,12 @@ def _agreement(calendar: Calendar, copies: list[Participation]) -> list[Factor]:
     name = f"{meeting.name}: one time for all"
     separate = [(x, y) for x, y in pairwise(required) if x.variable != y.variable]
     factors += [Factor((x.variable, y.variable), common_times(x, y), name) for x, y in separate]
-    attending = [(x, common_times(first, x)) for x in copies if x.weight is not None]
-    return factors + [Factor((first.variable, x.variable), table, name) for x, table in attending]
+    for x in (x for x in copies if x.weight is not None):
+        if separate_attendance:
+            factors.append(Factor((first.variable, x.variable), common_times(first, x), name))
+        else:
+            factors += _attendance(calendar, first, x)
+    return factors
 
 
 def _apart(calendar: Calendar, first: list[Participation], second: list[Participation], pairs: bool) -> list[Factor]:
