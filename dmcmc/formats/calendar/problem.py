@@ -131,7 +131,7 @@ def _agreement(calendar: Calendar, copies: list[Participation], separate_attenda
     copies
         The variables of the meeting, one per participant, then one per optional attendee.
     separate_attendance
-        Whether the utilities of optional attendees are factors of their own variables.
+        Whether the utilities of optional attendees are factors of the attendees' variables.
     """
     first = copies[0]
     meeting = calendar.meetings[first.meeting]
