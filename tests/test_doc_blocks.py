@@ -205,7 +205,7 @@ def test_images_of_the_documents_are_filled_by_commands_that_are_understood():
 def test_calendars_of_the_documents_are_read():
     for page in DOCS:
         for text in re.findall(r"^```yaml\n(calendar:.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
-            assert read_calendar(SourceFile(page.name, text.encode())).n_agents == 2
+            assert read_calendar(SourceFile(page.name, text.encode())).n_agents >= 2
 
 
 def test_every_page_is_in_the_contents():

@@ -16,7 +16,7 @@ _EXITS = (
 _RENAMED = {"--partition": "--split"}  # old options that are rejected with the new name
 _COMMANDS = (
     *("run", "solve", "init", "generate", "convert", "split", "graph"),
-    *("experiment", "report", "samplers", "algorithms", "info", "warm-up", "completion"),
+    *("experiment", "report", "samplers", "algorithms", "info", "warm-up", "completion", "mcp"),
 )
 # Commands that compile kernels, or describe where they are kept
 _WITH_CACHE = ("run", "solve", "generate", "convert", "split", "graph", "experiment", "info", "warm-up")
@@ -115,6 +115,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     _add_warm_up(commands)
+    _add_mcp(commands)
     completion = commands.add_parser(
         "completion",
         help="print a script that completes commands in a shell",
@@ -330,6 +331,21 @@ def _add_warm_up(commands: Commands) -> None:
     warm.add_argument("--jobs", metavar="N", help="number of processes that compile (default: one per core)")
 
 
+def _add_mcp(commands: Commands) -> None:
+    """Add the command ``mcp``."""
+    mcp = commands.add_parser(
+        "mcp",
+        help="serve tools for planning calendars to an assistant (Model Context Protocol)",
+        description="Serve tools for planning calendars to an assistant, by the Model Context Protocol over standard"
+        " input and output, until the input ends. Calendars come as text; the files that they name (iCalendar files and"
+        " polls) are read from one folder only, and nothing is written.",
+    )
+    mcp.add_argument(
+        "--folder", metavar="DIR", default=".", help="the folder of the files that calendars name (default: here)"
+    )
+    mcp.add_argument("--timeout", metavar="SECONDS", default="60", help="largest time limit of one call (default 60)")
+
+
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of runs: settings, limits and output."""
     parser.add_argument(
@@ -382,7 +398,20 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("-q", "--quiet", action="store_true", help="print only errors to standard error")
     parser.add_argument("-v", "--verbose", action="store_true", help="log the progress with times to standard error")
+    _add_calendar_options(parser)
+
+
+def _add_calendar_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of runs of calendars: bookings and files of the answer."""
     parser.add_argument("--html", metavar="PATH", help="for calendars: also write a web page")
+    parser.add_argument(
+        "--keep",
+        metavar="FILE",
+        help="for calendars: the meetings of this earlier answer (JSON) are booked; they stay unless moving them pays",
+    )
+    parser.add_argument(
+        "--move-cost", metavar="N", help="for calendars: what moving a booked meeting costs (default: as the file says)"
+    )
     parser.add_argument(
         "--ics",
         metavar="PATH",

@@ -1,4 +1,4 @@
-"""Calendars on the command line: default settings, and the web page and iCalendar files of the answer."""
+"""Calendars on the command line: default settings, earlier answers, and the page and iCalendar files of the answer."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Any
 from dmcmc.cli.failure import print_line
 from dmcmc.cli.file_roles import is_calendar
 from dmcmc.config.document import Document
+from dmcmc.config.yaml_lines import value_of
 from dmcmc.files.text import open_source
 from dmcmc.files.write import check_writable, replace_file
 from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 
 if TYPE_CHECKING:
-    from dmcmc.formats.calendar.plan import Calendar
+    from dmcmc.formats.calendar.data.plan import Calendar
     from dmcmc.report.calendar.answer import CalendarAnswer
 
 _SECONDS = 60  # default time limit of a calendar
 _DEFAULT = "a calendar's default"
+_MAX_MOVE_COST = 10**9
 
 
 def set_defaults(document: Document, searched: bool) -> None:
@@ -39,7 +42,10 @@ def set_defaults(document: Document, searched: bool) -> None:
 
 
 def check_options(arguments: Namespace, path: str) -> None:
-    """Check ``--html`` and ``--ics`` before any work is done; raise an error if a file cannot be written."""
+    """Check the options for calendars before any work is done; raise an error if a file cannot be written."""
+    for option in ("keep", "move_cost"):
+        if getattr(arguments, option, None) is not None and not is_calendar(path):
+            raise ConfigError(f"--{option.replace('_', '-')}: is for calendars, not for {path}")
     for option in ("html", "ics"):
         target = getattr(arguments, option, None)
         if target is None:
@@ -59,12 +65,45 @@ def calendar_at(path: Any) -> "Calendar | None":
     return None if source is None else read_calendar(source)
 
 
+def calendar_of(arguments: Namespace, path: str) -> "Calendar | None":
+    """Return the calendar in a file, with the bookings of ``--keep`` and ``--move-cost``; None for other files.
+
+    Raises
+    ------
+    DmcmcError
+        If the calendar or the earlier answer cannot be read.
+    """
+    calendar = calendar_at(path)
+    if calendar is None:
+        return None
+    from dmcmc.formats.calendar.keep import with_earlier_answer, with_move_cost
+
+    if (earlier := getattr(arguments, "keep", None)) is not None:
+        source = open_source(earlier)
+        assert source is not None
+        calendar = with_earlier_answer(calendar, source.text(), earlier)
+    if (text := getattr(arguments, "move_cost", None)) is not None:
+        cost = value_of(text, "--move-cost")
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 <= cost <= _MAX_MOVE_COST:
+            raise ConfigError(f"--move-cost: expected a number from 0 to {_MAX_MOVE_COST}, got {text!r}")
+        calendar = with_move_cost(calendar, cost)
+    return calendar
+
+
+def set_start(document: Document, calendar: "Calendar") -> None:
+    """Let the search start from the booked times and rooms, unless the user gave another assignment."""
+    from dmcmc.formats.calendar.keep import booked_assignment
+
+    if "start" not in document.data and (booked := booked_assignment(calendar)):
+        document.override(("start",), booked, "booked meetings")
+
+
 def first_participations(calendar: "Calendar") -> tuple[str, ...]:
     """Return the variables of the meetings, each that of its first participant."""
     return tuple(f"{calendar.people[x.people[0]].name}: {x.name}" for x in calendar.meetings)
 
 
-def write(result: Result, calendar: "Calendar", arguments: Namespace) -> list[str]:
+def write(result: CalendarResult, calendar: "Calendar", arguments: Namespace) -> list[str]:
     """Write the web page and the iCalendar files that the options ask for; return the files as text.
 
     If there is no calendar, the page says why. Then no iCalendar file is written, and a warning says so.
@@ -74,13 +113,13 @@ def write(result: Result, calendar: "Calendar", arguments: Namespace) -> list[st
     FileError
         If a file cannot be written.
     """
-    from dmcmc.report.calendar.conflict import reason_without_answer
+    from dmcmc.report.calendar.reasons import reason_without_answer
 
-    reason, written = reason_without_answer(calendar, result), list[str]()
+    reason, written = reason_without_answer(result), list[str]()
     if arguments.html is not None:
         from dmcmc.report.calendar.page import page_of, page_without_answer
 
-        page = page_without_answer(calendar, result, reason) if reason else page_of(_answer(calendar, result), result)
+        page = page_without_answer(calendar, result) if reason else page_of(_answer(calendar, result), result)
         replace_file(arguments.html, [page])
         written.append(arguments.html)
     if arguments.ics is not None and reason:
@@ -92,6 +131,18 @@ def write(result: Result, calendar: "Calendar", arguments: Namespace) -> list[st
 
         written.append(ics.write(_answer(calendar, result), arguments.ics))
     return written
+
+
+def write_conflict(conflict: CalendarConflict, calendar: "Calendar", arguments: Namespace) -> list[str]:
+    """Write the web page of a conflict if ``--html`` asks for it; return the file as text."""
+    if arguments.html is None:
+        return []
+    from dmcmc.report.calendar.page import page_of_conflict
+    from dmcmc.report.summary import status_text
+
+    status = status_text(conflict.status, None) if conflict.status == "infeasible" else conflict.status
+    replace_file(arguments.html, [page_of_conflict(calendar, conflict, status, conflict.summary)])
+    return [arguments.html]
 
 
 def _answer(calendar: "Calendar", result: Result) -> "CalendarAnswer":

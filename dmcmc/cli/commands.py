@@ -138,6 +138,8 @@ class _RunJob(NamedTuple):
         Whether rank 0 gathers the assignment of a problem with one file per agent.
     events : tuple of ScenarioEvent
         The events of a scenario; empty without one.
+    calendar : None
+        Calendars are jobs of ``dmcmc solve``.
     """
 
     config: Config
@@ -145,6 +147,7 @@ class _RunJob(NamedTuple):
     explain: bool
     share_assignment: bool = False
     events: "tuple[ScenarioEvent, ...]" = ()
+    calendar: None = None
 
     def for_other_ranks(self, world: "World") -> Self:
         """Return the job without the problem if its parts are scattered over the ranks."""
@@ -439,6 +442,21 @@ def init(arguments: Namespace) -> int:
     return 0
 
 
+def mcp(arguments: Namespace) -> int:
+    """Serve tools for planning calendars to an assistant until standard input ends."""
+    from pathlib import Path
+
+    from dmcmc.assistant.server import serve
+
+    folder, seconds = Path(arguments.folder), value_of(arguments.timeout, "--timeout")
+    if not folder.is_dir():
+        raise ConfigError(f"--folder: {folder} is no folder")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise ConfigError(f"--timeout: expected a number of seconds above 0, got {arguments.timeout!r}")
+    serve(folder, float(seconds))
+    return 0
+
+
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "run": run,
     "solve": solve,
@@ -454,4 +472,5 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "algorithms": algorithms,
     "info": info,
     "warm-up": warm_up,
+    "mcp": mcp,
 }

@@ -2,9 +2,9 @@
 
 import sys
 from argparse import Namespace
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from dmcmc.cli.calendar import calendar_at, check_options, first_participations, set_defaults
+from dmcmc.cli.calendar import calendar_of, check_options, first_participations, set_defaults, set_start
 from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, explainer, options_of
 from dmcmc.cli.solve_tasks.alternatives import requested_alternatives
@@ -26,6 +26,9 @@ from dmcmc.run.whole_problem.marginals import marginals, with_max_marginals
 from dmcmc.run.whole_problem.partition_and_count import sums
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.planning.divided_problem import is_scattered, with_memory_limit
+
+if TYPE_CHECKING:
+    from dmcmc.formats.calendar.data.plan import Calendar
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals", "conflict")
 _NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it
@@ -53,6 +56,8 @@ class SolveJob(NamedTuple):
         The variables whose marginals are wanted (``--query``); empty for all.
     alternatives : AlternativesRequest or None
         The alternatives that are wanted (``--alternatives``); None for the best assignment only.
+    calendar : Calendar or None
+        The calendar that the problem was made from, on rank 0.
     """
 
     config: Config
@@ -63,12 +68,13 @@ class SolveJob(NamedTuple):
     max_marginals: bool = False
     query: tuple[str, ...] = ()
     alternatives: AlternativesRequest | None = None
+    calendar: "Calendar | None" = None
 
     def for_other_ranks(self, world: World) -> Self:
         """Return the job without the problem if other ranks do not need it: it is scattered, or rank 0 works alone."""
         alone = self.task != "mpe" or self.alternatives is not None
         omit = alone or (self.problem is not None and is_scattered(self.problem, self.config, world))
-        return self._replace(problem=None) if omit else self
+        return self._replace(problem=None if omit else self.problem, calendar=None)
 
 
 def prepare(arguments: Namespace) -> SolveJob:
@@ -87,15 +93,31 @@ def prepare(arguments: Namespace) -> SolveJob:
     if arguments.query is not None and task not in ("mar", "max-marginals"):
         raise ConfigError("--query: is for --task mar and max-marginals; marginal MAP is not available in this version")
     check_options(arguments, path)
-    document = _document(arguments)
+    document, calendar = _document(arguments), calendar_of(arguments, path)
+    given_start = "start" in document.data
+    if calendar is not None and task == "mpe":
+        set_start(document, calendar)
     config = config_of(document)
     check_run(config, document)
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
-    file_format, problem = formats.load_with_format(path, **given)
+    logarithms = False
+    if calendar is not None and not given:
+        from dmcmc.formats.calendar.problem import problem_of
+
+        problem = problem_of(calendar, copies=given_start or not _merges(config, task))
+    else:
+        file_format, problem = formats.load_with_format(path, **given)
+        logarithms = file_format.logarithms
     query = () if arguments.query is None else queried_variables(arguments.query, problem)
     problem, max_marginals = with_assigned_agents(problem, config.problem, document.at), arguments.max_marginals
-    request = requested_alternatives(arguments, problem, calendar_at(path))
-    return SolveJob(config, problem, task, file_format.logarithms, arguments.explain, max_marginals, query, request)
+    request = requested_alternatives(arguments, problem, calendar)
+    return SolveJob(config, problem, task, logarithms, arguments.explain, max_marginals, query, request, calendar)
+
+
+def _merges(config: Config, task: str) -> bool:
+    """Return whether a run merges the variables of all participants of a meeting."""
+    is_plain = config.local.method in ("auto", "exact") and config.combine.method != "mini-bucket"
+    return task in ("mpe", "conflict") and config.presolve == "merge" and is_plain and config.algorithm == "dmcmc"
 
 
 def _document(arguments: Namespace) -> Document:
@@ -168,8 +190,7 @@ def _marginals(job: SolveJob, problem: Problem, config: Settings) -> Marginals:
     if job.task == "max-marginals" and config.budget.time is not None:
         from dmcmc.run.resolving.value_bounds import timed_max_marginals
 
-        calendar = calendar_at(job.config.problem.get("file"))
-        fixed = job.query or (() if calendar is None else first_participations(calendar))
+        fixed = job.query or (() if job.calendar is None else first_participations(job.calendar))
         found = timed_max_marginals(problem, config, fixed)
     else:
         found = marginals(problem, config, "mar" if job.task == "mar" else "max-marginals")
@@ -190,6 +211,10 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
             return None
         if job.task == "mar" or job.task == "max-marginals":
             return _marginals(job, problem, single_rank_config)
+        if job.task == "conflict" and job.calendar is not None:
+            from dmcmc.calendars.explain import find_calendar_conflict
+
+            return find_calendar_conflict(job.calendar, single_rank_config)
         if job.task == "conflict":
             from dmcmc.run.resolving.conflict import find_conflict
 

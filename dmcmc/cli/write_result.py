@@ -9,12 +9,13 @@ from dmcmc.cli.terminal import emit
 from dmcmc.config.configuration import Config
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Output, Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dmcmc.formats.calendar.plan import Calendar
+    from dmcmc.formats.calendar.data.plan import Calendar
 
 
 class SolvedJob(Protocol):
@@ -28,6 +29,10 @@ class SolvedJob(Protocol):
     def problem(self) -> Problem | None:
         """The problem; None if no rank knows all of it."""
 
+    @property
+    def calendar(self) -> "Calendar | None":
+        """The calendar of the problem; None for other problems."""
+
 
 def deliver(result: Output, job: SolvedJob, arguments: Namespace) -> int:
     """Write the files, then print the result; if a file cannot be written, the result is printed with exit code 1.
@@ -38,13 +43,19 @@ def deliver(result: Output, job: SolvedJob, arguments: Namespace) -> int:
         The exit code of the command line.
     """
     code, written = result.exit_code, list[str]()
-    calendar = calendars.calendar_at(job.config.problem.get("file")) if isinstance(result, Result) else None
+    calendar = job.calendar
+    if calendar is not None and isinstance(result, Result):
+        from dmcmc.calendars.complete import as_calendar_result
+
+        result = as_calendar_result(result, calendar)
     try:
         if job.config.output is not None:
             result.write(job.config.output)
             written.append(job.config.output)
-        if calendar is not None and isinstance(result, Result):
+        if calendar is not None and isinstance(result, CalendarResult):
             written += calendars.write(result, calendar, arguments)
+        if calendar is not None and isinstance(result, CalendarConflict):
+            written += calendars.write_conflict(result, calendar, arguments)
     except FileError as error:
         report(error)
         code = 1
@@ -58,10 +69,14 @@ def deliver(result: Output, job: SolvedJob, arguments: Namespace) -> int:
 def _summary(result: Output, job: SolvedJob, calendar: "Calendar | None", written: list[str]) -> "RenderableType":
     """Return the text or table to print."""
     files = ", ".join(written) or None
-    if calendar is not None and isinstance(result, Result):
+    if calendar is not None and isinstance(result, CalendarResult):
         from dmcmc.report.calendar.table import summary as of_calendar
 
         return of_calendar(result, calendar, files)
+    if isinstance(result, CalendarConflict):
+        from dmcmc.report.calendar.table import summary_of_conflict
+
+        return summary_of_conflict(result, files)
     from dmcmc.report.solve_summary import summary
 
     return summary(result, job.problem, files)

@@ -10,6 +10,9 @@ from itertools import combinations
 import pytest
 from imports import ROOT
 
+from dmcmc.calendars.complete import as_calendar_result
+from dmcmc.calendars.explain import summary_of
+from dmcmc.calendars.meeting_conflict import conflict_of
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.cli.commands import _prepare as prepare_run
 from dmcmc.cli.main import main
@@ -18,7 +21,6 @@ from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.report.calendar import ics
 from dmcmc.report.calendar.answer import answer_of
-from dmcmc.report.calendar.conflict import conflict_of, conflict_text, reason_without_answer
 from dmcmc.report.calendar.page import page_of, page_without_answer
 from dmcmc.results.result import Result
 
@@ -106,8 +108,7 @@ def test_the_page_of_an_unsuccessful_search_says_so():
         status="timeout", objective=None, bound=3, gap=None, violation=2, assignment={}, sense="max", time=1
     )
     calendar = calendar_of(FULL)
-    reason = reason_without_answer(calendar, result)
-    page = page_without_answer(calendar, result, reason)
+    page = page_without_answer(calendar, as_calendar_result(result, calendar))
     assert "time limit reached" in page and "a longer time limit may help" in page
 
 
@@ -116,7 +117,9 @@ def test_the_conflict_is_a_minimal_set_of_meetings():
     found = conflict_of(calendar)
     assert [calendar.meetings[m].name for m in found] == ["A", "B", "C"]
     alone = calendar_of(FULL + "  X: {people: [Ann, Cem]}\n")
-    assert conflict_text(alone).startswith("X cannot take place: its participants are never free at the same time")
+    assert summary_of(alone, conflict_of(alone)).startswith(
+        "X cannot take place: its participants are never free at the same time"
+    )
 
 
 def test_a_possible_meeting_without_a_gain_is_explained():
@@ -200,7 +203,7 @@ def test_run_and_solve_use_the_same_configuration_for_a_calendar(tmp_path):
     path.write_text(FULL)
     ways = {"run": prepare_run, "solve": prepare_solve}
     jobs = [prepare(parse_arguments([command, str(path), "--seed", "3"])) for command, prepare in ways.items()]
-    assert jobs[0] == jobs[1]
+    assert jobs[0]._replace(calendar=None) == jobs[1]._replace(calendar=None)
     config = jobs[0].config
     assert (config.seed, config.budget.time, config.presolve) == (3, 60.0, "merge")
 
@@ -219,4 +222,109 @@ def test_the_calendar_of_a_team_of_twelve_is_solved_to_proven_optimality(tmp_pat
     assert main(["run", str(ROOT / "configs" / "calendar.yaml"), "--device", "cpu", "--output", str(output)]) == 0
     found = json.loads(output.read_text())
     assert (found["status"], found["objective"], len(found["assignment"])) == ("optimal", 1013, 122)
-    assert found["presolve"]["merged"] > 50
+
+
+RICH = HEAD.replace("calendar", "timezone: Europe/Berlin\ncalendar", 1) + (
+    "people:\n  Ann: {busy: [Tue, 'Mon 09:00-10:00']}\n  Bob: {prefer: {before 11:00: 2}}\n  Cem: {busy: Mon}\n"
+    "rooms: {Table: {count: 2}}\n"
+    "meetings:\n  A: {people: [Ann, Bob], slots: 2, optional: {Cem: 1}}\n"
+    "  B: {people: [Bob], after: A, optional: [Cem]}\n"
+    "  D: {people: [Bob, Cem], slots: 2, weight: 3}\n  C: {people: [Ann, Cem], weight: 1}\n"
+)
+
+
+def result_of(text, tmp_path, capsys, *options):
+    """Solve a calendar and return its JSON result."""
+    code, printed = solved(text, tmp_path, capsys, "--json", *options)
+    return code, json.loads(printed)
+
+
+def test_the_json_has_the_meetings_with_times_rooms_and_people(tmp_path, capsys):
+    code, found = result_of(RICH, tmp_path, capsys)
+    assert code == 0 and found["status"] == "optimal"
+    first = found["meetings"][0]
+    assert first == {
+        "name": "A",
+        "start": "2027-03-01T10:00+01:00",
+        "end": "2027-03-01T11:00+01:00",
+        "room": "Table 1",
+        "people": ["Ann", "Bob"],
+        "optional_missing": ["Cem"],
+    }
+    assert [x["name"] for x in found["not_held"]] == ["C"] and "never free" in found["not_held"][0]["reason"]
+    assert found["moved"] == [] and found["conflict"] is None
+    assert found["assignment"]["Bob: A"] == "Mon 1 Mar 10:00, Table"
+
+
+def test_an_earlier_answer_is_kept_unless_moving_pays(tmp_path, capsys):
+    _, earlier = result_of(RICH, tmp_path, capsys)
+    (tmp_path / "earlier.json").write_text(json.dumps(earlier))
+    keep = ("--keep", str(tmp_path / "earlier.json"))
+    _, same = result_of(RICH, tmp_path, capsys, *keep)
+    assert (same["meetings"], same["moved"]) == (earlier["meetings"], [])
+    changed = RICH.replace("Bob: {prefer", "Bob: {busy: [Mon 10:00-10:30], prefer")
+    _, anew = result_of(changed, tmp_path, capsys, *keep)
+    (moved,) = anew["moved"]
+    assert (moved["name"], moved["booked"], moved["cost"]) == ("A", "Mon 1 Mar 10:00, Table", 5)
+    assert moved["reason"] == "what was booked is not possible any more: Bob: Mon 10:00-10:30"
+    better = RICH.replace("before 11:00: 2", "after 11:00: 20")
+    assert {x["name"] for x in result_of(better, tmp_path, capsys, *keep)[1]["moved"]} >= {"A"}
+    assert result_of(better, tmp_path, capsys, *keep, "--move-cost", "1000")[1]["moved"] == []
+
+
+def test_unusable_earlier_answers_are_refused(tmp_path, capfd):
+    path, earlier = tmp_path / "team.yaml", tmp_path / "earlier.json"
+    path.write_text(RICH)
+    for text, message in {
+        "{": "earlier.json:1: is not valid JSON",
+        "{}": "has no 'meetings'",
+        '{"meetings": [{"name": "A", "start": 7}]}': "meetings[0] (A): start: expected a time such as",
+    }.items():
+        earlier.write_text(text)
+        assert main(["run", str(path), "--keep", str(earlier)]) == 2
+        assert message in capfd.readouterr().err
+    assert main(["run", str(path), "--move-cost", "-1"]) == 2
+    assert "--move-cost: expected a number from 0" in capfd.readouterr().err
+
+
+def test_icalendar_files_name_the_attendees(tmp_path, capsys):
+    icalendar = pytest.importorskip("icalendar")
+    solved(RICH, tmp_path, capsys, "--ics", str(tmp_path / "c.ics"))
+    event = icalendar.Calendar.from_ical((tmp_path / "c.ics").read_bytes()).walk("VEVENT")[0]
+    attendees = {str(x.params["CN"]): (x.params["ROLE"], x.params["PARTSTAT"]) for x in event["attendee"]}
+    required = ("REQ-PARTICIPANT", "ACCEPTED")
+    assert attendees == {"Ann": required, "Bob": required, "Cem": ("OPT-PARTICIPANT", "DECLINED")}
+
+
+def test_the_page_says_what_moves_who_is_missing_and_how_good_the_calendar_is(tmp_path, capsys):
+    _, earlier = result_of(RICH, tmp_path, capsys)
+    (tmp_path / "earlier.json").write_text(json.dumps(earlier))
+    changed = RICH.replace("Bob: {prefer", "Bob: {busy: [Mon 10:00-10:30], prefer")
+    page = tmp_path / "c.html"
+    code, text = solved(changed, tmp_path, capsys, "--keep", str(tmp_path / "earlier.json"), "--html", str(page))
+    assert code == 0 and "booked meetings that move" in text and "optional attendees who are missing" in text
+    shown = page.read_text()
+    assert "3 of 4 meetings take place" in shown and "proven: no better calendar exists" in shown
+    assert "1 booked meeting moves" in shown and "Booked meetings that move" in shown
+    assert "Optional attendees who are missing" in shown and "busy: Mon" in shown
+
+
+def test_rules_in_conflict_and_what_would_help_are_named(tmp_path, capsys):
+    crowded = RICH.replace("Ann: {busy", "Ann: {max_per_day: 1, busy") + "  E: {people: [Ann]}\n"
+    page = tmp_path / "c.html"
+    code, printed = solved(crowded, tmp_path, capsys, "--json", "--html", str(page))
+    conflict = json.loads(printed)["conflict"]
+    assert code == 3 and conflict["meetings"] == ["A", "E"] and conflict["minimal"]
+    assert set(conflict["constraints"]) == {
+        "A must be held",
+        "E must be held",
+        "Ann is busy Tue",
+        "Ann has at most 1 meeting a day",
+    }
+    helpful = [x["constraint"] for x in conflict["relaxations"] if x["objective"] is not None]
+    assert "Ann has at most 1 meeting a day" in helpful and "Ann attends A" in helpful
+    objectives = [x["objective"] for x in conflict["relaxations"] if x["objective"] is not None]
+    assert objectives == sorted(objectives, reverse=True)
+    assert "Ann has at most 1 meeting a day" in page.read_text() and "What would help" in page.read_text()
+    assert main(["solve", str(tmp_path / "team.yaml"), "--task", "conflict"]) == 3
+    assert "these rules cannot hold together" in capsys.readouterr().out

@@ -1,10 +1,10 @@
 """Convert a calendar to a problem in the PEAV model: private events as variables.
 
 Each person is an agent with one variable for each of its meetings; the values are the meeting's possible times and
-rooms. Hard equality factors make all participants of a meeting choose the same value. Hard factors also forbid
-overlapping meetings of a person and overlapping meetings in a room. Soft unary factors hold the utility of holding a
-meeting, and the preferences of the meeting and of its participants (Maheswaran et al., *Taking DCOP to the Real World*,
-AAMAS 2004).
+rooms. Hard equality factors make all participants of a meeting choose the same value. An optional attendee has the
+additional value "not attending". Hard factors forbid overlapping meetings of a person and of a room, limit the meetings
+of a day, and keep orders and series. Soft unary factors hold the utility of holding a meeting, and the preferences of
+the meeting and of its participants (Maheswaran et al., *Taking DCOP to the Real World*, AAMAS 2004).
 """
 
 from itertools import combinations, pairwise
@@ -12,9 +12,14 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.plan import NOT_HELD, Calendar
+from dmcmc.formats.calendar.data.plan import Calendar, Meeting
+from dmcmc.formats.calendar.fair_shares import levels_of
+from dmcmc.formats.calendar.participations import Participation, common_times, participations
+from dmcmc.formats.calendar.person_rules import attended_slots, factors_of_person
 from dmcmc.formats.calendar.read import read_calendar
+from dmcmc.formats.calendar.shared_rooms import factors_of_rooms, uses_pairs
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
@@ -27,113 +32,192 @@ def read(source: SourceFile) -> Problem:
     return problem_of(read_calendar(source))
 
 
-def problem_of(calendar: Calendar) -> Problem:
+def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
     """Return the problem of a calendar.
 
-    An optional meeting has an additional last value, :data:`NOT_HELD`. A mandatory meeting without any possible time
-    has only this value, and it is forbidden.
+    A meeting that may be dropped has an additional last value, :data:`dmcmc.formats.calendar.data.plan.NOT_HELD`. A
+    mandatory meeting without any possible time has only this value, and it is forbidden.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    copies
+        Whether each participant of a meeting has a variable for it, as agents need that keep their preferences to
+        themselves. Otherwise the variable of the first participant stands for all: the same problem, solved faster.
 
     Raises
     ------
     FileError
         If the tables over pairs of meetings do not fit the memory.
     """
-    labels = [domain_of(calendar, m) for m in range(len(calendar.meetings))]
-    _check_size(calendar, labels)
-    participations = [(p, m) for m, meeting in enumerate(calendar.meetings) for p in meeting.people]
-    variable_of = {pair: i for i, pair in enumerate(participations)}
+    variables = participations(calendar, copies)
+    by_person: list[list[Participation]] = [[] for _ in calendar.people]
+    by_meeting: list[list[Participation]] = [[] for _ in calendar.meetings]
+    for x in variables:
+        by_person[x.person].append(x)
+        by_meeting[x.meeting].append(x)
+    pairs = uses_pairs(calendar)
+    _check_size(calendar, by_meeting, pairs)
     factors: list[Factor] = []
-    for p, m in participations:
-        table = _padded(calendar, m, calendar.utilities(m, p))
-        if table.any():
-            name = f"{calendar.people[p].name}'s preferences for {calendar.meetings[m].name}"
-            factors.append(Factor.of((variable_of[p, m],), table, name=name))
-    for m, meeting in enumerate(calendar.meetings):
-        factors += _agreement(calendar, m, [variable_of[p, m] for p in meeting.people], len(labels[m]))
+    for x in variables:
+        factors += _preferences(calendar, x) if copies or x.weight is None else []
+    for m in range(len(calendar.meetings)):
+        factors += _agreement(calendar, by_meeting[m], copies)
     for m, n in combinations(range(len(calendar.meetings)), 2):
-        factors += _apart(calendar, m, n, variable_of)
+        factors += _apart(calendar, by_meeting[m], by_meeting[n], pairs)
+    for p, attended in enumerate(by_person):
+        factors += factors_of_person(calendar, p, attended)
+    factors += factors_of_rooms(calendar, [copies[0] for copies in by_meeting], pairs)
+    distinct = [x for i, x in enumerate(variables) if not i or x.variable != variables[i - 1].variable]
+    levels = levels_of(calendar, by_person, len(distinct))
+    for level in levels:
+        factors += level.factors
+    names = [f"{calendar.people[x.person].name}: {calendar.meetings[x.meeting].name}" for x in distinct]
     return Problem(
-        variables=tuple(f"{calendar.people[p].name}: {calendar.meetings[m].name}" for p, m in participations),
-        domains=np.array([len(labels[m]) for _, m in participations], dtype=np.int64),
+        variables=(*names, *(level.name for level in levels)),
+        domains=np.array([*(x.size for x in distinct), *(len(level.points) for level in levels)], dtype=np.int64),
         agents=tuple(person.name for person in calendar.people),
-        owner=np.array([p for p, _ in participations], dtype=np.int64),
+        owner=np.array([*(x.person for x in distinct), *(0 for _ in levels)], dtype=np.int64),
         factors=tuple(factors),
-        labels=tuple(labels[m] for _, m in participations),
+        labels=(*(x.labels for x in distinct), *(tuple(level.points.tolist()) for level in levels)),
         name=calendar.name,
     )
 
 
-def domain_of(calendar: Calendar, m: int) -> tuple[str, ...]:
-    """Return the labels of a meeting's values: its times and rooms, and :data:`NOT_HELD` if it may be dropped."""
-    labels = tuple(calendar.label(choice) for choice in calendar.choices[m])
-    has_not_held = calendar.meetings[m].weight is not None or not labels
-    return (*labels, NOT_HELD) if has_not_held else labels
+def _preferences(calendar: Calendar, x: Participation) -> list[Factor]:
+    """Return the factor of a person's preferences for a meeting, and of an optional attendee's attendance."""
+    table = _utilities(calendar, x)
+    return [Factor.of((x.variable,), table, name=_preferences_name(calendar, x))] if table.any() else []
 
 
-def _padded(calendar: Calendar, m: int, utilities: list[int | float]) -> Array:
-    """Return the utilities of a meeting's values, with 0 for :data:`NOT_HELD`."""
-    return np.array([*utilities, *[0] * (len(domain_of(calendar, m)) - len(utilities))])
+def _utilities(calendar: Calendar, x: Participation) -> Array:
+    """Return the utility of each value of a meeting to a person: preferences, attendance and the person's slots."""
+    person, meeting = calendar.people[x.person], calendar.meetings[x.meeting]
+    utilities = calendar.points(person.preferences, x.starts, meeting.length)
+    utilities = utilities + (x.weight or 0) + (attended_slots(calendar, person, x) if person.no_gaps else 0)
+    return x.padded(utilities)
 
 
-def _agreement(calendar: Calendar, m: int, copies: list[int], size: int) -> list[Factor]:
-    """Return the factors of a meeting itself: its own utility, and the equality of all participants' copies.
+def _preferences_name(calendar: Calendar, x: Participation) -> str:
+    """Return the name of the factor of a person's preferences for a meeting."""
+    return f"{calendar.people[x.person].name}'s preferences for {calendar.meetings[x.meeting].name}"
+
+
+def _attendance(calendar: Calendar, meeting: Participation, x: Participation) -> list[Factor]:
+    """Return the factors of an optional attendee, with the utility of the best attendance moved to the meeting.
+
+    For each value of the meeting, a factor of the meeting alone has the largest utility that the attendee can add, and
+    the table over both has the rest, which is at most 0. The sum is the same, but bounds that look at each factor alone
+    are smaller.
+    """
+    agree = common_times(meeting, x)
+    utilities = np.where(forbidden(agree), -np.inf, _utilities(calendar, x)[None, :])
+    best = utilities.max(axis=1)
+    name = _preferences_name(calendar, x)
+    return [
+        Factor.of((meeting.variable,), best, name=name),
+        Factor.of((meeting.variable, x.variable), utilities - best[:, None], name=name),
+    ]
+
+
+def _agreement(calendar: Calendar, copies: list[Participation], separate_attendance: bool) -> list[Factor]:
+    """Return the factors of a meeting itself: its own utility, and the agreement of all participants' variables.
 
     Parameters
     ----------
     calendar
         The calendar.
-    m
-        The meeting.
     copies
-        The variables of the meeting, one per participant.
-    size
-        Domain size of the meeting.
+        The variables of the meeting, one per participant, then one per optional attendee.
+    separate_attendance
+        Whether the utilities of optional attendees are factors of the attendees' variables.
     """
-    meeting = calendar.meetings[m]
-    utilities = _padded(calendar, m, calendar.utilities(m))
-    if meeting.weight is None and not calendar.choices[m]:
+    first = copies[0]
+    meeting = calendar.meetings[first.meeting]
+    not_held = -meeting.move_cost if meeting.booked is not None else 0
+    utilities = first.padded(np.array(calendar.utilities(first.meeting)), not_held)
+    if meeting.weight is None and not len(first.starts):
         utilities = np.array([-np.inf])
-    same = np.where(np.eye(size, dtype=bool), 0, -np.inf)
-    unary_factors = [Factor.of((copies[0],), utilities, name=meeting.name)] if utilities.any() else []
-    return unary_factors + [
-        Factor.of(pair, same, name=f"{meeting.name}: one time for all") for pair in pairwise(copies)
-    ]
+    factors = [Factor.of((first.variable,), utilities, name=meeting.name)] if utilities.any() else []
+    required = [x for x in copies if x.weight is None]
+    name = f"{meeting.name}: one time for all"
+    separate = [(x, y) for x, y in pairwise(required) if x.variable != y.variable]
+    factors += [Factor((x.variable, y.variable), common_times(x, y), name) for x, y in separate]
+    for x in (x for x in copies if x.weight is not None):
+        if separate_attendance:
+            factors.append(Factor((first.variable, x.variable), common_times(first, x), name))
+        else:
+            factors += _attendance(calendar, first, x)
+    return factors
 
 
-def _apart(calendar: Calendar, m: int, n: int, variable_of: dict[tuple[int, int], int]) -> list[Factor]:
+def _apart(calendar: Calendar, first: list[Participation], second: list[Participation], pairs: bool) -> list[Factor]:
     """Return the factors that forbid clashing choices of two meetings.
 
-    There is one factor per common participant. If the meetings only share a room, there is one factor between their
-    first participants.
+    There is one factor per common person. If the meetings only share a room, an order or a series, there is one factor
+    between their first participants.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    first, second
+        The variables of the two meetings, one per participant.
+    pairs
+        Whether tables over pairs of meetings limit single rooms.
     """
-    a, b = calendar.meetings[m], calendar.meetings[n]
-    common_people = [p for p in a.people if p in b.people]
-    if not common_people and not {*a.rooms} & {*b.rooms}:
-        return []
-    clash = calendar.clashes(m, n)
-    if not clash.any():
-        return []
-    sizes = len(domain_of(calendar, m)), len(domain_of(calendar, n))
-    table = np.zeros(sizes)
+    a, b = calendar.meetings[first[0].meeting], calendar.meetings[second[0].meeting]
+    of_person = {x.person: x for x in second}
+    common = [(x, of_person[x.person]) for x in first if x.person in of_person]
+    required = [(x, y) for x, y in common if x.weight is None and y.weight is None]
+    if len(required) > 1 and required[0][0].variable == required[1][0].variable:
+        required = required[:1]
+    factors: list[Factor] = []
+    if required or _are_related(calendar, a, b, pairs):
+        clash = calendar.clashes(first[0].meeting, second[0].meeting)
+        if clash.any():
+            x, y = first[0], second[0]
+            table = normalise(_forbidding(clash, (x.size, y.size)))
+            names = f"{a.name} and {b.name}"
+            if not required:
+                factors.append(Factor((x.variable, y.variable), table, f"{names} do not fit together"))
+            for x, y in required:
+                name = f"{names} of {calendar.people[x.person].name}"
+                factors.append(Factor((x.variable, y.variable), table, name))
+    for x, y in common:
+        if x.weight is not None or y.weight is not None:
+            gap = calendar.gap_between(x.meeting, y.meeting, x.person)
+            clash = calendar.close_pairs(((x.starts, x.rooms), a.length), ((y.starts, y.rooms), b.length), gap)
+            if clash.any():
+                name = f"{a.name} and {b.name} of {calendar.people[x.person].name}"
+                factors.append(Factor.of((x.variable, y.variable), _forbidding(clash, (x.size, y.size)), name=name))
+    return factors
+
+
+def _are_related(calendar: Calendar, a: Meeting, b: Meeting, pairs: bool) -> bool:
+    """Return whether two meetings without common participants may clash."""
+    single = {r for r in {*a.rooms} & {*b.rooms} if calendar.rooms[r].count == 1}
+    in_order = any(calendar.meetings[n] is y for x, y in ((a, b), (b, a)) for n, _ in x.after)
+    return (pairs and bool(single)) or in_order or (a.series is not None and a.series == b.series)
+
+
+def _forbidding(clash: Array, shape: tuple[int, int]) -> Array:
+    """Return a table with −∞ for the choices that clash, and 0 for all other values."""
+    table = np.zeros(shape)
     table[: clash.shape[0], : clash.shape[1]] = np.where(clash, -np.inf, 0)
-    names = f"{a.name} and {b.name}"
-    if not common_people:
-        pair = variable_of[a.people[0], m], variable_of[b.people[0], n]
-        return [Factor.of(pair, table, name=f"{names} in one room")]
-    return [
-        Factor.of((variable_of[p, m], variable_of[p, n]), table, name=f"{names} of {calendar.people[p].name}")
-        for p in common_people
-    ]
+    return table
 
 
-def _check_size(calendar: Calendar, labels: list[tuple[str, ...]]) -> None:
-    """Raise ``FileError`` if the tables over pairs of meetings cannot fit the memory, before any table is built."""
+def _check_size(calendar: Calendar, by_meeting: list[list[Participation]], pairs: bool) -> None:
+    """Raise ``FileError`` if the tables over pairs of variables cannot fit the memory, before any table is built."""
     entries, max_entries = 0, memory_limit() // _BYTES_PER_ENTRY
-    for m, n in combinations(range(len(labels)), 2):
-        a, b = calendar.meetings[m], calendar.meetings[n]
-        shared = len({*a.people} & {*b.people}) or bool({*a.rooms} & {*b.rooms})
-        entries += shared * len(labels[m]) * len(labels[n])
-    entries += sum(len(values) ** 2 * len(calendar.meetings[m].people) for m, values in enumerate(labels))
+    for first, second in combinations(by_meeting, 2):
+        people = {x.person for x in second}
+        common = sum(x.person in people for x in first)
+        rooms = {*calendar.meetings[first[0].meeting].rooms} & {*calendar.meetings[second[0].meeting].rooms}
+        entries += (common or (pairs and bool(rooms))) * first[0].size * second[0].size
+    entries += sum(copies[0].size ** 2 * len(copies) for copies in by_meeting)
     if entries > max_entries:
         raise FileError(
             f"{calendar.name}: its tables need {format_bytes(entries * _BYTES_PER_ENTRY)} of memory;"

@@ -5,7 +5,7 @@ from html import escape
 
 from rich.table import Table
 
-from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.report.alternatives import changed_values, listed, proof_text, table_of_changes
 from dmcmc.results.alternatives import Alternative
 

@@ -1,18 +1,16 @@
 """Turn an assignment into a calendar: when and where meetings take place, and why others do not.
 
-The terminal table, the web page and the iCalendar files show this answer.
+The terminal table, the web page, the JSON text and the iCalendar files show this answer.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-import numpy as np
-
-from dmcmc.formats.calendar.plan import Calendar, Meeting, MeetingChoice
+from dmcmc.formats.calendar.data.plan import NOT_ATTENDING, Calendar, Meeting, MeetingChoice
+from dmcmc.formats.calendar.shared_rooms import named_rooms
 from dmcmc.inference.model.problem import Label
-
-_MAX_NAMED = 3  # meetings that a reason names
+from dmcmc.report.calendar.reasons import reason_of, reason_of_absence, reason_of_move
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,11 @@ class ScheduledMeeting:
     room : str
         Name of the room; empty without one.
     people : tuple of str
-        Names of the participants.
+        Names of the people who attend.
+    optional : tuple of str
+        Names of the optional attendees among them.
+    optional_missing : dict of str to str
+        The optional attendees who do not attend, each with the reason.
     """
 
     meeting: Meeting
@@ -39,6 +41,8 @@ class ScheduledMeeting:
     end: datetime
     room: str
     people: tuple[str, ...]
+    optional: tuple[str, ...]
+    optional_missing: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,26 @@ class MissingMeeting:
 
 
 @dataclass(frozen=True)
+class MovedMeeting:
+    """A booked meeting that moves, or is not held any more.
+
+    Attributes
+    ----------
+    meeting : Meeting
+        The meeting as the calendar file describes it.
+    booked, now : str
+        Labels of the booked and of the new time and room.
+    reason : str
+        Why it moves, for people.
+    """
+
+    meeting: Meeting
+    booked: str
+    now: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class CalendarAnswer:
     """A solved calendar.
 
@@ -69,32 +93,66 @@ class CalendarAnswer:
         Meetings that take place, by time.
     missing : tuple of MissingMeeting
         Meetings that do not take place.
+    moved : tuple of MovedMeeting
+        Booked meetings that move.
     """
 
     calendar: Calendar
     scheduled: tuple[ScheduledMeeting, ...]
     missing: tuple[MissingMeeting, ...]
+    moved: tuple[MovedMeeting, ...]
 
 
 def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAnswer:
     """Return the calendar of an assignment that breaks no hard constraint."""
     chosen: dict[int, MeetingChoice] = {}
     for m, meeting in enumerate(calendar.meetings):
-        label = assignment[f"{calendar.people[meeting.people[0]].name}: {meeting.name}"]
+        label = assignment[variable_of(calendar, m, meeting.people[0])]
         match = next((choice for choice in calendar.choices[m] if calendar.label(choice) == label), None)
         if match is not None:
             chosen[m] = match
     by_time = sorted((choice.start, m) for m, choice in chosen.items())
     missing = [m for m in range(len(calendar.meetings)) if m not in chosen]
+    absent = {
+        m: [p for p, _ in calendar.meetings[m].optional if assignment[variable_of(calendar, m, p)] == NOT_ATTENDING]
+        for m in chosen
+    }
+    rooms = named_rooms(calendar, chosen)
     return CalendarAnswer(
         calendar,
-        tuple(_scheduled(calendar, m, chosen[m]) for _, m in by_time),
+        tuple(_scheduled(calendar, m, chosen, absent, rooms.get(m, "")) for _, m in by_time),
         tuple(MissingMeeting(calendar.meetings[m], reason_of(calendar, m, chosen)) for m in missing),
+        _moves(calendar, chosen),
     )
 
 
-def reason_of(calendar: Calendar, m: int, chosen: Mapping[int, MeetingChoice]) -> str:
-    """Return why a meeting does not take place, in words.
+def variable_of(calendar: Calendar, m: int, person: int) -> str:
+    """Return the name of a person's variable for a meeting."""
+    return f"{calendar.people[person].name}: {calendar.meetings[m].name}"
+
+
+def _moves(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> tuple[MovedMeeting, ...]:
+    """Return the booked meetings that do not take place as booked."""
+    found = []
+    for m, meeting in enumerate(calendar.meetings):
+        booked, now = meeting.booked, chosen.get(m)
+        if booked is None:
+            continue
+        stays = now is not None and now.start == booked.start and booked.room in (None, now.room)
+        if not stays:
+            label = "not held" if now is None else calendar.label(now)
+            found.append(MovedMeeting(meeting, calendar.label(booked), label, reason_of_move(calendar, m, chosen)))
+    return tuple(found)
+
+
+def _scheduled(
+    calendar: Calendar,
+    m: int,
+    chosen: Mapping[int, MeetingChoice],
+    absent: Mapping[int, list[int]],
+    room: str,
+) -> ScheduledMeeting:
+    """Return a meeting with its time, room and people.
 
     Parameters
     ----------
@@ -103,75 +161,21 @@ def reason_of(calendar: Calendar, m: int, chosen: Mapping[int, MeetingChoice]) -
     m
         Number of the meeting.
     chosen
-        The times and rooms of the meetings that take place, by their numbers.
+        Times and rooms of all meetings that take place, by their numbers.
+    absent
+        For each of these, the optional attendees who do not attend.
+    room
+        Name of the meeting's room; empty without one.
     """
-    choices = calendar.choices[m]
-    if not choices:
-        return no_time(calendar, m)
-    blocks = {n: calendar.clashes(m, n)[:, calendar.choices[n].index(choice)] for n, choice in chosen.items()}
-    blocks = {n: column for n, column in blocks.items() if column.any()}
-    n_conflicts = np.sum(list(blocks.values()), axis=0) if blocks else np.zeros(len(choices), dtype=int)
-    free = np.flatnonzero(n_conflicts == 0)
-    times = f"{len(choices)} possible time{'s' if len(choices) > 1 else ''}"
-    if len(free):
-        scores = _scores(calendar, m)
-        best = max(free.tolist(), key=lambda i: scores[i])
-        verdict = (
-            "would not raise the total score" if scores[best] <= 0 else "would raise the total score; solve for longer"
-        )
-        return f"free at {len(free)} of its {times}, but the best, {calendar.label(choices[best])}, {verdict}"
-    main_conflicts = sorted(blocks, key=lambda n: -int(blocks[n].sum()))[:_MAX_NAMED]
-    named = ", ".join(f"{calendar.meetings[n].name} at {int(blocks[n].sum())}" for n in main_conflicts)
-    fewest_conflicts = int(n_conflicts.argmin())
-    conflicts_there = [calendar.meetings[n].name for n, column in blocks.items() if column[fewest_conflicts]]
-    conflicting = " and ".join(conflicts_there[:_MAX_NAMED]) + (
-        " and others" if len(conflicts_there) > _MAX_NAMED else ""
-    )
-    more = ", and others" if len(blocks) > _MAX_NAMED else ""
-    return (
-        f"another meeting takes place at each of its {times}: {named}{more};"
-        f" at {calendar.label(choices[fewest_conflicts])} only {conflicting}"
-    )
-
-
-def no_time(calendar: Calendar, m: int) -> str:
-    """Return why a meeting could not take place even if it were the only one."""
     meeting, grid = calendar.meetings[m], calendar.grid
-    starts = grid.free_starts(meeting.allowed, meeting.length)
-    if not len(starts):
-        return f"its allowed times contain no {_slots(meeting.length)}"
-    blocked = []
-    for p in meeting.people:
-        person = calendar.people[p]
-        person_starts = grid.free_starts(meeting.allowed & ~person.busy, meeting.length)
-        if not len(person_starts):
-            return f"{person.name} is busy at all of its {len(starts)} allowed times"
-        if len(person_starts) < len(starts):
-            blocked.append(f"{person.name} is busy at {len(starts) - len(person_starts)}")
-    if not blocked:
-        return "no room is free at any of its allowed times"
-    return f"its participants are never free at the same time: of its {len(starts)} allowed times, {', '.join(blocked)}"
-
-
-def _scheduled(calendar: Calendar, m: int, choice: MeetingChoice) -> ScheduledMeeting:
-    """Return a meeting with its time, room and participants."""
-    meeting, grid = calendar.meetings[m], calendar.grid
+    optional = [p for p, _ in meeting.optional if p not in absent[m]]
     return ScheduledMeeting(
         meeting,
-        choice,
-        grid.moment(choice.start),
-        grid.moment(choice.start, meeting.length),
-        "" if choice.room is None else calendar.rooms[choice.room].name,
-        tuple(calendar.people[p].name for p in meeting.people),
+        chosen[m],
+        grid.moment(chosen[m].start),
+        grid.moment(chosen[m].start, meeting.length),
+        room,
+        tuple(calendar.people[p].name for p in (*meeting.people, *optional)),
+        tuple(calendar.people[p].name for p in optional),
+        {calendar.people[p].name: reason_of_absence(calendar, m, p, chosen, absent) for p in absent[m]},
     )
-
-
-def _scores(calendar: Calendar, m: int) -> list[float]:
-    """Return the score of each choice of a meeting: its own and the preferences of all participants."""
-    scores = [calendar.utilities(m), *(calendar.utilities(m, p) for p in calendar.meetings[m].people)]
-    return [float(sum(parts)) for parts in zip(*scores, strict=True)]
-
-
-def _slots(count: int) -> str:
-    """Return a number of consecutive time slots in words."""
-    return "time slot" if count == 1 else f"{count} consecutive time slots"

@@ -1,125 +1,31 @@
-"""Explain an impossible calendar: find a small set of required meetings that cannot all take place."""
+"""Show why a calendar is impossible: rules that cannot hold together, and what relaxing one of them brings."""
 
-from functools import cache
-
-import numpy as np
-
-from dmcmc.formats.calendar.plan import Calendar
-from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
-from dmcmc.report.calendar.answer import no_time
-from dmcmc.results.result import Result
-
-_MAX_NODES = 2000  # search nodes per test; meetings whose test is not finished are taken to fit together
+from dmcmc.results.calendar_result import CalendarConflict
+from dmcmc.results.conflict import RelaxedConstraint
 
 
-def conflict_of(calendar: Calendar) -> list[int]:
-    """Return the numbers of required meetings that cannot all take place; mostly, removing any one of them resolves it.
-
-    QuickXplain makes a small group of meetings that cannot all take place minimal.
-    """
-    must = [m for m, meeting in enumerate(calendar.meetings) if meeting.weight is None]
-    for m in must:
-        if not calendar.choices[m]:
-            return [m]
-    search = _MeetingSearch(calendar)
-    people = range(len(calendar.people))
-    groups = [[m for m in must if p in calendar.meetings[m].people] for p in people]
-    groups += [[m for m in must if calendar.meetings[m].rooms]]
-    impossible = [group for group in groups if search.fits(group) is False]
-    conflict = min(impossible, key=len, default=must)
-    tested = minimal_conflict(len(conflict), lambda items: _negated(search.fits([conflict[i] for i in items])))
-    return [conflict[i] for i in tested.items]
+def lines_of_conflict(conflict: CalendarConflict) -> list[str]:
+    """Return a conflict as lines of text for the terminal."""
+    lines = [conflict.summary]
+    if conflict.constraints:
+        lines += ["", heading_of_rules(conflict), *(f" {rule}" for rule in conflict.constraints)]
+    if conflict.relaxations:
+        lines += ["", "what would help, each alone:"]
+        lines += [f" without '{x.constraint}': {effect_of(x)}" for x in conflict.relaxations]
+    return lines
 
 
-def _negated(answer: bool | None) -> bool | None:
-    """Return the opposite of an answer; None if it is not known."""
-    return None if answer is None else not answer
+def heading_of_rules(conflict: CalendarConflict) -> str:
+    """Return the heading of the rules of a conflict."""
+    smaller = (
+        "without any one of them the meetings named above fit" if conflict.minimal else "perhaps fewer of them, too"
+    )
+    return f"these rules cannot hold together ({smaller}):"
 
 
-def conflict_text(calendar: Calendar) -> str:
-    """Return the conflict in words."""
-    conflict = conflict_of(calendar)
-    names = [calendar.meetings[m].name for m in conflict]
-    if len(conflict) == 1:
-        return f"{names[0]} cannot take place: {no_time(calendar, conflict[0])}"
-    shared = set.intersection(*({*calendar.meetings[m].people} for m in conflict)) if conflict else set()
-    names_of_shared = ", ".join(calendar.people[p].name for p in sorted(shared))
-    by = f"; {names_of_shared} would have to attend all of them" if names_of_shared else ""
-    return f"these {len(names)} meetings cannot all take place: {', '.join(names)}{by}"
-
-
-def reason_without_answer(calendar: Calendar, result: Result) -> str:
-    """Return why a result has no calendar, in words; empty if it has one."""
-    if result.status == "infeasible":
-        return conflict_text(calendar)
-    if result.assignment is None or result.violation:
-        return "no calendar was found in which all required meetings take place; a longer time limit may help"
-    return ""
-
-
-class _MeetingSearch:
-    """Depth-first search for times of some meetings, the meeting with the fewest choices first.
-
-    The remaining choices of a meeting are the bits of an integer: bit i stands for choice i.
-
-    Attributes
-    ----------
-    calendar : Calendar
-        The calendar.
-    allowed : callable
-        ``_allowed`` with cached results.
-    nodes : int
-        Number of search nodes of the current test.
-    """
-
-    def __init__(self, calendar: Calendar) -> None:
-        self.calendar = calendar
-        self.allowed = cache(self._allowed)
-
-    def fits(self, meetings: list[int]) -> bool | None:
-        """Return whether the given meetings can all take place; None if the search was not finished."""
-        if self._exceeds_slots(meetings):
-            return False
-        self.nodes = 0
-        return self._place({m: (1 << len(self.calendar.choices[m])) - 1 for m in meetings})
-
-    def _place(self, remaining: dict[int, int]) -> bool | None:
-        """Return whether the meetings in ``remaining`` fit together with their choices; None if not finished.
-
-        ``remaining`` maps each meeting to its remaining choices, as the bits of an integer. A choice is kept only if
-        each other meeting still has a compatible one (forward checking).
-        """
-        if not remaining:
-            return True
-        self.nodes += 1
-        if self.nodes > _MAX_NODES:
-            return None
-        m = min(remaining, key=lambda n: (remaining[n].bit_count(), n))
-        choices, others = remaining[m], {n: bits for n, bits in remaining.items() if n != m}
-        while choices:
-            choice = (choices & -choices).bit_length() - 1
-            choices &= choices - 1
-            narrowed = {n: bits & self.allowed(m, n)[choice] for n, bits in others.items()}
-            if all(narrowed.values()) and (is_possible := self._place(narrowed)) is not False:
-                return is_possible
-        return False
-
-    def _exceeds_slots(self, meetings: list[int]) -> bool:
-        """Return whether the meetings of one person need more time slots than those in which they are possible."""
-        for p in range(len(self.calendar.people)):
-            attended = [m for m in meetings if p in self.calendar.meetings[m].people]
-            slots: set[int] = set()
-            for m in attended:
-                length = self.calendar.meetings[m].length
-                slots |= {s for c in self.calendar.choices[m] for s in range(c.start, c.start + length)}
-            if len(slots) < sum(self.calendar.meetings[m].length for m in attended):
-                return True
-        return False
-
-    def _allowed(self, m: int, n: int) -> list[int]:
-        """Return for each choice of meeting ``m`` the compatible choices of meeting ``n`` as the bits of an integer.
-
-        Bit i stands for choice i of ``n``.
-        """
-        packed = np.packbits(~self.calendar.clashes(m, n), axis=1, bitorder="little")
-        return [int.from_bytes(row.tobytes(), "little") for row in packed]
+def effect_of(relaxation: RelaxedConstraint) -> str:
+    """Return in words what relaxing a rule brings."""
+    if relaxation.objective is not None:
+        best = "" if relaxation.status == "optimal" else " or more"
+        return f"possible, with a total score of {relaxation.objective}{best}"
+    return "not enough" if relaxation.status == "infeasible" else "not known in time"

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from dmcmc.files.write import replace_file
@@ -54,7 +55,7 @@ def text_of(answer: CalendarAnswer, person: str | None = None, stamp: datetime |
 
 def _event(answer: CalendarAnswer, meeting: ScheduledMeeting, stamp: datetime) -> Iterator[str]:
     """Yield the lines of one meeting."""
-    zone = answer.calendar.timezone
+    zone = answer.calendar.grid.timezone
     identity = f"{answer.calendar.name}\n{meeting.meeting.name}".encode()
     yield "BEGIN:VEVENT"
     yield f"UID:{hashlib.sha256(identity).hexdigest()[:32]}@dmcmc"  # importing the file again updates the meeting
@@ -65,6 +66,11 @@ def _event(answer: CalendarAnswer, meeting: ScheduledMeeting, stamp: datetime) -
     if meeting.room:
         yield f"LOCATION:{_escaped(meeting.room)}"
     yield f"DESCRIPTION:{_escaped(', '.join(meeting.people))}"
+    for name in (*meeting.people, *meeting.optional_missing):
+        is_optional = name in meeting.optional or name in meeting.optional_missing
+        role = "OPT-PARTICIPANT" if is_optional else "REQ-PARTICIPANT"
+        state = "DECLINED" if name in meeting.optional_missing else "ACCEPTED"
+        yield f'ATTENDEE;CN="{_quoted(name)}";ROLE={role};PARTSTAT={state}:{_address(name)}'
     yield "END:VEVENT"
 
 
@@ -83,6 +89,18 @@ def _escaped(text: str) -> str:
     """
     text = re.sub(r"([\\,;])", r"\\\1", " ".join(text.split()))
     return "".join(c for c in text if c.isprintable())
+
+
+def _quoted(name: str) -> str:
+    """Return a name as the quoted value of a parameter, which has no quotation marks (RFC 5545, section 3.2)."""
+    return "".join(c for c in " ".join(name.replace('"', "'").split()) if c.isprintable())
+
+
+def _address(name: str) -> str:
+    """Return the address of an attendee: the name itself if it is an e-mail address, otherwise an invalid one."""
+    if re.fullmatch(r"[\w.+-]+@[\w.-]+", name):
+        return f"mailto:{name}"
+    return f"mailto:{quote(_plain(name), safe='')}@example.invalid"
 
 
 def _folded(line: str) -> Iterator[str]:

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from html import escape
 
-from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.report.calendar.alternatives import html_of_alternatives
 from dmcmc.report.calendar.answer import CalendarAnswer, ScheduledMeeting
+from dmcmc.report.calendar.conflict import effect_of, heading_of_rules
+from dmcmc.report.calendar.reasons import reason_without_answer
 from dmcmc.report.summary import status_text
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 
 _SLOT_HEIGHT = 1.35  # rem per time slot
@@ -42,31 +45,58 @@ table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .6rem
 
 
 def page_of(answer: CalendarAnswer, result: Result) -> str:
-    """Return the page: the weeks as grids, the meetings that do not take place with reasons, and a list per person."""
-    proven = {"optimal": "no better calendar exists"}.get(result.status, "the best calendar found so far")
+    """Return the page: the weeks as grids, what moves, what is not held and why, and a list per person."""
     title = escape(answer.calendar.name)
     parts = [
         *_head(title),
-        f"<h1>{title}</h1><p>{len(answer.scheduled)} of {len(answer.calendar.meetings)} meetings take place;"
-        f" total score {result.objective}, {proven}.</p>",
+        f"<h1>{title}</h1><p>{escape(quality_of(answer, result))}</p>",
         "<div class=weeks>",
         *(_week(answer, days) for days in _weeks(answer.calendar.grid.days)),
         "</div>",
+        _section("Booked meetings that move", [[x.meeting.name, x.booked, x.now, x.reason] for x in answer.moved]),
+        _section("Meetings that do not take place", [[x.meeting.name, x.reason] for x in answer.missing]),
+        _section(
+            "Optional attendees who are missing",
+            [
+                [item.meeting.name, name, reason]
+                for item in answer.scheduled
+                for name, reason in item.optional_missing.items()
+            ],
+        ),
+        html_of_alternatives(answer.calendar, result.alternatives),
+        "<h2>By person</h2><table>",
     ]
-    if answer.missing:
-        rows = (f"<tr><td>{escape(item.meeting.name)}<td>{escape(item.reason)}" for item in answer.missing)
-        parts.append(f"<h2>Meetings that do not take place</h2><table>{''.join(rows)}</table>")
-    parts.append(html_of_alternatives(answer.calendar, result.alternatives))
-    parts.append("<h2>By person</h2><table>")
     for person in answer.calendar.people:
         attended = [item for item in answer.scheduled if person.name in item.people]
         listed = "".join(f"<div>{_when(item)} {escape(_what(item))}</div>" for item in attended) or "–"
         parts.append(f"<tr><td>{escape(person.name)}<td><div class=list>{listed}</div>")
-    return "\n".join([*parts, "</table></html>", ""])
+    return "\n".join([*(part for part in parts if part), "</table></html>", ""])
 
 
-def page_without_answer(calendar: Calendar, result: Result, reason: str) -> str:
-    """Return the page of a calendar without an answer: the status and the reason.
+def quality_of(answer: CalendarAnswer, result: Result) -> str:
+    """Return in words how many meetings take place, how good the calendar is, and what is proven."""
+    held = f"{len(answer.scheduled)} of {len(answer.calendar.meetings)} meetings take place"
+    if result.status == "optimal":
+        proven = "proven: no better calendar exists"
+    elif result.bound is not None and result.gap is not None:
+        proven = f"the best calendar found; proven: none has more than {result.bound} ({100 * result.gap:.3g} % more)"
+    else:
+        proven = "the best calendar found so far"
+    count = len(answer.moved)
+    moved = f" {count} booked meeting{'s move' if count > 1 else ' moves'}." if count else ""
+    return f"{held}; total score {result.objective}, {proven}.{moved}"
+
+
+def _section(title: str, rows: Sequence[Sequence[str]]) -> str:
+    """Return a heading and a table; empty without rows."""
+    if not rows:
+        return ""
+    cells = "".join("<tr>" + "".join(f"<td>{escape(cell)}" for cell in row) for row in rows)
+    return f"<h2>{escape(title)}</h2><table>{cells}</table>"
+
+
+def page_without_answer(calendar: Calendar, result: Result) -> str:
+    """Return the page of a calendar without an answer: the status, the reason, and what would help.
 
     Parameters
     ----------
@@ -74,11 +104,32 @@ def page_without_answer(calendar: Calendar, result: Result, reason: str) -> str:
         The calendar.
     result
         The result without a usable assignment.
-    reason
-        Why there is no answer, in words.
     """
-    title, status = escape(calendar.name), escape(status_text(result.status, result.note))
-    parts = [f"<h1>{title}</h1><p>There is no calendar: {status}.</p>", f"<h2>Why</h2><p>{escape(reason)}</p>"]
+    status, reason = status_text(result.status, result.note), reason_without_answer(result)
+    conflict = result.conflict if isinstance(result, CalendarResult) else None
+    return page_of_conflict(calendar, conflict, status, reason)
+
+
+def page_of_conflict(calendar: Calendar, conflict: CalendarConflict | None, status: str, reason: str) -> str:
+    """Return the page of a calendar without an answer.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    conflict
+        The rules that cannot hold together; None if they are not known.
+    status, reason
+        The status in words, and why there is no answer.
+    """
+    title = escape(calendar.name)
+    parts = [f"<h1>{title}</h1><p>There is no calendar: {escape(status)}.</p>", f"<h2>Why</h2><p>{escape(reason)}</p>"]
+    if conflict is not None and conflict.constraints:
+        items = "".join(f"<li>{escape(rule)}" for rule in conflict.constraints)
+        parts.append(f"<p>{escape(heading_of_rules(conflict).capitalize())}</p><ul>{items}</ul>")
+    if conflict is not None:
+        rows = [[f"without: {x.constraint}", effect_of(x)] for x in conflict.relaxations]
+        parts.append(_section("What would help, each alone", rows))
     return "\n".join([*_head(title), *parts, "</html>", ""])
 
 

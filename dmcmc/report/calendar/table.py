@@ -4,31 +4,52 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dmcmc.formats.calendar.plan import Calendar
+from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.report.calendar.alternatives import table_of_alternatives
 from dmcmc.report.calendar.answer import CalendarAnswer, answer_of
-from dmcmc.report.calendar.conflict import reason_without_answer
+from dmcmc.report.calendar.conflict import lines_of_conflict
+from dmcmc.report.calendar.reasons import reason_without_answer
 from dmcmc.report.summary import headlines, overview
-from dmcmc.results.result import Result
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 
 
-def summary(result: Result, calendar: Calendar, written: str | None = None) -> RenderableType:
-    """Return the status, the calendar, and the meetings that do not take place with their reasons."""
+def summary(result: CalendarResult, calendar: Calendar, written: str | None = None) -> RenderableType:
+    """Return the status, the calendar, what moves, and the meetings that do not take place with their reasons."""
     rows = [*headlines(result), ("solved in", f"{result.time:.3f} s")]
     rows += [] if result.note is None else [("note", result.note)]
     rows += [] if written is None else [("written to", written)]
     parts: list[RenderableType] = [overview(rows)]
-    if reason := reason_without_answer(calendar, result):
+    if result.conflict is not None:
+        return Group(*parts, Text(), *(Text(line) for line in lines_of_conflict(result.conflict)))
+    if reason := reason_without_answer(result):
         return Group(*parts, Text(), Text(reason))
     assert result.assignment is not None
     answer = answer_of(calendar, result.assignment)
     parts += [Text(), table(answer)]
-    if answer.missing:
-        parts += [Text(), Text("meetings that do not take place", style="bold")]
-        parts += [Text(f" {item.meeting.name}: {item.reason}") for item in answer.missing]
+    sections = {
+        "booked meetings that move": [
+            f"{x.meeting.name}: from {x.booked} to {x.now}; {x.reason}" for x in answer.moved
+        ],
+        "meetings that do not take place": [f"{x.meeting.name}: {x.reason}" for x in answer.missing],
+        "optional attendees who are missing": [
+            f"{item.meeting.name}: {name} ({reason})"
+            for item in answer.scheduled
+            for name, reason in item.optional_missing.items()
+        ],
+    }
+    for title, lines in sections.items():
+        if lines:
+            parts += [Text(), Text(title, style="bold"), *(Text(f" {line}") for line in lines)]
     if len(result.alternatives) > 1:
         parts += [Text(), table_of_alternatives(calendar, result.alternatives)]
     return Group(*parts)
+
+
+def summary_of_conflict(conflict: CalendarConflict, written: str | None = None) -> RenderableType:
+    """Return the status and the time of the search for a conflict, and the conflict in words."""
+    rows = [("status", conflict.status), ("time", f"{conflict.time:.3f} s")]
+    rows += [] if written is None else [("written to", written)]
+    return Group(overview(rows), Text(), *(Text(line) for line in lines_of_conflict(conflict)))
 
 
 def table(answer: CalendarAnswer) -> Table:

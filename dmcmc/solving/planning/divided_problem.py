@@ -31,7 +31,7 @@ from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.solving.distribution.rank_view import rank_view_of
 from dmcmc.solving.distribution.scatter_problem import scatter_parts
 from dmcmc.solving.planning.combination_plan import arithmetic_for
-from dmcmc.solving.presolve.presolve_problem import presolve_if_worthwhile
+from dmcmc.solving.presolve.presolve_problem import merged_if_asked, presolve_if_worthwhile
 from dmcmc.solving.presolve.restore_result import FirstAnswer, OriginalProblem
 
 _ORDER_TIME_PART = 0.05  # part of the time budget for the search for one elimination order, at most
@@ -140,12 +140,15 @@ def divide_problem(
     """
 
     def division() -> DividedProblem:
-        original, memory = asked, config.budget.bytes
+        memory, merged = config.budget.bytes, merged_if_asked(asked, config)
+        original = asked if merged is None else merged.problem
         problem = densify(original, memory, relax=True).problem
         reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
         if reduction is not None:
             original = reduction.problem
             problem = densify(original, memory, relax=True).problem
+        if merged is not None:
+            reduction = merged if reduction is None else merged.then(reduction)
         arithmetic = arithmetic_for(problem, config.combine)
         given = OriginalProblem(asked, reduction, first)
         return DividedProblem(given, original, problem, config, divide(problem), arithmetic)

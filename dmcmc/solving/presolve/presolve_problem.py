@@ -13,6 +13,7 @@ from dmcmc.inference.orders.estimate_cost import (
     cells_upper_bound,
     joins_at_least,
 )
+from dmcmc.inference.presolve.equal_variables import merge_equal_variables
 from dmcmc.inference.presolve.estimate_gain import estimate_presolve_gain
 from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.presolve.presolve import PresolvedProblem, presolve
@@ -27,6 +28,19 @@ _BYTES_PER_ENTRY = 24  # bytes per table entry: original, widened and final copy
 # smallest reduction promised by a sample of hidden variables (several agents, no hard constraints)
 _MIN_PROMISE = 0.2
 _MIN_REMOVED_SHARE = 0.05  # smallest share of variables, values or entries whose removal justifies a new problem
+
+
+def merged_if_asked(problem: Problem, config: Settings) -> PresolvedProblem | None:
+    """Return the problem with equal variables merged (``presolve: merge``); None if this changes nothing."""
+    if config.presolve != "merge" or not _is_applicable(config):
+        return None
+    return merge_equal_variables(problem)
+
+
+def _is_applicable(config: Settings) -> bool:
+    """Return whether the chosen methods work on a presolved problem."""
+    local, combine = config.local, config.combine
+    return local.method in ("auto", "exact") and combine.method != "mini-bucket" and local.guarantee is None
 
 
 def presolve_if_worthwhile(
@@ -48,11 +62,9 @@ def presolve_if_worthwhile(
     stop
         Deadline in addition to presolve's share of the time budget; on several ranks there must be none.
     """
-    applicable = config.local.method in ("auto", "exact") and config.combine.method != "mini-bucket"
     if (
         config.presolve == "none"
-        or not applicable
-        or config.local.guarantee is not None
+        or not _is_applicable(config)
         or not _may_be_worthwhile(dense, timed=config.budget.time is not None)
     ):
         return None

@@ -1,22 +1,24 @@
 """Parse rules for times, such as ``mornings``, ``not Friday``, ``Tue 09:00-11:30``, ``week 2 before 10:00``."""
 
 import re
-from datetime import date
+from collections.abc import Collection
+from datetime import date, datetime, time
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dmcmc.formats.calendar.plan import Mask, TimeGrid
+from dmcmc.formats.calendar.data.grid import DAY_MINUTES, Mask, TimeGrid
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NOON = 12 * 60  # minutes after midnight
-_MIDNIGHT = 24 * 60  # minutes after midnight, at the end of the day
+_MIDNIGHT = DAY_MINUTES  # minutes after midnight, at the end of the day
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})")
 _SPAN = re.compile(r"([0-9]{1,2}:[0-9]{2})\s*-\s*([0-9]{1,2}:[0-9]{2})")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 EXAMPLES = "mornings, afternoons, Monday, Mon-Wed, 2027-03-01, week 2, 09:00-11:30, before 10:00, after 15:00, not ..."
 
 
-def mask_of(rule: str, grid: TimeGrid, touching: bool = False) -> Mask:
+def mask_of(rule: str, grid: TimeGrid, touching: bool = False, zone: str = "") -> Mask:
     """Return the slots that match a rule, as a (slots,) bool array.
 
     Parameters
@@ -28,6 +30,8 @@ def mask_of(rule: str, grid: TimeGrid, touching: bool = False) -> Mask:
         The slots.
     touching
         Whether slots match that lie only partly within the rule's times.
+    zone
+        The time zone of the rule's days and times; empty for the grid's.
 
     Raises
     ------
@@ -37,19 +41,78 @@ def mask_of(rule: str, grid: TimeGrid, touching: bool = False) -> Mask:
     words = rule.replace(",", " ").split()
     negated = bool(words) and words[0].lower() == "not"
     days, span = _days_and_span(" ".join(words[negated:]))
-    opens = np.arange(grid.slots) * grid.minutes + grid.opens
-    closes = opens + grid.minutes
-    include_partial = touching != negated  # negation swaps completely and partly covered slots
-    within = (opens < span[1]) & (closes > span[0]) if include_partial else (opens >= span[0]) & (closes <= span[1])
+    local = grid.local_times(zone)
+    closes = local.begin + grid.minutes
     first_monday = grid.days[0].toordinal() - grid.days[0].weekday()
-    weeks = [spec for spec in days if isinstance(spec, int)]
-    other_days = [spec for spec in days if not isinstance(spec, int)]
-    day_matches = [
-        all(not specs or any(_day_matches(day, spec, first_monday) for spec in specs) for specs in (weeks, other_days))
-        for day in grid.days
-    ]
-    mask = (np.array(day_matches)[:, None] & within[None, :]).reshape(-1)
+    on_day = _on_days(local.day, days, first_monday)
+    if touching != negated:  # negation swaps completely and partly covered slots
+        next_day = _on_days(local.day + 1, days, first_monday) & (closes > DAY_MINUTES + span[0])
+        mask = (on_day & (local.begin < span[1]) & (closes > span[0])) | next_day
+    else:
+        mask = on_day & (local.begin >= span[0]) & (closes <= span[1])
     return ~mask if negated else mask
+
+
+def _on_days(ordinals: NDArray[np.int64], specs: list[object], first_monday: int) -> Mask:
+    """Return which days match a rule: one of its weeks, if it names some, and one of its days, if it names some.
+
+    Parameters
+    ----------
+    ordinals
+        The days, as ``date.toordinal``.
+    specs
+        Dates, sets of weekdays (0 is Monday) and week numbers.
+    first_monday
+        The ordinal of the Monday in the week of the calendar's first day.
+    """
+    weeks = [spec for spec in specs if isinstance(spec, int)]
+    other_days = [spec for spec in specs if not isinstance(spec, int)]
+    different, position = np.unique(ordinals, return_inverse=True)
+    matches = [
+        all(
+            not some or any(_day_matches(date.fromordinal(day), spec, first_monday) for spec in some)
+            for some in (weeks, other_days)
+        )
+        for day in different.tolist()
+    ]
+    return np.array(matches, dtype=bool)[position]
+
+
+def moment_of(text: str, grid: TimeGrid, weeks: Collection[int] = ()) -> int:
+    """Return the slot that starts at a time such as ``2027-03-01 10:00`` or, if it is unique, ``Mon 10:00``.
+
+    Parameters
+    ----------
+    text
+        A date or weekday, and a time.
+    grid
+        The slots.
+    weeks
+        The weeks (from 1 on) that a weekday may be in; empty for all.
+
+    Raises
+    ------
+    ValueError
+        If the text is no such time, or no slot starts then.
+    """
+    words = text.replace("T", " ", 1).split() if _DATE.match(text) else text.split()
+    if len(words) != 2:
+        raise ValueError(f"{text!r} is not a time such as 2027-03-01 10:00 or Mon 10:00")
+    minutes = minutes_of(words[1][:5] if words[1].endswith(":00") and words[1].count(":") == 2 else words[1])
+    first_monday = grid.days[0].toordinal() - grid.days[0].weekday()
+    if _DATE.fullmatch(words[0]):
+        days = [day for day in grid.days if day == date_of(words[0])]
+    else:
+        weekdays = _weekdays(words[0].lower())
+        days = [day for day in grid.days if day.weekday() in weekdays]
+        days = [day for day in days if not weeks or (day.toordinal() - first_monday) // 7 + 1 in weeks]
+    if len(days) > 1:
+        raise ValueError(f"{words[0]!r} is not unique in this calendar; give the date, such as {days[0]} {words[1]}")
+    at = [datetime.combine(day, time(minutes // 60, minutes % 60)) for day in days] if minutes < _MIDNIGHT else []
+    slot = grid.slot_at(at[0]) if at else None
+    if slot is None:
+        raise ValueError(f"no slot of the calendar starts at {text!r}; slots start every {grid.minutes} minutes")
+    return slot
 
 
 def minutes_of(word: str) -> int:

@@ -1,0 +1,1 @@
+"""Calendars of offices: generated teams, solving them, and planning anew after a change."""

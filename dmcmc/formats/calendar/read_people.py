@@ -1,0 +1,140 @@
+"""Read the people of a calendar file: busy times, working hours, preferences and limits per day."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmcmc.config.document import Key, show
+from dmcmc.formats.calendar.companions import CompanionFiles
+from dmcmc.formats.calendar.data.plan import LunchBreak, Person, TimeRule
+from dmcmc.formats.calendar.data.rules import span_of
+from dmcmc.formats.calendar.entries import RuleReader
+from dmcmc.formats.calendar.ics_events import busy_rules
+
+_KEYS = ("busy", "prefer", "hours", "timezone", "buffer", "max_per_day", "max_in_a_row", "lunch", "no_gaps")
+_LUNCH_MINUTES = 30  # length of a lunch break that the file does not give
+_MAX_MEETINGS = 1000  # limit for max_per_day
+
+
+class _Entry(NamedTuple):
+    """An entry of a person or of everyone: its place in the file and its contents."""
+
+    key: Key
+    given: Any
+
+
+def read_people(reader: RuleReader, files: CompanionFiles) -> tuple[Person, ...]:
+    """Read the sections ``everyone`` and ``people``; a person's own entry replaces that of everyone."""
+    everyone = reader.mapping(("everyone",), reader.document.data.get("everyone"), _KEYS)
+    defaults = {name: _Entry(("everyone", name), given) for name, given in everyone.items()}
+    people = []
+    for name, entry in reader.section("people").items():
+        own = reader.mapping(("people", name), entry, _KEYS)
+        entries = defaults | {x: _Entry(("people", name, x), given) for x, given in own.items()}
+        people.append(_PersonReader(reader, files, entries).person(name))
+    if not people:
+        reader.fail(("people",), "expected people by name, such as Ann: {}")
+    return tuple(people)
+
+
+class _PersonReader:
+    """Reader of one person.
+
+    Attributes
+    ----------
+    reader : RuleReader
+        Checks of entries.
+    files : CompanionFiles
+        Files that the calendar names.
+    entries : dict of str to _Entry
+        The person's entries, with those of everyone.
+    zone : str
+        The person's time zone; empty for the calendar's.
+    """
+
+    def __init__(self, reader: RuleReader, files: CompanionFiles, entries: dict[str, _Entry]) -> None:
+        self.reader, self.files, self.entries = reader, files, entries
+        key, given = self.entry("timezone")
+        self.zone = reader.time_zone(key, given)
+        if self.zone and not reader.grid.timezone:
+            reader.fail(key, "the calendar needs a 'timezone' too, such as Europe/Berlin")
+
+    def entry(self, name: str, default: Any = None) -> _Entry:
+        """Return an entry, or a default."""
+        return self.entries.get(name, _Entry((name,), default))
+
+    def person(self, name: str) -> Person:
+        """Read all entries."""
+        reader = self.reader
+        key, given = self.entry("max_per_day")
+        max_per_day = None if given is None else reader.integer(key, given, 1, _MAX_MEETINGS)
+        key, given = self.entry("max_in_a_row")
+        max_in_a_row = None if given is None else reader.minutes(key, given)
+        if max_in_a_row is not None and max_in_a_row < reader.grid.minutes:
+            reader.fail(key, f"expected at least the {reader.grid.minutes} minutes of a slot, got {max_in_a_row}")
+        return Person(
+            name=name,
+            busy_times=self.busy_times(),
+            away_times=self.away_times(),
+            preferences=reader.preferences(*self.entry("prefer", {}), self.zone),
+            buffer=reader.minutes(*self.entry("buffer", 0)),
+            max_per_day=max_per_day,
+            max_in_a_row=max_in_a_row,
+            lunch=self.lunch(),
+            no_gaps=reader.number(*self.entry("no_gaps", 0), low=0),
+        )
+
+    def busy_times(self) -> tuple[TimeRule, ...]:
+        """Return the rules of ``busy``: rules for times, and the events of iCalendar files."""
+        key, given = self.entry("busy", [])
+        rules: list[TimeRule] = []
+        for item in given if isinstance(given, list) else [given]:
+            if not isinstance(item, dict):
+                rules += self.reader.rules(key, item, touching=True, zone=self.zone)
+                continue
+            names = self.reader.mapping(key, item, ("ics",)).get("ics")
+            for name in names if isinstance(names, list) else [names]:
+                file = self.reader.string(key, name, "the name of an iCalendar file, such as {ics: ann.ics}")
+                rules += self.reader.parsed(key, self._events, file)
+        return tuple(rules)
+
+    def _events(self, file: str) -> tuple[TimeRule, ...]:
+        """Return the busy times of an iCalendar file."""
+        return busy_rules(self.files.read(file).data, file, self.reader.grid, self.zone)
+
+    def away_times(self) -> tuple[TimeRule, ...]:
+        """Return the times outside the person's working hours, in the person's time zone."""
+        key, given = self.entry("hours")
+        if given is None:
+            return ()
+        begin, end = self.reader.parsed(key, span_of, self.reader.string(key, given, "hours, such as 09:00-17:00"))
+        local = self.reader.grid.local_times(self.zone).begin
+        away = (local < begin) | (local + self.reader.grid.minutes > end)
+        return (TimeRule(away, f"outside {given}" + (f" in {self.zone}" if self.zone else "")),)
+
+    def lunch(self) -> LunchBreak | None:
+        """Return the lunch break; None if there is none."""
+        key, given = self.entry("lunch")
+        if given is None or given == "none":
+            return None
+        hours, minutes = given, _LUNCH_MINUTES
+        if isinstance(given, dict):
+            entry = self.reader.mapping(key, given, ("between", "minutes"))
+            hours, minutes = entry.get("between"), self.reader.minutes((*key, "minutes"), entry.get("minutes", 30))
+        if not isinstance(hours, str):
+            self.reader.fail(key, f"expected hours, such as 12:00-14:00, got {show(hours)}")
+        begin, end = self.reader.parsed(key, span_of, hours)
+        grid = self.reader.grid
+        slots = max(1, grid.slots_of(minutes))
+        if slots * grid.minutes > end - begin:
+            self.reader.fail(key, f"{hours} is shorter than the break of {slots * grid.minutes} minutes")
+        local = grid.local_times(self.zone).begin
+        inside = ((local >= begin) & (local + grid.minutes <= end)).reshape(len(grid.days), grid.slots)
+        # Where the hours lie partly outside the calendar's, the break may lie there as well.
+        complete = inside.sum(axis=1) == (end - begin) // grid.minutes
+        windows = tuple(
+            tuple((day * grid.slots + np.flatnonzero(row)).tolist())
+            for day, row in enumerate(inside)
+            if complete[day] and row.any()
+        )
+        return LunchBreak(windows, slots, hours)
