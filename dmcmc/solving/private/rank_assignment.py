@@ -56,10 +56,13 @@ class RankAssignment:
         return values
 
     def keep(self, values: Mapping[int, int]) -> None:
-        """Save better values in the checkpoint, at most once per second, including values that neighbours share."""
+        """Save better values in the checkpoint, at most once per second, including values that neighbours share.
+
+        A neighbour's value that this rank does not know is saved as 0: :meth:`load` reads the agents' own values only.
+        """
         with self._writing:
             for agent, file in self._saved.items():
-                file.save(np.array([values[v] for v in self._index.known_variables(agent)], dtype=np.int64))
+                file.save(np.array([values.get(v, 0) for v in self._index.known_variables(agent)], dtype=np.int64))
 
     def by_name(self, values: Mapping[int, int]) -> dict[int, dict[str, Label]]:
         """Return the values of this rank's agents by variable name."""
