@@ -79,7 +79,7 @@ def test_no_agent_is_sampled_if_the_optimum_was_proven_in_the_meantime(proven, m
     monkeypatch.setattr("dmcmc.solving.planning.setup._NEVER_GIVEN_UP_PART", 0.0)
     run = start_run(dense_problem(1), local={"method": "exact"}, budget={"time": 600.0}, search="none")
     assert set(run.setup.methods) == {"exact"}, run.setup.choices
-    monkeypatch.setattr(run, "_goal_reached", lambda: proven)
+    monkeypatch.setattr(type(run.incumbent), "reached", property(lambda incumbent: proven))
     run.setup.backend.stop.cancellation.request()
     with pytest.raises(OutOfTime):
         run.first_tables()
