@@ -3,9 +3,9 @@
 python -m benchmarks.meetings.one_run PROGRAM INSTANCE SECONDS
 """
 
+import argparse
 import json
 import resource
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,12 @@ def run_maxsat(instance: Instance) -> Line:
 
 def main() -> None:
     """Run the program, and print its line with the seconds of building and the peak memory."""
-    program, name, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program", help="cp-sat-alone, maxsat-alone or one of: " + ", ".join(SEARCH))
+    parser.add_argument("instance", help="name of the problem")
+    parser.add_argument("seconds", type=float, help="time limit")
+    given = parser.parse_args()
+    program, name, seconds = given.program, given.instance, given.seconds
     start = time.process_time()
     instance = Instance(name)
     building = time.process_time() - start

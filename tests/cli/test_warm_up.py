@@ -107,7 +107,11 @@ def test_the_tasks_cover_methods_and_tables():
     problems = [make() for make in warm_up_child._PROBLEMS.values()]
     assert {"i", "f"} == {problem.factors[0].table.dtype.kind for problem in problems}
     assert any(problem.forbidden_entries() for problem in problems)
-    assert {problem.n_agents for problem in problems} == {1, 3, 25}  # one agent, agents of a kind, one variable per agent
+    assert {problem.n_agents for problem in problems} == {
+        1,
+        3,
+        25,
+    }  # one agent, agents of a kind, one variable per agent
     assert {"search", "method", "combine"} <= {key for keys in warm_up_child._SETTINGS.values() for key in keys}
 
 

@@ -238,7 +238,7 @@ def test_an_unknown_sampler_is_answered_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"unknown sampler 'gibs'; did you mean 'gibbs'\?") as caught:
         registry.get("gibs")
     assert all(name in str(caught.value) for name in ("auto", "exact", *CHAINS))
-    assert list(registry.names()) == ["exact", "blocks", "toulbar2", *CHAINS]
+    assert list(registry.names()) == ["exact", "blocks", "toulbar2", "cp-sat", *CHAINS]
 
 
 def _start(model, z, scores, rng):

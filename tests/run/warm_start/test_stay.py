@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from dmcmc.run.private.solve import solve_directory
 from support.ranks import documents, in_turn, needs_mpirun
 
 import dmcmc
@@ -15,6 +14,7 @@ from dmcmc.config.settings import Settings, Stay
 from dmcmc.formats import agent_files
 from dmcmc.formats.convert import write
 from dmcmc.results.moves import Moves
+from dmcmc.run.solve_directory import solve_directory
 
 
 def small(seed, sense="max"):
