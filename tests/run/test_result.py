@@ -21,8 +21,8 @@ RESULT_FIELDS = [
     "format_version", "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time",
     "time_compiling", "simulated_time", "msg_count",
     "msg_size", "extra_msg_count", "extra_msg_size", "ncccs", "messages", "control", "cycle", "note",
-    "presolve", "work", "max_marginals", "levels", "alternatives", "moves", "agents", "trace", "guarantee", "provenance",
-    "tables_objective",
+    "presolve", "work", "max_marginals", "levels", "alternatives", "moves", "agents", "trace", "guarantee",
+    "provenance", "tables_objective",
 ]  # fmt: skip
 
 
