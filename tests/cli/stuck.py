@@ -13,7 +13,7 @@ PLACES = {
     "reading": ("dmcmc.cli.commands", "problem_of"),
     "compiling": ("dmcmc.run.compilation.kernel_supply", "KernelSupply.request"),
     "dividing": ("dmcmc.solving.planning.divided_problem", "divide_problem"),
-    "sampling": ("dmcmc.run.rank_run", "RankRun.first_tables"),
+    "sampling": ("dmcmc.solving.rank_tables", "RankTables.make"),
     "improving": ("dmcmc.run.rank_run", "RankRun.improve"),
 }
 
