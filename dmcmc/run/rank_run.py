@@ -57,7 +57,7 @@ class RankRun:
     searches
         The searches over the whole assignment.
     watch
-        What the caller sees of the run.
+        The observer of the run, given by the caller.
     union_provider
         Bound provider of the union of all agents; None if that is not bounded. The first combination is then made with
         smaller tables, so that it comes soon; it is enlarged if that gains.

@@ -74,7 +74,7 @@ def solve_in_time(  # long: the order of a run's steps
     world
         The ranks.
     watch
-        What the caller sees of the run.
+        The observer of the run, given by the caller.
     kernels
         The kernels of the run.
     retained
@@ -195,7 +195,7 @@ def improve_until_stop(
     searches
         The searches over the whole assignment.
     watch
-        What the caller sees of the run. If its handle is that of a caller that handles signals, Ctrl-C is left to it.
+        The observer of the run, given by the caller. If its handle is that of a caller that handles signals, Ctrl-C is left to it.
     is_ready
         Returns whether an improver, given by its name, has its kernels on this rank.
     union_provider

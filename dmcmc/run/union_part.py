@@ -68,7 +68,7 @@ class UnionPart:
         Returns
         -------
         list of MeasuredGain
-            What other ranks' parts have gained.
+            The gains of the parts of other ranks.
         """
         union = self.agent
         before = None if union is None else union.gap

@@ -121,7 +121,7 @@ class RankTables:
 
     @property
     def combining_title(self) -> str:
-        """What the progress shows during a combination."""
+        """The title of a combination in the progress, with the estimated seconds if it is made in slices."""
         slices = "" if self.setup.slicing is None else f", in slices: about {slicing_seconds(self.setup):.2g} s"
         return f"combining{slices}"
 

@@ -1,7 +1,7 @@
 """Solve a problem with a fixed amount of work: plan, local tables, UTIL and VALUE messages, answer and bound.
 
-The same code runs in one process and on every rank of a run, on a problem of one file and on private inputs: what the
-ranks tell each other about the answer is the part of a :class:`.coordinator.Coordinator`. There is no clock here. A run
+The same code runs in one process and on every rank of a run, on a problem of one file and on private inputs. How the
+ranks agree on the answer is defined by a :class:`.coordinator.Coordinator`. There is no clock here. A run
 with a time budget (:mod:`dmcmc.run.rank_run`) makes and combines the same tables, and then improves them.
 """
 
@@ -50,7 +50,7 @@ def solve(
     world
         The ranks.
     watch
-        What the caller sees of the run.
+        The observer of the run, given by the caller.
     retained
         Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
 
@@ -90,7 +90,7 @@ def solve_planned(
     coordinator
         How the ranks agree on the answer.
     watch
-        What the caller sees of the run.
+        The observer of the run, given by the caller.
     overlapped
         Work for the time in which a GPU makes the tables.
     """

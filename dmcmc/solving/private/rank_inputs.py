@@ -29,7 +29,7 @@ from dmcmc.solving.private.rank_assignment import RankAssignment
 
 @dataclass(frozen=True)
 class RankInputs:
-    """What one rank knows of a problem with private inputs.
+    """The part of a problem with private inputs that one rank knows.
 
     Attributes
     ----------
