@@ -195,7 +195,7 @@ def improve_until_stop(
     searches
         The searches over the whole assignment.
     watch
-        The observer of the run, given by the caller. If its handle is that of a caller that handles signals, Ctrl-C is left to it.
+        The observer of the run, given by the caller. Ctrl-C is left to a caller that handles signals.
     is_ready
         Returns whether an improver, given by its name, has its kernels on this rank.
     union_provider

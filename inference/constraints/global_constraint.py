@@ -135,7 +135,7 @@ class GlobalConstraint(Factor):
         raise NotImplementedError
 
     def relaxed_parts(self) -> list[Factor]:
-        """Return factors with tables or automata whose sum is an upper bound of the utility; an empty list is the bound 0."""
+        """Return tables or automata whose sum is an upper bound of the utility; an empty list bounds it by 0."""
         return []
 
     @property
