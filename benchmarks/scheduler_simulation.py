@@ -17,9 +17,9 @@ from unittest.mock import patch
 
 import dmcmc
 from benchmarks.harness import ROOT, Columns, Report, options
-from dmcmc.run.improvers import registry
-from dmcmc.run.scheduler.proposal import MeasuredGain, Needs, Proposal
-from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.anytime.improvers import registry
+from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs, Proposal
+from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 
 RECORDING = ROOT / "benchmarks" / "results" / "recorded_gains.txt"
 _LEAST_GAP = 1e-3  # a slice that closes more than all but this part of the gap counts as one that leaves it

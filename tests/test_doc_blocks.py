@@ -18,6 +18,9 @@ from support.runs import HurriedProgress, hard_problem
 from support.semidefinite.dense_agents import dense_agent
 
 import dmcmc
+from dmcmc.anytime.improvers import registry as improvers
+from dmcmc.anytime.improvers.protocol import RankState, TimeSlice
+from dmcmc.anytime.scheduler.proposal import Allocation
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.files.text import SourceFile
 from dmcmc.formats import registry as formats
@@ -34,9 +37,6 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.storage.cache_folders import CACHE_VARIABLE
 from dmcmc.results.outcome import quality_of
-from dmcmc.run.improvers import registry as improvers
-from dmcmc.run.improvers.protocol import RankState, TimeSlice
-from dmcmc.run.scheduler.proposal import Allocation
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 TESTED_BY_OTHER_TESTS = {"samplers.md"}  # by tests/samplers/test_plugin.py

@@ -29,6 +29,7 @@ from benchmarks.bounds.hardware_limits import (
     sweep_of,
 )
 from benchmarks.harness import Report, meeting, options
+from dmcmc.anytime.improvers.branch_and_bound import BranchAndBoundImprover
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
@@ -46,7 +47,6 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.run.improvers.branch_and_bound import BranchAndBoundImprover
 
 NAMES = ("ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n10_D96")
 TIMES = (0.5, 1, 2, 5, 10, 20, 30, 60)

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from dmcmc.anytime.improvers import registry
 from dmcmc.cli.main import main as command
 from dmcmc.inference.bounds.dual import dual_bound
 from dmcmc.inference.bounds.semidefinite_rows import relaxation_pays
 from dmcmc.inference.bounds.tuning.dual import MAX_TEMPERATURE_RATIO
 from dmcmc.results.improver_names import BRANCH, SEMIDEFINITE
-from dmcmc.run.improvers import registry
 from dmcmc.solving.agent import upper_table
 
 SMOOTHING = "smoothing"

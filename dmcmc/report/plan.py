@@ -154,7 +154,7 @@ class Plan(Output, frozen=True, kw_only=True):
 
 def plan_of(setup: "Setup") -> Plan:
     """Return the plan of a run from its setup."""
-    from dmcmc.run.improvers import background_search, gpu_chains
+    from dmcmc.anytime.improvers import background_search, gpu_chains
 
     agents = []
     for survey, choice in zip(setup.surveys, setup.choices, strict=True):

@@ -236,7 +236,7 @@ class WorkDone(msgspec.Struct, frozen=True):
     Attributes
     ----------
     improver : str
-        The name of a component that improves the answer or the bound (:mod:`dmcmc.run.improvers.registry`).
+        The name of a component that improves the answer or the bound (:mod:`dmcmc.anytime.improvers.registry`).
     seconds : float
         Working time in seconds, summed over threads and ranks: the total of all improvers may exceed the time of the
         run.

@@ -1,1 +1,1 @@
-"""Solve a problem: setup, initial tables, UTIL and VALUE cycles, improvement of tables and bounds, and the result."""
+"""Entries of a solve, and what calls several solves: alternatives, values, changed tables, warm starts, compilation."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from dmcmc.anytime.solve_in_time import solve_in_time
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import bytes_of_tables
 from dmcmc.inference.model.problem import Problem
@@ -16,7 +17,6 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation.compile_ahead import request_before_plan, request_when_planned
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.solve_in_time import solve_in_time
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.solving import solve as fixed_work

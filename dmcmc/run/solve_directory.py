@@ -13,6 +13,8 @@ from functools import partial
 import msgspec
 
 from dmcmc.algorithms import registry
+from dmcmc.anytime.solve_in_time import improve_until_stop
+from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import read_index
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -24,9 +26,7 @@ from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.compile_ahead import request_when_planned
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
-from dmcmc.run.solve_in_time import improve_until_stop
 from dmcmc.run.solve_tiny import solve_tiny
-from dmcmc.run.whole_searches import WholeSearches
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.monitoring.watch import Watch

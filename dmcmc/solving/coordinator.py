@@ -1,7 +1,7 @@
 """How the ranks of a run agree on its answer: a strategy for problems of one file, and one for private inputs.
 
 A run makes and combines tables in the same way whoever knows the problem (:mod:`.solve`,
-:mod:`dmcmc.run.rank_run`). What differs is who may see an assignment and a bound. There are two implementations:
+:mod:`dmcmc.anytime.rank_run`). What differs is who may see an assignment and a bound. There are two implementations:
 
 * :class:`.one_file.OneFile`: rank 0 knows the whole problem, gathers assignments, and makes them 1-optimal;
 * :class:`.private.private_inputs.PrivateInputs`: no rank knows more than its own agents' parts. The ranks agree on
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.anytime.scheduler.proposal import Effect
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
@@ -25,7 +26,6 @@ from dmcmc.mpi.message_contents import latest
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.results.result import Result
-from dmcmc.run.scheduler.proposal import Effect
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.uncombined_bound import problem_bound
 from dmcmc.solving.agent_steps import Sides

@@ -14,6 +14,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.anytime.scheduler.directive import Directive
+from dmcmc.anytime.scheduler.proposal import Allocation, Effect, is_union
+from dmcmc.anytime.scheduler.rank_report import RankReport
+from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Factor, Problem
@@ -23,10 +27,6 @@ from dmcmc.inference.sparse.size_statistics import SizeStatistics
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import RetainedEntries, TracePoint
-from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import Allocation, Effect, is_union
-from dmcmc.run.scheduler.rank_report import RankReport
-from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup

@@ -1,8 +1,8 @@
 """Make every agent's initial table: exact, or sampled and bounded. With a time budget, slow eliminations are given up.
 
 ``RankRun.first_tables`` and the private solver call :func:`first_tables`; later improvements of the tables are made by
-``dmcmc.run.improvers``. A row of an agent's table is one assignment of its boundary variables (its interface). A rank
-without own agents may *help* with the rows of another rank's agent; both ranks then form a team.
+``dmcmc.anytime.improvers``. A row of an agent's table is one assignment of its boundary variables (its interface). A
+rank without own agents may *help* with the rows of another rank's agent; both ranks then form a team.
 """
 
 import time
@@ -15,6 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.anytime.improvers.exact_elimination import EliminatedTables, eliminate_in_turn
+from dmcmc.anytime.improvers.semidefinite import agents_with_relaxation_in_time
+from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.interface_rows import Rows
@@ -25,9 +28,6 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
-from dmcmc.run.improvers.exact_elimination import EliminatedTables, eliminate_in_turn
-from dmcmc.run.improvers.semidefinite import agents_with_relaxation_in_time
-from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.samplers import improve_in_team, registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, AgentChoice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER

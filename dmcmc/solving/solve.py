@@ -2,7 +2,7 @@
 
 The same code runs in one process and on every rank of a run, on a problem of one file and on private inputs. How the
 ranks agree on the answer is defined by a :class:`.coordinator.Coordinator`. There is no clock here. A run
-with a time budget (:mod:`dmcmc.run.rank_run`) makes and combines the same tables, and then improves them.
+with a time budget (:mod:`dmcmc.anytime.rank_run`) makes and combines the same tables, and then improves them.
 """
 
 import time

@@ -14,7 +14,7 @@ PLACES = {
     "compiling": ("dmcmc.run.compilation.kernel_supply", "KernelSupply.request"),
     "dividing": ("dmcmc.solving.planning.divided_problem", "divide_problem"),
     "sampling": ("dmcmc.solving.rank_tables", "RankTables.make"),
-    "improving": ("dmcmc.run.rank_run", "RankRun.improve"),
+    "improving": ("dmcmc.anytime.rank_run", "RankRun.improve"),
 }
 
 

@@ -6,9 +6,9 @@ import pytest
 from support.runs import HurriedProgress, record_late_compilation
 
 import dmcmc
+from dmcmc.anytime import solve_in_time as solving
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
-from dmcmc.run import solve_in_time as solving
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

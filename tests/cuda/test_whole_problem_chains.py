@@ -10,12 +10,12 @@ from support.numpy_gibbs import philox_twin, weights_twin
 from support.problem_strategies import random_table
 
 from dmcmc import Factor, Problem
+from dmcmc.anytime.improvers.gpu_chains import BackgroundGpuChains
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import GPU_CLAIMS, gpu_problem
-from dmcmc.run.improvers.gpu_chains import BackgroundGpuChains
 from dmcmc.samplers.local_search.chains import TemperatureRange
 from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
 from dmcmc.samplers.local_search.cuda.chains import STEPS, AnnealingSchedule, DeviceAnnealingChains, load_kernels

@@ -13,7 +13,7 @@ import json, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
 from dmcmc.results.improver_names import SAMPLING
-from dmcmc.run.scheduler.proposal import Allocation
+from dmcmc.anytime.scheduler.proposal import Allocation
 from support.runs import finish_run, start_run
 
 def on(directive):

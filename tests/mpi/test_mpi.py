@@ -262,14 +262,14 @@ PHASES = {
     "UTIL": ("raise", "solving.util_value_cycle", "util_phase", {}),
     "UTIL parts": ("kill", "solving.util_value_cycle", "util_phase", {"local": _SAMPLED}),
     "VALUE": ("kill", "solving.util_value_cycle", "value_phase", {}),
-    "improving": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
+    "improving": ("kill", "anytime.rank_run", "time_slice_of", _IMPROVED),
     "late alone": (
         "late",
         "solving.coordinator",
         "Coordinator.name_sources",
         _IMPROVED,
     ),  # while the other ranks continue
-    "improving parts": ("kill", "run.rank_run", "time_slice_of", _IMPROVED),
+    "improving parts": ("kill", "anytime.rank_run", "time_slice_of", _IMPROVED),
 }
 
 
@@ -304,7 +304,7 @@ def test_a_failing_rank_ends_all_and_a_later_run_continues(tmp_path, phase):
 @needs_mpirun
 def test_lack_of_time_on_one_rank_ends_the_run_with_the_best_answer(tmp_path):
     config, _ = _written(tmp_path, chain(6, 2), False, **_IMPROVED)
-    done = start(3, *_failing(tmp_path, "late", 1, "run.rank_run", "time_slice_of"), "run", config)
+    done = start(3, *_failing(tmp_path, "late", 1, "anytime.rank_run", "time_slice_of"), "run", config)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "result.json").read_text())["status"] == "timeout"
 

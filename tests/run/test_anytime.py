@@ -23,16 +23,16 @@ from support.runs import (
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime.improvers import registry
+from dmcmc.anytime.scheduler.proposal import Allocation
+from dmcmc.anytime.scheduler.rank_report import RankReport
+from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.config.settings import Settings
 from dmcmc.formats import native
 from dmcmc.inference.bounds.branch_and_bound.row_search import next_above
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.results.improver_names import RECOMBINATION
-from dmcmc.run.improvers import registry
-from dmcmc.run.scheduler.proposal import Allocation
-from dmcmc.run.scheduler.rank_report import RankReport
-from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 from dmcmc.solving.incumbent import Incumbent

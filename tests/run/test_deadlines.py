@@ -11,6 +11,8 @@ from support.runs import HurriedProgress, SlowBackend, dense_problem, finish_run
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime.local_search import IncumbentSearch
+from dmcmc.anytime.scheduler import tuning
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
@@ -18,8 +20,6 @@ from dmcmc.inference.orders import best_order, estimate_cost
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
-from dmcmc.run.local_search import IncumbentSearch
-from dmcmc.run.scheduler import tuning
 from dmcmc.run.solve import solve
 from dmcmc.solving import rank_tables
 from dmcmc.solving.planning.divided_problem import work_deadline
@@ -29,8 +29,8 @@ import os, signal, sys, threading, time
 from dmcmc.formats import native
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.mpi.world import connect
-from dmcmc.run.scheduler.proposal import Allocation
-from dmcmc.run.rank_run import RankRun
+from dmcmc.anytime.scheduler.proposal import Allocation
+from dmcmc.anytime.rank_run import RankRun
 from support.clock import MovableClock
 from support.runs import SlowBackend, finish_run, start_run
 
@@ -161,7 +161,7 @@ def test_a_timeout_in_any_phase_returns_the_incumbent_and_the_best_bound(phase, 
     name = {
         "first_tables": "dmcmc.solving.rank_tables.first_tables",
         "combine": "dmcmc.solving.rank_tables.run_cycle",
-        "improve": "dmcmc.run.rank_run.improve_agents",
+        "improve": "dmcmc.anytime.rank_run.improve_agents",
         "outside": "dmcmc.solving.rank_tables.run_outside",
     }
     monkeypatch.setattr(name[phase], late)

@@ -12,6 +12,10 @@ from numba.core.dispatcher import Dispatcher
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime import solve_in_time
+from dmcmc.anytime.local_search import IncumbentSearch
+from dmcmc.anytime.rank_run import RankRun
+from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
@@ -20,13 +24,9 @@ from dmcmc.inference.model.problem import _FACTS_BY_SHAPE
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
-from dmcmc.run import solve_in_time
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.local_search import IncumbentSearch
-from dmcmc.run.rank_run import RankRun
 from dmcmc.run.solve_tiny import solve_tiny
-from dmcmc.run.whole_searches import WholeSearches
 from dmcmc.solving import initial_incumbent
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.anytime.improvers import gpu_chains
+from dmcmc.anytime.union.union_plan import union_of, union_provider
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
 from dmcmc.inference.bounds.tighten import gpu_table_widths, load_kernels_of_width
 from dmcmc.inference.dpop.division import LocalProblem
@@ -28,8 +30,6 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import SEMIDEFINITE
 from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant, tiny_search_for
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
-from dmcmc.run.improvers import gpu_chains
-from dmcmc.run.union.union_plan import union_of, union_provider
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.methods.blocks import BlockSolver

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from dmcmc.anytime.improvers.exact_elimination import eliminate_in_turn
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import bytes_of_tables
 from dmcmc.inference.dpop.pseudotree import PseudoTree
@@ -37,7 +38,6 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import EXACT_ELIMINATION
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge
 from dmcmc.results.result import AgentMetrics, MessageCount, Result, TracePoint
-from dmcmc.run.improvers.exact_elimination import eliminate_in_turn
 from dmcmc.run.incremental.agent_utility import AgentUtility, agent_utility
 from dmcmc.run.incremental.changed_tables import (
     FactorPlace,

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import split_memory
 from dmcmc.inference.elimination.query import EliminationQuery
@@ -24,7 +25,6 @@ from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import COMPILE_LIMIT
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.local_search import IncumbentSearch
 from dmcmc.solving.agent.uncombined_bound import largest_sum
 from dmcmc.solving.initial_incumbent import begin
 from dmcmc.solving.monitoring.interrupt import RunHandle

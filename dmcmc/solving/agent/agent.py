@@ -1,6 +1,6 @@
 """One agent's tables, their lower and upper bounds, and the work that improves them.
 
-The initial tables and the improvers (``dmcmc.run.improvers``) call the methods of ``Agent``. A row is one
+The initial tables and the improvers (``dmcmc.anytime.improvers``) call the methods of ``Agent``. A row is one
 assignment of the agent's boundary variables (its interface); a table has a number for each row. Numbers are
 *encoded*: utilities in the number type of the run (``Arithmetic``), in which −∞ is a sentinel. Row arrays are in C
 order of the interface.
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.exact_residual import solve_residual
@@ -28,7 +29,6 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.scheduler.proposal import MeasuredGain
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.bound_in_team import TeamRowBounds
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling

@@ -64,7 +64,7 @@ class UpperTable:
         The agent's part of the optimality gap when branch and bound started, utility.
     search_stalled : bool or None
         Whether branch and bound has stalled: most of that gap is still open after some nodes per row. A semidefinite
-        relaxation may follow then. None until it has been judged (:mod:`dmcmc.run.improvers.branch_and_bound`).
+        relaxation may follow then. None until it has been judged (:mod:`dmcmc.anytime.improvers.branch_and_bound`).
     relaxation : SemidefiniteRelaxation or None
         The semidefinite relaxation of the agent's rows; None before it has started.
     no_relaxation : bool

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime.improvers import background_search
 from dmcmc.config.settings import Budget, Settings
-from dmcmc.run.improvers import background_search
 from dmcmc.samplers.branch_and_bound.cost_network import (
     DEPTH,
     LOWER,

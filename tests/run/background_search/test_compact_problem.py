@@ -9,6 +9,7 @@ import pytest
 from support import naive
 
 from dmcmc import Factor, Problem
+from dmcmc.anytime.improvers import background_search
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats.global_functions import builder
 from dmcmc.formats.global_functions.costs import CostScale
@@ -20,7 +21,6 @@ from dmcmc.inference.model.automaton import AutomatonFactor, unroll
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.presolve.presolve import presolve
-from dmcmc.run.improvers import background_search
 from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 from dmcmc.samplers.toulbar2 import compact_problem as compact
 from dmcmc.samplers.toulbar2.linear_constraints import linear_constraint

@@ -17,12 +17,12 @@ import pytest
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime.background_engine import BackgroundEngine
+from dmcmc.anytime.improvers import background_search as engines
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.mpi.world import World
-from dmcmc.run.background_engine import BackgroundEngine
-from dmcmc.run.improvers import background_search as engines
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.toulbar2 import background_search as module

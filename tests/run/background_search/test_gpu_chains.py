@@ -4,12 +4,12 @@ import pytest
 from support.runs import HurriedProgress, hard_problem
 
 import dmcmc
+from dmcmc.anytime.improvers import gpu_chains
+from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime import device
 from dmcmc.results.improver_names import GPU_CHAINS
 from dmcmc.run.compilation import prepare_gpu
-from dmcmc.run.improvers import gpu_chains
-from dmcmc.run.scheduler.proposal import MeasuredGain
 
 
 class FakeChains:

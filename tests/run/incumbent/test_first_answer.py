@@ -10,6 +10,7 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc import Problem
+from dmcmc.anytime import solve_in_time as solve_module
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.dpop import division, pseudotree
@@ -21,7 +22,6 @@ from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import judge, quality_of
-from dmcmc.run import solve_in_time as solve_module
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import first_search_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply

@@ -2,9 +2,9 @@
 
 import pytest
 
+from dmcmc.anytime.improvers.registry import BUILT_IN
 from dmcmc.results.improver_names import BOUND, BRANCH_AND_BOUND, SEMIDEFINITE, TOULBAR2
 from dmcmc.results.legacy_names import RENAMED_IMPROVERS, current_improvers, current_result
-from dmcmc.run.improvers.registry import BUILT_IN
 
 FORMER = {"eliminate", "filter", "sample", "branch", "search", "combine", "search engine", "gpu search"}
 UNCHANGED = (BOUND, SEMIDEFINITE, TOULBAR2, BRANCH_AND_BOUND)

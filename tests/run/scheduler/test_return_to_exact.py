@@ -6,12 +6,12 @@ from support import soundness
 from support.runs import SlowBackend, finish_run, hard_problem, solve_with, start_run
 
 import dmcmc
+from dmcmc.anytime.improvers.recombine import TABLE_GROWTH_FACTOR
+from dmcmc.anytime.scheduler.directive import Directive
+from dmcmc.anytime.scheduler.proposal import Allocation
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.report.summary import summary
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, LOCAL_SEARCH, RECOMBINATION, SAMPLING
-from dmcmc.run.improvers.recombine import TABLE_GROWTH_FACTOR
-from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import Allocation
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmcmc.run.improvers import registry
-from dmcmc.run.scheduler import credit, proposal, scheduler, tuning
-from dmcmc.run.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
-from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.anytime.improvers import registry
+from dmcmc.anytime.scheduler import credit, proposal, scheduler, tuning
+from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
+from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 
 PROPERTIES = {
     "exact": Properties(first_part=1.0, gains_at_end=True),
@@ -54,7 +54,7 @@ def test_the_scheduler_names_no_improver_and_has_few_constants():
         text = inspect.getsource(module)
         strings = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
         assert not strings & set(registry.BUILT_IN), module.__name__
-        assert "improver_names" not in text and "dmcmc.run.improvers" not in text.split('"""', 2)[2].split('"""')[0]
+        assert "improver_names" not in text and "dmcmc.anytime.improvers" not in text.split('"""', 2)[2].split('"""')[0]
     constants = [name for name in vars(tuning) if name.isupper()]
     assert len(constants) <= 10
     numbers = [node for node in ast.walk(ast.parse(inspect.getsource(scheduler))) if isinstance(node, ast.Constant)]

@@ -12,22 +12,22 @@ from support.runs import start_run
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime import union_part
+from dmcmc.anytime.improvers import registry
+from dmcmc.anytime.improvers.protocol import TimeSlice
+from dmcmc.anytime.run_improvers import improve_agents
+from dmcmc.anytime.scheduler.directive import Directive
+from dmcmc.anytime.scheduler.proposal import Allocation, Proposal, ranks_of_work, union_number
+from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.anytime.union import union_plan
+from dmcmc.anytime.union.node_exchange import exchange_nodes
+from dmcmc.anytime.union.union_agent import UnionAgent
+from dmcmc.anytime.union.union_plan import union_of, union_provider
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, BRANCH, RECOMBINATION
-from dmcmc.run import union_part
-from dmcmc.run.improvers import registry
-from dmcmc.run.improvers.protocol import TimeSlice
-from dmcmc.run.run_improvers import improve_agents
-from dmcmc.run.scheduler.directive import Directive
-from dmcmc.run.scheduler.proposal import Allocation, Proposal, ranks_of_work, union_number
-from dmcmc.run.scheduler.scheduler import Scheduler, SchedulingState
-from dmcmc.run.union import union_plan
-from dmcmc.run.union.node_exchange import exchange_nodes
-from dmcmc.run.union.union_agent import UnionAgent
-from dmcmc.run.union.union_plan import union_of, union_provider
 from dmcmc.solving.planning.plan import prepare
 
 UNION = union_number(0)

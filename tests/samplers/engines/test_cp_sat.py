@@ -7,12 +7,12 @@ import pytest
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime.improvers import background_search
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import Unavailable
-from dmcmc.run.improvers import background_search
 from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST, native_problem
 from dmcmc.samplers.cp_sat.process import CpSatProcess, available
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact

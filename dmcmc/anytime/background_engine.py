@@ -1,0 +1,284 @@
+"""Run an external search engine in the background of a run: start it, take its solutions and bounds, and end it.
+
+The engine (toulbar2 or CP-SAT in its own process, or our branch and bound) searches the whole problem. It may get a
+dedicated core, or share the cores with the agents' work. It records results in the incumbent, from its own thread.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.anytime.improvers.background_search import (
+    choose_engine,
+    engine_memory,
+    given_to_engine,
+    has_own_core,
+    starts_in_time,
+)
+from dmcmc.anytime.scheduler.proposal import MeasuredGain
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
+from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, TOULBAR2
+from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
+from dmcmc.samplers.cp_sat.process import CpSatProcess
+from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
+from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
+from dmcmc.samplers.toulbar2.process import Toulbar2Process
+from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.setup import Setup
+
+_CHECK_INTERVAL = 0.02  # seconds between two checks of the engine
+_TRIAL_SECONDS = 1.0  # seconds that the engine searches before anything else is compiled, at most
+_TRIAL_PART = 0.1  # part of the remaining time for the same
+_START_DELAY = 0.3  # seconds until the engine starts; planning may show earlier that no engine is needed
+_SHORT_PROOF_SECONDS = 2.0  # seconds of exact tables that prove the optimum so soon that no engine is needed
+_OVERLAP_PART = 0.25  # part of the estimated seconds of exact tables that the engine may search concurrently
+_MIN_OVERLAP_SECONDS = 2.0  # seconds for the same, at least
+
+
+class BackgroundEngine:
+    """An external search engine in the background of a run; all ranks have this object, rank 0 the engine's process.
+
+    Its life on rank 0: :meth:`engage` prepares the process, which starts by itself after a short delay or waits;
+    :meth:`searches_first` lets it search alone; :meth:`assign_cores` starts it with or without a dedicated core, or
+    ends it; :meth:`resume` ends a pause; :meth:`disengage` and :meth:`end` end it.
+
+    Parameters
+    ----------
+    parts : DividedProblem
+        The divided problem as this rank knows it.
+    incumbent : Incumbent
+        Receives assignments and bounds, on rank 0.
+    world : World
+        The ranks.
+    search : LocalSearch
+        Makes the engine's assignments 1-optimal (no change of a single variable improves them); gives up a thread if
+        the engine gets a dedicated core.
+    stop : Deadline
+        Deadline of the run; :meth:`engage` and :meth:`shift_clock` may change it.
+    kernels : KernelSupply
+        The kernels of the run; our own engine waits for its kernels.
+
+    Attributes
+    ----------
+    process : BackgroundSearch or None
+        The engine, on rank 0.
+    name : str or None
+        Name of the engine, on all ranks; None without an engine.
+    """
+
+    def __init__(
+        self,
+        parts: DividedProblem,
+        incumbent: Incumbent,
+        world: World,
+        search: LocalSearch,
+        stop: Deadline,
+        kernels: KernelSupply,
+    ) -> None:
+        self.parts, self.incumbent, self.world, self.stop, self._kernels = parts, incumbent, world, stop, kernels
+        self._search = search
+        self.process: BackgroundSearch | None = None
+        self.name: str | None = None
+        self._has_own_core, self._starts_in_time = False, True
+        self._recorded_until, self._objective_gain, self._bound_gain = 0.0, 0.0, 0.0
+
+    def end(self) -> None:
+        """End the engine and wait until its process is gone."""
+        if self.process is not None:
+            self.process.end()
+
+    def engage(self, stop: Deadline) -> Deadline:
+        """Start the engine in the background if the settings want it; called by all ranks.
+
+        Returns
+        -------
+        Deadline
+            Deadline of the run, which also ends with a proof.
+        """
+        config, problem = self.parts.config, self.parts.original
+        if config.search == "none" or (config.search == "auto" and not self.parts.timed):
+            return stop
+        self.name = self.world.on_first_rank(lambda: choose_engine(config, problem))
+        if self.name is None:
+            return stop
+        self._starts_in_time = self.world.on_first_rank(lambda: starts_in_time(config, problem))
+        if stop is NO_DEADLINE:
+            self.stop = stop = Deadline(cancellation=CancellationToken())
+        if self.world.rank == 0:
+            observer = SearchObserver(
+                lambda: self.incumbent.utility, self._take_found, self._take_bound, lambda: self.stop.until
+            )
+            self._recorded_until = time.perf_counter()
+            self.process = self._make_process(observer)
+        return stop
+
+    def _make_process(self, observer: SearchObserver) -> BackgroundSearch:
+        """Return the engine, which is not started yet.
+
+        It starts by itself after a short delay. It waits for :meth:`assign_cores` or :meth:`searches_first` if it is
+        our own engine, which needs kernels, or if its start takes long.
+        """
+        memory = engine_memory(self.parts.config)
+        if self.name in (TOULBAR2, CP_SAT):
+            engine = Toulbar2Process if self.name == TOULBAR2 else partial(CpSatProcess, known=self._known_values)
+            wait = _START_DELAY if self._starts_in_time else math.inf
+            return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
+        from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
+
+        return BackgroundSearch(self._problem_costs, memory, observer, math.inf, BranchAndBound)
+
+    def searches_first(self, setup: Setup) -> bool:
+        """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
+        if self.process is not None and self._is_needed(setup):
+            until = time.perf_counter() + min(_TRIAL_SECONDS, _TRIAL_PART * self.stop.left)
+            self.process.begin()
+            while self.process.on and not self.stop.over and (left := until - time.perf_counter()) > 0:
+                self.process.wait(min(left, _CHECK_INTERVAL))
+        self.world.wait()
+        return self.has_ended_run()
+
+    def assign_cores(self, setup: Setup) -> Setup:
+        """Start or end the engine, now that the run is planned; return the setup without the engine's core.
+
+        If exact tables will prove the optimum, the engine gets a part of their time and no dedicated core. If there are
+        several agents, and their messages fit without splitting, it gets the time that other work leaves idle.
+        """
+        if self.process is None or self.name is None:
+            return setup
+        if not self._is_needed(setup):
+            self.process.cancel()
+            return setup
+        requested = setup.config.search != "auto"
+        if will_prove(setup) and not requested:
+            self.process.begin(max(_MIN_OVERLAP_SECONDS, _OVERLAP_PART * self._table_seconds(setup)))
+            return setup
+        own_core = has_own_core(setup, self.name)
+        self.process.begin(
+            low_priority=not own_core and not requested
+        )  # if it is slow then, it pauses until the tables are finished
+        self._has_own_core = setup.backend.threads > 1 and own_core
+        return self._with_threads(setup, setup.backend.threads - 1) if self._has_own_core else setup
+
+    def _is_needed(self, setup: Setup) -> bool:
+        """Return whether the engine may gain something; exact tables that soon prove the optimum need no engine."""
+        if setup.config.search != "auto":
+            return True
+        if will_prove(setup):
+            return self._starts_in_time and self._table_seconds(setup) > _SHORT_PROOF_SECONDS
+        return self._starts_in_time or (self.name is not None and has_own_core(setup, self.name))
+
+    def _table_seconds(self, setup: Setup) -> float:
+        """Return the estimated seconds of all agents' tables."""
+        return sum(choice.seconds for choice in setup.choices) / (max(1, setup.limits.threads) * self.world.size)
+
+    def resume(self) -> None:
+        """Let the engine continue if it has paused."""
+        if self.process is not None:
+            self.process.end_pause()
+
+    def start_without_tables(self) -> None:
+        """Start the engine, if it has not started: there will be no tables."""
+        if self.process is not None:
+            self.process.begin()
+
+    def disengage(self, setup: Setup) -> Setup:
+        """End the engine; return the setup with the core that the engine had."""
+        if self.process is not None:
+            self.process.cancel()
+        if not self._has_own_core:
+            return setup
+        self._has_own_core = False
+        return self._with_threads(setup, setup.backend.threads + 1)
+
+    def _with_threads(self, setup: Setup, threads: int) -> Setup:
+        """Return the setup with another number of threads, which the local search uses, too."""
+        self._search.threads = threads
+        return replace(setup, backend=replace(setup.backend, threads=threads))
+
+    @property
+    def may_improve(self) -> bool:
+        """Whether the engine of this rank may still improve the incumbent or the bound."""
+        utility, bound = self.incumbent.utility, self.incumbent.bound
+        utility_found, bound_found = (
+            None if utility is None else float(utility),
+            None if bound is None else float(bound),
+        )
+        return self.process is not None and self.process.on and not self.process.unpromising(utility_found, bound_found)
+
+    def take_gains(self) -> list[MeasuredGain]:
+        """Return the seconds and gains of the engine since the last call; empty if it has ended and gained nothing."""
+        if self.process is None or not (self.process.on or self._objective_gain or self._bound_gain):
+            return []
+        now = time.perf_counter()
+        gain = MeasuredGain(
+            self.name or TOULBAR2,
+            now - self._recorded_until,
+            closed_gap=self._bound_gain,
+            objective_gain=self._objective_gain,
+        )
+        self._recorded_until, self._objective_gain, self._bound_gain = now, 0.0, 0.0
+        return [gain]
+
+    def _problem_costs(self, check: Callable[[], None]) -> CostProblem:
+        """Return the whole problem as costs for the engine, once it can begin; constants are added at the end."""
+        if self.name == BRANCH_AND_BOUND:
+            needed = kernel_sets.branch_and_bound()
+            self._kernels.request(needed)
+            while not self._kernels.is_ready(needed):
+                check()
+                time.sleep(_CHECK_INTERVAL)
+        compact = given_to_engine(self.parts.config, self.parts.original)
+        max_total = cp_sat_total if self.name == CP_SAT else MAX_TOTAL_COST
+        return costs_of_compact(compact, constants=False, check=check, max_total=max_total)
+
+    def _known_values(self) -> NDArray[np.int64] | None:
+        """Return the best known assignment; None before there is one."""
+        values = self.incumbent.values
+        return None if values is None else values[: self.parts.original.n_variables]
+
+    def _take_found(self, values: NDArray[np.int64]) -> None:
+        """Take an assignment that the engine has found; called on the engine's thread."""
+        before = self.incumbent.utility
+        self.incumbent.update(self._search.one_opt(values), self.name or TOULBAR2)
+        after = self.incumbent.utility
+        if before is not None and after is not None:
+            self._objective_gain += max(0.0, float(after - before))
+        self._end_if_reached()
+
+    def _take_bound(self, bound: Number | None) -> None:
+        """Take a proven bound (None: no better assignment exists); called on the engine's thread."""
+        arithmetic, before = self.parts.arithmetic, self.incumbent.bound
+        if bound is None:
+            encoded: Number = arithmetic.lowest
+        else:
+            encoded = math.floor(bound) if arithmetic.exact else float(bound)
+        if self.incumbent.update_bound(encoded, self.name or TOULBAR2) and before is not None:
+            self._bound_gain += max(0.0, float(before - encoded))
+        self._end_if_reached()
+
+    def _end_if_reached(self) -> None:
+        """Cancel all work of this rank if the run has reached its goal."""
+        if self.incumbent.reached:
+            self.stop.cancellation.request()
+
+    def has_ended_run(self) -> bool:
+        """Return whether the engine has ended the run; called by all ranks."""
+        return self.name is not None and self.world.on_first_rank(lambda: self.incumbent.reached)
+
+    def shift_clock(self, seconds: float, stop: Deadline) -> None:
+        """Shift the start of the run by some seconds, and set its new deadline."""
+        self._recorded_until += seconds
+        self.stop = stop

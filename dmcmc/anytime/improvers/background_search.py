@@ -1,0 +1,202 @@
+"""Run a search engine (toulbar2, CP-SAT or our branch and bound) in the background while it may gain something.
+
+``BackgroundEngine`` asks here which engine a run uses, whether it starts in time, and whether it gets a dedicated core.
+The improver only proposes that the engine continues; the engine works in its own process or thread.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice, WholeProblemWork
+from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
+from dmcmc.config.settings import Settings
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.inference.runtime.errors import ResourceError, Unavailable
+from dmcmc.inference.runtime.memory import free_memory
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, EXTERNAL_SEARCH, TOULBAR2
+from dmcmc.samplers.cp_sat import process as cp_sat
+from dmcmc.samplers.cp_sat.native_problem import global_share, native_problem
+from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
+from dmcmc.samplers.toulbar2.process import available
+from dmcmc.solving.planning.combination_plan import may_split_buckets
+from dmcmc.solving.planning.setup import Setup
+
+_MEMORY_PART = 0.25  # part of the memory budget for the engine's process, in addition to the run's own memory
+_TABLE_MEMORY_PART = 0.5  # part of the engine's memory for the tables that it is given, at most
+_BYTES_PER_ENTRY = 48  # bytes per table entry in the engine
+_BYTES_PER_WIDE_ENTRY = 200  # bytes per listed tuple, or entry of a table, over more than three variables
+_BYTES_PER_TABLE = 2000  # bytes per table or variable besides the entries
+# Seconds per entry until the engine's first result if it shares its core with other work
+_START_SECONDS_PER_ENTRY = 5e-6
+_MAX_START_PART = 0.1  # largest part of the time budget that the start may take if the core is shared
+_OWN_CORE_START_SECONDS_PER_ENTRY = 1e-6  # seconds per entry until the first result on a dedicated core
+# Part of the time budget that this start may take; the local search uses the core better otherwise
+_OWN_CORE_MAX_START_PART = 0.5
+# CP-SAT is chosen if global constraints have this part of all (factor, variable) pairs: its propagation and learning
+# are made for them, and the bounds of toulbar2 for tables of costs.
+_MIN_GLOBAL_PART = 0.5
+_MIN_TIME_BUDGET = 0.5  # seconds: several agents with a smaller time budget run without an engine
+
+
+class ExternalSearchImprover(Improver):
+    """Let the external search continue in the background, or wait for it if there is no other work."""
+
+    name, summary = EXTERNAL_SEARCH, "let the search engine run"
+    properties = Properties(Needs.PROCESS, Effect.ASSIGNMENTS | Effect.BOUNDS)
+
+    def propose(self, state: RankState) -> list[Proposal]:
+        """Propose the external search while it may gain something; without an allocation, it ends.
+
+        The gain is unknown (inf).
+        """
+        return [Proposal(self.name, float("inf"))] if state.external_search_active else []
+
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
+        """Wait for the external search if it is the only work that has an allocation."""
+        time_slice.whole.wait_for_engine(sum(allocation.seconds for allocation in allocations))
+        return []
+
+    def begin(self, whole: WholeProblemWork, allocations: Sequence[Allocation]) -> None:
+        """Let the external search go on; without an allocation, it ends."""
+        whole.continue_engine(bool(allocations))
+
+
+def wanted(settings: Settings) -> bool:
+    """Return whether a run with these settings runs an external search in the background."""
+    if settings.search == "auto":
+        all_automatic = settings.local.method == "auto" and settings.combine.method == "auto"
+        return settings.budget.time is not None and all_automatic and cores() > 1
+    return settings.search != "none"
+
+
+def choose_engine(settings: Settings, problem: Problem) -> str | None:
+    """Return the engine of the external search: ``toulbar2``, ``cp-sat`` or ``branch-and-bound``; None for no search.
+
+    An engine that the settings name is taken. Otherwise the result is CP-SAT if it is installed and global constraints
+    have most of all (factor, variable) pairs, or else toulbar2 if that is installed, or else our branch and bound. It
+    is None if the settings exclude a search, or the problem's tables are too large for the engine's memory.
+
+    Raises
+    ------
+    Unavailable
+        If the settings ask for toulbar2 or CP-SAT, and it is not installed.
+    """
+    if not wanted(settings):
+        return None
+    if settings.search == TOULBAR2 and not available():
+        raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[toulbar2]'")
+    if settings.search == CP_SAT and not cp_sat.available():
+        raise Unavailable("search: cp-sat needs ortools; pip install 'dmcmc[search]'")
+    try:
+        given = given_to_engine(settings, problem)
+    except ResourceError:  # a factor fits the memory in no form
+        return None
+    fits = bytes_in_engine(given) <= _TABLE_MEMORY_PART * engine_memory(settings)
+    return _engine(settings, problem) if fits else None
+
+
+def _engine(settings: Settings, problem: Problem) -> str:
+    """Return the engine that a run with these settings uses for a problem, if it uses one."""
+    if settings.search in (TOULBAR2, CP_SAT, BRANCH_AND_BOUND):
+        return settings.search
+    if cp_sat.available() and global_share(problem) >= _MIN_GLOBAL_PART:
+        return CP_SAT
+    return TOULBAR2 if available() else BRANCH_AND_BOUND
+
+
+def given_to_engine(settings: Settings, problem: Problem) -> CompactProblem:
+    """Return a problem in the form in which the engine takes it; it is computed once.
+
+    Raises
+    ------
+    ResourceError
+        If a factor fits the memory in none of the forms that the engine takes.
+    """
+    if problem.dense:
+        return CompactProblem(problem)
+    engine, memory = _engine(settings, problem), settings.budget.bytes
+
+    def given() -> CompactProblem:
+        """Return the problem in the engine's form."""
+        if engine == CP_SAT:
+            return native_problem(problem)
+        return compact_problem(problem, memory, dense_only=engine == BRANCH_AND_BOUND)
+
+    return problem.facts.get_or_compute(("given to engine", engine, memory), given)
+
+
+def starts_in_time(settings: Settings, problem: Problem) -> bool:
+    """Return whether the first result is likely to come in time if the engine shares its core with other work."""
+    if settings.search != "auto" or problem.n_agents == 1 or settings.budget.time is None:
+        return True
+    return (
+        settings.budget.time >= _MIN_TIME_BUDGET
+        and _START_SECONDS_PER_ENTRY * _entries_in_engine(settings, problem) <= _MAX_START_PART * settings.budget.time
+    )
+
+
+def has_own_core(setup: Setup, engine: str) -> bool:
+    """Return whether the engine gets a dedicated core: if one agent has all variables, or tables have to be split.
+
+    With split tables a combination proves little, however good the agents' tables are, while toulbar2 or CP-SAT
+    searches the whole problem. The core is not reserved if the time would be over before the first result.
+    """
+    settings, problem = setup.config, setup.original
+    if problem.n_agents == 1:
+        return True
+    seconds = settings.budget.time
+    starts_soon_enough = seconds is None or (
+        seconds >= _MIN_TIME_BUDGET
+        and _OWN_CORE_START_SECONDS_PER_ENTRY * _entries_in_engine(settings, problem)
+        <= _OWN_CORE_MAX_START_PART * seconds
+    )
+    return engine != BRANCH_AND_BOUND and settings.search == "auto" and starts_soon_enough and may_split_buckets(setup)
+
+
+def _entries_in_engine(settings: Settings, problem: Problem) -> int:
+    """Return the number of costs that the engine is given."""
+    return sum(size for _, size in _sizes(given_to_engine(settings, problem)))
+
+
+def bytes_in_engine(given: CompactProblem) -> int:
+    """Return the approximate number of bytes that a problem takes in the engine, in the form in which it is given."""
+    entries = sum(
+        size * (_BYTES_PER_ENTRY if arity <= MAX_TABLE_ARITY else _BYTES_PER_WIDE_ENTRY)
+        for arity, size in _sizes(given)
+    )
+    return entries + _BYTES_PER_TABLE * (len(given.problem.factors) + len(given.linear) + given.problem.n_variables)
+
+
+def _sizes(given: CompactProblem) -> Iterator[tuple[int, int]]:
+    """Yield the arity and the number of costs of each table or list of tuples, and 1 and the terms of each sum."""
+    for factor in given.problem.factors:
+        yield len(factor.scope), factor.utilities.size if isinstance(factor, SparseFactor) else factor.table.size
+    for constraint in given.linear:
+        yield 1, len(constraint.terms)
+    for automaton in given.native.automata:
+        yield 1, sum(layer.utility.size for layer in automaton.layers)
+    for factor in given.native.constraints:
+        yield 1, sum(array.size for array in factor.arrays())
+
+
+def engine_memory(settings: Settings) -> int:
+    """Return the number of bytes that the engine's process may take."""
+    free = free_memory()
+    return int(_MEMORY_PART * (settings.budget.bytes if free is None else min(settings.budget.bytes, free)))
+
+
+def outlook(setup: Setup) -> str:
+    """Return the line of ``--explain`` about the external search; an empty string if it is not wanted."""
+    settings, problem = setup.config, setup.original
+    if not wanted(settings):
+        return ""
+    engine = choose_engine(settings, problem)
+    if engine is None:
+        return "no external search: the problem's tables are too large for its part of the memory"
+    own_core = has_own_core(setup, engine)
+    if not own_core and not starts_in_time(settings, problem):
+        return "no external search: it takes too long to start for this time budget"
+    name = {TOULBAR2: "toulbar2", CP_SAT: "CP-SAT"}.get(engine, "branch and bound")
+    where = "on a dedicated core" if own_core or settings.search != "auto" else "on cores that other work leaves idle"
+    return f"{name} searches the whole problem in the background, {where}, unless tables prove the optimum first"

@@ -1,0 +1,142 @@
+"""Run Markov chains over the whole assignment on the GPU, in the background of all other work (rank 0).
+
+The improver proposes GPU time for the chains; :class:`BackgroundGpuChains` runs them in a thread and reports their
+assignments to the incumbent. The chains begin with a tenth of the remaining time. After each cycle they get the
+seconds of their allocation, or pause without one.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice, WholeProblemWork
+from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
+from dmcmc.config.settings import Settings
+from dmcmc.inference.execution.cost_model import COSTS
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
+from dmcmc.results.improver_names import GPU_CHAINS
+from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.model.rng import chain_key
+
+_LOG = logging.getLogger(__name__)
+_MIN_TIME_PER_OPENING = 5.0  # shortest time budget, as a multiple of the seconds to open a GPU
+_INITIAL_PART = 0.1  # part of the remaining time that the chains may use before their first allocation
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of these files exists if there is a GPU
+
+
+class GpuChainsImprover(Improver):
+    """Let the background chains use some seconds of the GPU."""
+
+    name, summary = GPU_CHAINS, "run local-search chains on a GPU"
+    properties = Properties(Needs.GPU, Effect.ASSIGNMENTS, first_part=0.25)
+
+    def propose(self, state: RankState) -> list[Proposal]:
+        """Propose the chains while they run, with an unknown gain (inf); without an allocation, they pause."""
+        return [Proposal(self.name, float("inf"))] if state.gpu_chains_active else []
+
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
+        """Return no gains: the chains run in their own thread, and report their gains themselves."""
+        return []
+
+    def begin(self, whole: WholeProblemWork, allocations: Sequence[Allocation]) -> None:
+        """Let the chains use the allocated seconds of the GPU."""
+        whole.allow_gpu_seconds(sum(allocation.seconds for allocation in allocations))
+
+
+class BackgroundGpuChains:
+    """Chains over the whole assignment that run on the GPU in the background.
+
+    Parameters
+    ----------
+    search : LocalSearch
+        Knows the problem, and makes assignments that the chains find 1-optimal.
+    incumbent_values : callable
+        Returns the best assignment so far, (n,) int64.
+    record_found : callable
+        Records an assignment that the chains have found; returns by how much the incumbent's utility has improved.
+    alone : bool
+        Whether no other work uses the GPU: the chains may then use all of it, whatever their allocation.
+    stop : Deadline
+        Deadline of the run.
+    """
+
+    def __init__(
+        self,
+        search: LocalSearch,
+        incumbent_values: Callable[[], NDArray[np.int64]],
+        record_found: Callable[[NDArray[np.int64]], float],
+        alone: bool,
+        stop: Deadline,
+    ) -> None:
+        from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
+        from dmcmc.samplers.local_search.cuda.chains import DeviceAnnealingChains, chains_of, fits_device
+
+        n = search.original.n_variables
+
+        def make_chains() -> DeviceAnnealingChains | None:
+            graph = search.graph_from(incumbent_values())
+            if not fits_device(graph):
+                return None
+            key = np.array(chain_key(search.seed, -1), dtype=np.uint64)
+            return DeviceAnnealingChains(graph, key, chains=lambda layout: chains_of(layout, n, alone))
+
+        def take_found(values: NDArray[np.int64]) -> None:
+            self._objective_gain += record_found(search.one_opt(values))
+
+        self._alone, self._objective_gain, self._seconds = alone, 0.0, 0.0
+        self._chains = BackgroundChains(
+            make_chains, IncumbentObserver(lambda: incumbent_values()[:n], take_found), stop
+        )
+        self.allow(_INITIAL_PART * max(0.0, stop.until - time.perf_counter()))
+
+    @property
+    def running(self) -> bool:
+        """Whether the chains may still gain something."""
+        return self._chains.on
+
+    def allow(self, seconds: float) -> None:
+        """Let the chains use some seconds of the GPU; all that they can use if no other work uses it."""
+        self._chains.set_device_time(float("inf") if self._alone else seconds)
+
+    def take_gains(self) -> list[MeasuredGain]:
+        """Return the cost and gain since the last call; an empty list if the chains have used no time since."""
+        seconds, objective_gain = self._chains.seconds, self._objective_gain
+        if seconds == self._seconds:
+            return []
+        gain = MeasuredGain(GPU_CHAINS, seconds - self._seconds, objective_gain=objective_gain)
+        # The chains' thread may have added gains concurrent: they stay for the next call.
+        self._seconds, self._objective_gain = seconds, self._objective_gain - objective_gain
+        return [gain]
+
+    def end(self) -> None:
+        """End the chains."""
+        self._chains.end()
+        if self._chains.failed:
+            _LOG.warning(f"dmcmc: the chains on the GPU ended early: {self._chains.failed}")
+
+
+def wanted(settings: Settings) -> bool:
+    """Return whether a run with these settings runs chains on the GPU, if a GPU can be used."""
+    seconds, device = settings.budget.time, settings.device
+    if seconds is None or device == "cpu" or settings.local_search == "none":
+        return False
+    if device == "auto" and (seconds < _MIN_TIME_PER_OPENING * COSTS.gpu_start or not any(map(_exists, _DRIVERS))):
+        return False
+    return gpu_problem() is None and allows_concurrent_use()
+
+
+def outlook(settings: Settings) -> str:
+    """Return the line of ``--explain`` about the chains; an empty string if they are not wanted."""
+    if not wanted(settings):
+        return ""
+    return "chains over the whole assignment run on the GPU in the background, unless tables prove the optimum first"
+
+
+def _exists(name: str) -> bool:
+    """Return whether a file exists; separate, so that tests can replace it."""
+    return Path(name).exists()

@@ -1,0 +1,92 @@
+"""The improvers: those of this package, in the order in which they work, and those of the group ``dmcmc.improvers``.
+
+``dmcmc.improvers`` is an entry-point group: a package that is installed with such an entry point adds an improver.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from dmcmc.anytime.improvers.background_search import ExternalSearchImprover
+from dmcmc.anytime.improvers.branch_and_bound import BranchAndBoundImprover
+from dmcmc.anytime.improvers.exact_elimination import EliminationImprover
+from dmcmc.anytime.improvers.function_filtering import FilteringImprover
+from dmcmc.anytime.improvers.gpu_chains import GpuChainsImprover
+from dmcmc.anytime.improvers.local_search import LocalSearchImprover
+from dmcmc.anytime.improvers.protocol import Improver, RankState
+from dmcmc.anytime.improvers.recombine import RecombinationImprover
+from dmcmc.anytime.improvers.sampling import SamplingImprover
+from dmcmc.anytime.improvers.semidefinite import SemidefiniteImprover
+from dmcmc.anytime.improvers.tighten_bound import BoundImprover
+from dmcmc.anytime.scheduler.proposal import Effect, Properties, Proposal
+from dmcmc.inference.runtime.plugins import Plugins
+
+BUILT_IN: Mapping[str, type[Improver]] = {
+    improver.name: improver
+    for improver in (
+        EliminationImprover,
+        SamplingImprover,
+        SemidefiniteImprover,
+        BoundImprover,
+        BranchAndBoundImprover,
+        FilteringImprover,
+        LocalSearchImprover,
+        RecombinationImprover,
+        ExternalSearchImprover,
+        GpuChainsImprover,
+    )
+}
+
+
+def _accept(loaded: object) -> type[Improver] | None:
+    """Return the object if it is a class of improvers, else None."""
+    return loaded if isinstance(loaded, type) and issubclass(loaded, Improver) else None
+
+
+_PLUGINS: Plugins[type[Improver]] = Plugins(
+    group="dmcmc.improvers",
+    noun="improver",
+    built_in=BUILT_IN,
+    accept=_accept,
+    expected="is not a class derived from Improver",
+)
+names = _PLUGINS.names
+
+
+@cache
+def installed() -> tuple[type[Improver], ...]:
+    """Return the improvers of this package and of others; they are looked up once in a process.
+
+    Raises
+    ------
+    ConfigError
+        If an improver of another package cannot be loaded.
+    """
+    return tuple(_PLUGINS.get(name) for name in names())
+
+
+def create(timed: bool) -> list[Improver]:
+    """Return new improvers for a run. Those of other packages work only in runs with a time budget (``timed``)."""
+    return [improver() for improver in (installed() if timed else BUILT_IN.values())]
+
+
+def declared(improvers: Iterable[Improver]) -> dict[str, Properties]:
+    """Return what improvers declare, by name."""
+    return {improver.name: improver.properties for improver in improvers}
+
+
+def proposals_of(improvers: Iterable[Improver], state: RankState) -> tuple[Proposal, ...]:
+    """Return the proposals of all improvers that have their kernels, for one rank.
+
+    Those that search with the cores need an assignment to start from, which no rank has with private inputs.
+    """
+    return tuple(
+        proposal
+        for improver in improvers
+        if state.is_ready(improver.name) and (state.best is not None or not _searches(improver.properties))
+        for proposal in improver.propose(state)
+    )
+
+
+def _searches(properties: Properties) -> bool:
+    """Return whether an improver searches for whole assignments with the cores of the ranks."""
+    return Effect.ASSIGNMENTS in properties.effect and not properties.needs.in_background

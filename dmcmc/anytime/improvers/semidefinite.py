@@ -1,0 +1,124 @@
+"""Tighten the bounds of an agent's rows by a semidefinite relaxation, which suits dense agents with many variables.
+
+A row is one assignment of the agent's boundary variables (its interface). One relaxation serves all rows of an
+agent. On a GPU, *per-row* relaxations follow it: a search tree per row, whose nodes are bounded one by one.
+
+States of an agent's relaxation, in this order:
+
+1. Not started (``UpperTable.relaxation`` is None). Where branch and bound over the rows goes first, the relaxation
+   starts once that has stalled or cannot be used.
+2. On *trial* (``untested``): too few descent steps were made to judge it. The agent's dual ascent waits.
+3. Tested. On a GPU, branch and bound and dual ascent still wait while the per-row relaxations are ``undecided``.
+4. Ended: ``exhausted`` (no bound can get lower), or excluded (``UpperTable.no_relaxation``), because it does not suit
+   the agent or too little time is left. A relaxation may be excluded in any state.
+
+A *quantum* is an improver's share of a time slice for one agent. A *core second* is one second of one CPU core.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+
+from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
+from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
+from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations, runs_on_gpu
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.results.improver_names import BOUND, BRANCH, SEMIDEFINITE
+from dmcmc.solving.agent.agent import Agent
+
+_MAX_TRIAL_PART = 0.6  # largest part of the remaining time after which a relaxation has to show whether it helps
+# Part of the remaining time. If quanta this long are too short for one step, no later quantum will be long enough.
+_MIN_CONCLUSIVE_PART = 0.2
+_GPU_TRIAL_SECONDS = 1.0  # seconds for the start and the first steps of about ten agents on a GPU
+
+
+def agents_with_relaxation_in_time(agents: Sequence[Agent], backend: Backend) -> list[Agent]:
+    """Return the agents whose relaxation has time to show whether it helps; their dual ascent waits for it.
+
+    An agent without that time is excluded from relaxations for the rest of the run.
+    """
+    waiting = [agent for agent in agents if agent.awaits_relaxation]
+    seconds_per_agent = _trial_seconds(backend, len(waiting))
+    return [agent for agent in waiting if agent.upper.has_time_for_relaxation(seconds_per_agent)]
+
+
+def _trial_seconds(backend: Backend, agents: int) -> float:
+    """Return the core seconds in which each agent's relaxation has to show whether it helps.
+
+    On the CPU this is the agent's share of the remaining core seconds. On a GPU all agents are relaxed together, so the
+    result is inf (time enough for all), or 0 if too little time is left for any.
+
+    Parameters
+    ----------
+    backend
+        Its deadline gives the remaining seconds.
+    agents
+        Number of agents that share the CPU cores.
+    """
+    if runs_on_gpu(backend, backend.stop.left):
+        return math.inf if _MAX_TRIAL_PART * backend.stop.left > _GPU_TRIAL_SECONDS else 0.0
+    return _MAX_TRIAL_PART * backend.stop.left * backend.threads / max(1, agents)
+
+
+class SemidefiniteImprover(Improver):
+    """Tighten the bounds of the rows that can still matter by a semidefinite relaxation."""
+
+    name, summary = SEMIDEFINITE, "continue the relaxation of an agent's rows"
+    properties = Properties(effect=Effect.BOUNDS, first_part=0.65, idle_part=0.02)
+
+    def propose(self, state: RankState) -> list[Proposal]:
+        """Propose agents for which the relaxation may help.
+
+        The gain is the agent's part of the optimality gap. A proposal is resumable if per-row relaxations can continue
+        without repeating work. Branch and bound lowers the bounds of the same rows and does not use this progress;
+        with per-row relaxations that also holds for dual ascent.
+        """
+        return [
+            Proposal(
+                self.name,
+                state.gain(number),
+                number,
+                weight=agent.weight,
+                resumable=agent.relaxation_resumable,
+                excludes=(BRANCH, BOUND) if agent.relaxation_resumable else (BRANCH,),
+            )
+            for number, agent in state.agents.items()
+            if agent.may_improve and agent.may_relax
+        ]
+
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
+        """Relax several agents at once: on a GPU if there is one, otherwise each on a thread.
+
+        Each agent is charged its share of the elapsed time: elapsed seconds times its allocated seconds, divided by the
+        sum of all allocated seconds. If no step was made, nothing is recorded.
+        """
+        backend = time_slice.backend
+        seconds_per_agent = _trial_seconds(backend, len(time_slice.quanta))
+        quanta = [
+            (quantum, s)
+            for quantum, s in time_slice.quanta_of(allocations)
+            if quantum.agent.upper.has_time_for_relaxation(seconds_per_agent)
+        ]
+        if not quanta:
+            return []
+        start, gaps_before = time.perf_counter(), [time_slice.gap_of(quantum.agent) for quantum, _ in quanta]
+        requests = [quantum.agent.relaxation_request(quantum.row_cutoffs) for quantum, _ in quanta]
+        steps_before = sum(request.relaxation.work_done for request in requests)
+        improve_relaxations(requests, [seconds for _, seconds in quanta], backend)
+        if steps_before == sum(
+            request.relaxation.work_done for request in requests
+        ):  # too little time for one step: that shows nothing about the relaxation
+            if sum(seconds for _, seconds in quanta) >= _MIN_CONCLUSIVE_PART * backend.stop.left:
+                for quantum, _ in quanta:
+                    quantum.agent.upper.no_relaxation = True  # exclude it: no later quantum is longer
+            return []
+        gains = list[MeasuredGain]()
+        elapsed_part = (time.perf_counter() - start) / sum(seconds for _, seconds in quanta)
+        for (quantum, seconds), gap_before in zip(quanta, gaps_before, strict=True):
+            quantum.agent.take_relaxation(quantum.row_cutoffs)
+            gap_after = time_slice.gap_of(quantum.agent)
+            gained = gap_before is not None and gap_after is not None and gap_after < gap_before
+            charged_seconds = quantum.agent.upper.charge(elapsed_part * seconds, gained)
+            if charged_seconds > 0:
+                gains.append(time_slice.record(self.name, quantum, gap_before, charged_seconds))
+        return gains

@@ -1,0 +1,317 @@
+"""One rank's part of a run with a time budget: tables are combined and improved in turn until the goal or the deadline.
+
+``dmcmc.run.solve`` and the private solver drive it: :meth:`RankRun.first_tables`, then in turn :meth:`RankRun.combine`
+(UTIL and VALUE messages), :meth:`RankRun.agree` (rank 0 decides) and :meth:`RankRun.improve`, until ``agree`` returns a
+directive to stop. All ranks call these methods at the same time, because they exchange messages inside.
+
+The tables and their combinations are those of a run with fixed work (:class:`.rank_tables.RankTables`), and the ranks
+agree on assignments and bounds in the same ways (:class:`.coordinator.Coordinator`).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from dmcmc.anytime.combination_limits import CombinationLimits, may_end_with_incumbent
+from dmcmc.anytime.improvers import registry
+from dmcmc.anytime.improvers.protocol import Improver, TimeSlice, WholeProblemWork
+from dmcmc.anytime.improvers.recombine import TABLE_GROWTH_FACTOR
+from dmcmc.anytime.rank_reports import decide, proposals_after, starts_of
+from dmcmc.anytime.run_improvers import AgentWorkDone, CombinationContext, improve_agents, time_slice_of
+from dmcmc.anytime.scheduler.directive import Directive
+from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs, Proposal, ranks_of_work
+from dmcmc.anytime.scheduler.rank_report import RankReport
+from dmcmc.anytime.scheduler.scheduler import Scheduler
+from dmcmc.anytime.union_part import UnionPart
+from dmcmc.anytime.whole_searches import WholeSearches
+from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
+from dmcmc.inference.runtime.types import Number
+from dmcmc.results.improver_names import LOCAL_SEARCH
+from dmcmc.results.result import Result
+from dmcmc.samplers import improve_in_team
+from dmcmc.solving.coordinator import Coordinator, CycleReport
+from dmcmc.solving.incumbent import title_of
+from dmcmc.solving.monitoring.watch import Watch
+from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.rank_tables import RankTables
+from dmcmc.solving.util_value_cycle import Cycle
+
+# Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
+# combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
+_FIRST_SIZE_WITH_UNION = 1 / 32
+
+
+class RankRun:
+    """A run with a time budget as one rank sees it.
+
+    Parameters
+    ----------
+    tables
+        This rank's agents, before their first tables.
+    coordinator
+        How the ranks agree on the answer.
+    searches
+        The searches over the whole assignment.
+    watch
+        The observer of the run, given by the caller.
+    union_provider
+        Bound provider of the union of all agents; None if that is not bounded. The first combination is then made with
+        smaller tables, so that it comes soon; it is enlarged if that gains.
+
+    Attributes
+    ----------
+    improvers : list of Improver
+        The improvers of this run.
+    scheduler : Scheduler
+        The scheduler; it decides on rank 0.
+    is_ready : callable
+        Returns whether an improver, given by its name, has its kernels on this rank.
+    incumbent : Incumbent
+        Best assignment and bound so far, on rank 0.
+    union : UnionPart
+        This rank's part of the union of all agents.
+    goal_reached : bool
+        Whether the first tables already reach the goal of the run.
+    """
+
+    def __init__(
+        self,
+        tables: RankTables,
+        coordinator: Coordinator,
+        searches: WholeSearches,
+        watch: Watch,
+        union_provider: str | None = None,
+    ) -> None:
+        self.tables, self.coordinator, self.searches, self.watch = tables, coordinator, searches, watch
+        self.world, self.incumbent = tables.world, coordinator.incumbent
+        self.is_ready: Callable[[str], bool] = lambda improver: True
+        coordinator.take_plan(tables.setup)
+        self.improvers = registry.create(tables.setup.timed)
+        owner, properties = ranks_of_work(tables.setup.owner, self.world.size), registry.declared(self.improvers)
+        self.scheduler = self.incumbent.scheduler = Scheduler(owner, properties)
+        coordinator.effects = {name: declared.effect for name, declared in properties.items()}
+        # A rank that helps another one with the rows of an agent has no part of the union.
+        takes_part = self.world.rank == 0 or tables.team.size == 1
+        self.union = UnionPart(self.world, self.incumbent, searches, union_provider if takes_part else None)
+        self.goal_reached = False
+        self._rows_pruned = True  # pruning has not been tried yet, so it may help
+        self._tables_changed, self._measured_gains = True, list[MeasuredGain]()
+        self._limits = CombinationLimits()
+        self._whole = WholeProblemWork(
+            self._search_on_all_ranks,
+            self._limits.enlarge,
+            self._continue_engine,
+            searches.wait_for_engine,
+            searches.allow_gpu_seconds,
+        )
+        if union_provider is not None:
+            self._limits.size_factor = _FIRST_SIZE_WITH_UNION
+
+    @property
+    def setup(self) -> Setup:
+        """The plan of the run."""
+        return self.tables.setup
+
+    @setup.setter
+    def setup(self, setup: Setup) -> None:
+        self.tables.setup = self.incumbent.setup = setup
+
+    def first_tables(self) -> None:
+        """Make each agent's first table, after some search; agents whose elimination is given up are sampled."""
+        tables, plan, progress, incumbent = self.tables, self.setup, self.watch.progress, self.incumbent
+        progress.stage("searching")
+        self.coordinator.search_before_tables(plan)
+        progress.stage("local tables", len(tables.mine))
+        before, start = incumbent.utility, time.perf_counter()
+        gap_is_met = self.coordinator.first_gap_check(plan)
+        with self.searches.during_tables(plan):
+            tables.make(self.coordinator.best, progress.advance, gap_is_met, lambda: incumbent.reached)
+        if self.setup is not plan:
+            incumbent.setup = self.setup
+            self.watch.planned(self.setup)
+        self._measured_gains += [gain for agent in tables.agents.values() for gain in agent.gains]
+        self.coordinator.name_sources(tables.improvers)
+        if self.searches.exist and plan.timed and not will_prove(plan) and self.world.rank == 0:
+            gained, seconds = _gain(before, incumbent.utility), time.perf_counter() - start
+            self._measured_gains.append(MeasuredGain(LOCAL_SEARCH, seconds, objective_gain=gained))
+        self.goal_reached = self.searches.have_ended_run() or self.coordinator.gap_is_met(tables)
+
+    def combine(self) -> Cycle | ResourceError:
+        """Send UTIL messages up and VALUE messages down; return the cycle, or the error if it did not finish or fit.
+
+        If no table has changed since the last combination, return its result again. If a combination with larger tables
+        fails, return to the last one.
+
+        Raises
+        ------
+        ResourceError
+            If the first combination fails and the run cannot end with the incumbent, or other ranks did not fail.
+        """
+        limits, tables, setup, last = self._limits, self.tables, self.setup, self.tables.last
+        if last is not None and not self._tables_changed and limits.enlarged_seconds is None:
+            return last.cycle
+        self.watch.progress.stage(tables.combining_title)
+        start, stop = time.perf_counter(), NO_DEADLINE
+        if setup.timed:
+            stop = limits.deadline(setup, start, self.incumbent.combination_seconds)
+        try:
+            with self.searches.in_background(not will_prove(setup)):
+                cycle = tables.combine(stop, limits.size_factor)
+        except ResourceError as error:
+            if not self.world.is_agreed(error):
+                raise
+            if limits.enlarged_seconds is not None and last is not None:
+                self._measured_gains.append(limits.undo_enlargement(time.perf_counter() - start))
+                return last.cycle
+            if last is None and not may_end_with_incumbent(setup, error):
+                raise
+            return error
+        self.incumbent.combination_seconds = time.perf_counter() - start
+        self._measured_gains += limits.finish(self.incumbent.combination_seconds)
+        return cycle
+
+    def agree(self, cycle: Cycle | ResourceError) -> Directive:
+        """Record the results of the cycle on rank 0, and return its directive for the next cycle on all ranks."""
+        if isinstance(cycle, ResourceError):
+            directive = self.incumbent.give_up(cycle)
+            if self.setup.timed and not isinstance(cycle, OutOfTime):
+                self.searches.use_remaining_time()
+            return directive
+        self.coordinator.record(cycle, self.tables.sides)
+        reports = self.world.gather(self.world.on_all_ranks(partial(self._report, cycle)))
+        directive = self.world.on_first_rank(lambda: decide(self.incumbent, reports or []))
+        if directive.stop:
+            self.searches.use_remaining_time(reserved=True)
+        return directive._replace(best=self.coordinator.known_values(directive.best))
+
+    def _report(self, cycle: Cycle) -> RankReport:
+        """Return what rank 0 needs to know of this rank's work since its last report."""
+        self._measured_gains += self.searches.take_gains()
+        cycle_report = CycleReport.of(self.tables, cycle, self._rows_pruned)
+        report = RankReport(cycle_report.roots, self.proposals(cycle), tuple(self._measured_gains), *cycle_report[1:])
+        self._measured_gains.clear()
+        return report
+
+    def proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
+        """Return the improvers' proposals for this rank after a combination.
+
+        The cost of another combination is estimated as the last one's seconds times the growth of the tables.
+        """
+        enlarged_seconds = None
+        if self._limits.may_enlarge(self.setup):
+            enlarged_seconds = TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds
+        best, is_ready = self.coordinator.best, self.is_ready
+        return proposals_after(
+            cycle, self.improvers, self.tables, best, self.searches, self.union, enlarged_seconds, is_ready
+        )
+
+    def improve(self, directive: Directive) -> None:
+        """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together.
+
+        Work in the background goes on or stops first. Then the agents get their outside bounds (upper bounds on what
+        all others can add to their rows). This needs a bound of every component, and a last cycle with one UTIL step
+        per agent; it is left out if no table may change.
+        """
+        tables, last = self.tables, self.tables.last
+        assert last is not None, "there has been no combination yet"
+        self.watch.progress.stage(title_of(self.incumbent, directive.improvers, self.setup.backend.stop.left))
+        for improver in self.improvers:
+            improver.begin(self._whole, directive.allocations_of(improver.name))
+        self._tables_changed, outsides = directive.changes_tables, dict[int, UtilMessage]()
+        if directive.bounded and self._tables_changed and last.cycle.per_agent:
+            with self.searches.in_background():
+                outsides = tables.outside_bounds()
+        context = CombinationContext(last.cycle.chosen, outsides, tables.sides)
+        slice = self.world.on_all_ranks(
+            partial(time_slice_of, self.setup, tables.agents, context, directive, self._whole)
+        )
+        slice = slice if self.union.agent is None else self.union.agent.added_to(slice)
+        self._improve_tables(slice, directive)
+        active = [improver for improver in self.improvers if directive.allocations_of(improver.name)]
+        self.world.on_all_ranks(partial(self._suggest_starts, active))
+        self._improve_whole_problem(slice, active, directive)
+        self.coordinator.name_sources([one.name for one in active if not one.properties.needs.in_background])
+
+    def _improve_tables(self, slice: TimeSlice, directive: Directive) -> None:
+        """Improve the tables of all agents and of their union, as the directive says."""
+        if self._tables_changed or directive.works_on_union:
+            work = partial(self._improve_agents, slice, directive)
+            done = self.world.on_all_ranks(partial(self.tables.team.run, work))
+            self._measured_gains += done.gains
+        if self._tables_changed:
+            self._rows_pruned = done.pruned
+            self.tables.index_again()
+        if directive.works_on_union:
+            self._measured_gains += self.world.run(partial(self.union.exchange, directive.improvers_of_union))
+
+    def _improve_agents(self, slice: TimeSlice, directive: Directive) -> AgentWorkDone:
+        """Improve this rank's agents, or help with another rank's agent."""
+        tables = self.tables
+        if tables.team.rank > 0:
+            tables.helped = improve_in_team.help_on(tables.helped, self.setup.backend, tables.team)
+            return AgentWorkDone(False, [])
+        done = improve_agents(self.improvers, slice, directive)
+        improve_in_team.end(tables.team)
+        return done
+
+    def _improve_whole_problem(self, slice: TimeSlice, active: Sequence[Improver], directive: Directive) -> None:
+        """Let those improvers of the whole problem work that have an allocation; called by all ranks."""
+        for improver in active:
+            if improver.properties.needs is Needs.CORE:
+                continue
+            self.incumbent.assignment_source, before = improver.name, self.incumbent.utility
+            self._measured_gains += improver.run(slice, directive.allocations_of(improver.name))
+            if any(self.world.allgather(bool(slice.found))):
+                self.searches.record_best(slice.found)
+                slice.found.clear()
+                gain = _gain(before, self.incumbent.utility)
+                self._measured_gains.append(MeasuredGain(improver.name, 0.0, objective_gain=gain))
+
+    def _suggest_starts(self, active: Sequence[Improver]) -> None:
+        """Suggest assignments to the local search, which improvers have made from their work on this rank's agents."""
+        agents = [*self.tables.agents.values(), *(() if self.union.agent is None else (self.union.agent.agent,))]
+        seed = self.setup.config.seed + self.tables.combinations
+        if (best := self.coordinator.best) is not None:
+            self.searches.suggest(starts_of(active, agents, best, self.is_ready, seed))
+
+    def _continue_engine(self, wanted: bool) -> None:
+        """Let the external search in the background go on, or end it, which frees its core."""
+        self.setup = self.searches.continue_engine(wanted, self.setup)
+
+    def _search_on_all_ranks(self, seconds: float) -> float:
+        """Search for some seconds on all ranks together; return the gain in utility (rank 0)."""
+        before = self.incumbent.utility
+        self._rows_pruned = self.searches.improve(seconds) or self._rows_pruned
+        return _gain(before, self.incumbent.utility)
+
+    def give_up(self, error: ResourceError) -> None:
+        """End with the incumbent because time or memory ran out; if it was memory, search until the deadline.
+
+        Raises
+        ------
+        ResourceError
+            The error itself, if other ranks have not raised it: they would wait for this rank.
+        """
+        if not self.world.is_agreed(error):
+            raise error
+        self.incumbent.give_up(error)
+        if self.setup.timed and isinstance(error, OutOfMemory):
+            with suppress(OutOfMemory):
+                self.searches.use_remaining_time()
+
+    def result(self) -> Result | None:
+        """Return the result, put together from all ranks' parts; None except on rank 0."""
+        return self.coordinator.result(self.tables)
+
+    def best_so_far(self) -> Result | None:
+        """Return the result if the run ended now; callable from any thread, without other ranks (rank 0)."""
+        return self.coordinator.best_so_far(self.tables)
+
+
+def _gain(before: Number | None, after: Number | None) -> float:
+    """Return the gain in utility between two incumbents; 0 without a feasible one."""
+    return 0.0 if before is None or after is None else float(after - before)

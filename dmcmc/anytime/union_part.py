@@ -1,0 +1,83 @@
+"""Bound and search the union of all agents (:mod:`dmcmc.anytime.union`) while the agents' tables are improved."""
+
+from collections.abc import Sequence
+
+from dmcmc.anytime.scheduler.proposal import MeasuredGain
+from dmcmc.anytime.union.node_exchange import exchange_nodes
+from dmcmc.anytime.union.union_agent import UnionAgent
+from dmcmc.anytime.whole_searches import WholeSearches
+from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.world import World
+from dmcmc.samplers.auto.choose import FIRST_SHARE
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.local_tables import initial_seconds
+from dmcmc.solving.planning.setup import Setup
+
+
+class UnionPart:
+    """The part of one rank in the union of all agents, once its bound is started.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    incumbent
+        The best assignment and bound, on rank 0.
+    searches
+        The searches over the whole assignment.
+    provider
+        Bound provider of the union; None if it is not bounded on this rank.
+
+    Attributes
+    ----------
+    agent : UnionAgent or None
+        The union as an agent; None before its bound is started.
+    """
+
+    def __init__(self, world: World, incumbent: Incumbent, searches: WholeSearches, provider: str | None) -> None:
+        self._world, self._incumbent, self._searches, self._provider = world, incumbent, searches, provider
+        self.agent: UnionAgent | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the union is to be bounded, and has no bound yet."""
+        return self.agent is None and self._provider is not None
+
+    def start(self, setup: Setup) -> None:
+        """Give the union its first bound on this rank."""
+        assert self._provider is not None, "a plan wants the union"
+        is_first = self._world.rank == 0
+
+        def utility() -> Number | None:
+            return self._incumbent.utility if is_first else self._searches.feasible_utility
+
+        seconds = FIRST_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
+        shared = self._world.size > 1
+        self.agent = UnionAgent(setup, self._provider, utility, seconds, self._world.rank, shared)
+        if is_first:
+            self._incumbent.update_bound(self.agent.bound, self.agent.bounded_by)
+
+    def exchange(self, improvers: Sequence[str]) -> list[MeasuredGain]:
+        """Share the nodes of the search among ranks, and record the bound and the assignments on rank 0.
+
+        Parameters
+        ----------
+        improvers
+            Names of the improvers that have worked on the union.
+
+        Returns
+        -------
+        list of MeasuredGain
+            The gains of the parts of other ranks.
+        """
+        union = self.agent
+        before = None if union is None else union.gap
+        leaves = exchange_nodes(self._world, union)
+        if union is None or self._world.rank > 0:
+            return []
+        self._searches.record(leaves, union.searched_by)
+        after = union.gap
+        self._incumbent.update_bound(union.bound, ", ".join(improvers))
+        if before is None or after is None or after >= before:
+            return []
+        return [MeasuredGain(union.searched_by, 0.0, closed_gap=before - after)]
