@@ -1,4 +1,4 @@
-"""Reports of ranks to rank 0 after a combination in a run with a time budget, and the decision of rank 0."""
+"""What a rank proposes to rank 0 after a combination in a run with a time budget, and starts for its local search."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,29 +8,13 @@ from numpy.typing import NDArray
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, RankState
 from dmcmc.anytime.run_improvers import gap_of
-from dmcmc.anytime.scheduler.directive import Directive
 from dmcmc.anytime.scheduler.proposal import Proposal
-from dmcmc.anytime.scheduler.rank_report import RankReport
 from dmcmc.anytime.union_part import UnionPart
 from dmcmc.anytime.whole_searches import WholeSearches
-from dmcmc.inference.sparse.size_statistics import total_statistics
 from dmcmc.results.improver_names import UNION_BOUND
 from dmcmc.solving.agent.agent import Agent
-from dmcmc.solving.coordinator import roots_of
-from dmcmc.solving.incumbent import Incumbent, total_of
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
-
-
-def decide(incumbent: Incumbent, reports: Sequence[RankReport]) -> Directive:
-    """Record what all ranks have proven, and return the directive for the next cycle (rank 0)."""
-    assert incumbent.setup is not None and incumbent.scheduler is not None
-    roots = roots_of(report.roots for report in reports)
-    incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
-    credit = incumbent.scheduler.credit
-    shares_of_gain = credit.shares_of_bound_gain(gain for report in reports for gain in report.gains)
-    incumbent.update_bound(total_of(roots, incumbent.setup.arithmetic), parts=shares_of_gain)
-    return incumbent.direct(reports)
 
 
 def proposals_after(

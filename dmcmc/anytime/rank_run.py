@@ -14,10 +14,11 @@ from contextlib import suppress
 from functools import partial
 
 from dmcmc.anytime.combination_limits import CombinationLimits, may_end_with_incumbent
+from dmcmc.anytime.director import Director, title_of
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, TimeSlice, WholeProblemWork
 from dmcmc.anytime.improvers.recombine import TABLE_GROWTH_FACTOR
-from dmcmc.anytime.rank_reports import decide, proposals_after, starts_of
+from dmcmc.anytime.rank_reports import proposals_after, starts_of
 from dmcmc.anytime.run_improvers import AgentWorkDone, CombinationContext, improve_agents, time_slice_of
 from dmcmc.anytime.scheduler.directive import Directive
 from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs, Proposal, ranks_of_work
@@ -33,7 +34,6 @@ from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.result import Result
 from dmcmc.samplers import improve_in_team
 from dmcmc.solving.coordinator import Coordinator, CycleReport
-from dmcmc.solving.incumbent import title_of
 from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
@@ -66,8 +66,8 @@ class RankRun:
     ----------
     improvers : list of Improver
         The improvers of this run.
-    scheduler : Scheduler
-        The scheduler; it decides on rank 0.
+    director : Director
+        Decides on rank 0 what follows a combination.
     is_ready : callable
         Returns whether an improver, given by its name, has its kernels on this rank.
     incumbent : Incumbent
@@ -92,7 +92,7 @@ class RankRun:
         coordinator.take_plan(tables.setup)
         self.improvers = registry.create(tables.setup.timed)
         owner, properties = ranks_of_work(tables.setup.owner, self.world.size), registry.declared(self.improvers)
-        self.scheduler = self.incumbent.scheduler = Scheduler(owner, properties)
+        self.director = Director(self.incumbent, Scheduler(owner, properties))
         coordinator.effects = {name: declared.effect for name, declared in properties.items()}
         # A rank that helps another one with the rows of an agent has no part of the union.
         takes_part = self.world.rank == 0 or tables.team.size == 1
@@ -177,13 +177,13 @@ class RankRun:
     def agree(self, cycle: Cycle | ResourceError) -> Directive:
         """Record the results of the cycle on rank 0, and return its directive for the next cycle on all ranks."""
         if isinstance(cycle, ResourceError):
-            directive = self.incumbent.give_up(cycle)
+            self.incumbent.give_up(cycle)
             if self.setup.timed and not isinstance(cycle, OutOfTime):
                 self.searches.use_remaining_time()
-            return directive
+            return Directive(True)
         self.coordinator.record(cycle, self.tables.sides)
         reports = self.world.gather(self.world.on_all_ranks(partial(self._report, cycle)))
-        directive = self.world.on_first_rank(lambda: decide(self.incumbent, reports or []))
+        directive = self.world.on_first_rank(lambda: self.director.decide(reports or []))
         if directive.stop:
             self.searches.use_remaining_time(reserved=True)
         return directive._replace(best=self.coordinator.known_values(directive.best))

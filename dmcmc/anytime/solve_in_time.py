@@ -25,8 +25,6 @@ from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
-from dmcmc.run.warm_start.retained_work import RetainedWork
-from dmcmc.run.warm_start.start_assignment import has_start
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.solving.coordinator import Coordinator
 from dmcmc.solving.initial_incumbent import begin, find_first_answer
@@ -47,6 +45,8 @@ from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
+from dmcmc.solving.warm_start.retained_work import RetainedWork
+from dmcmc.solving.warm_start.start_assignment import has_start
 
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 

@@ -18,13 +18,13 @@ from dmcmc.results.result import Result
 from dmcmc.run.compilation.compile_ahead import request_before_plan, request_when_planned
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
-from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.solving import solve as fixed_work
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 Explain = Callable[[Setup], None]
 # An external search engine works at the same time as the agents, so it needs the scheduler also without a time budget.

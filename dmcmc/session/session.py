@@ -14,8 +14,8 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.session.changes import Changes, Domain
+from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
 class Reused(NamedTuple):

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.scheduler.proposal import Effect
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
@@ -27,6 +26,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.results.result import Result
 from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.solving.agent.gains import Effect
 from dmcmc.solving.agent.uncombined_bound import problem_bound
 from dmcmc.solving.agent_steps import Sides
 from dmcmc.solving.incumbent import Incumbent, total_of

@@ -7,17 +7,13 @@ threads. After each cycle, ``RankRun.agree`` asks :meth:`Incumbent.direct` for t
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.scheduler.directive import Directive
-from dmcmc.anytime.scheduler.proposal import Allocation, Effect, is_union
-from dmcmc.anytime.scheduler.rank_report import RankReport
-from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Factor, Problem
@@ -27,13 +23,10 @@ from dmcmc.inference.sparse.size_statistics import SizeStatistics
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import RetainedEntries, TracePoint
+from dmcmc.solving.agent.gains import ImproverRecord
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
-
-# Pruning rows takes outside bounds and another combination: about this many times the seconds of the last combination.
-_PRUNING_COST = 2.5
-_MAX_PRUNING_SHARE = 0.5  # share of the remaining time that pruning may take; the search needs the rest
 
 
 @dataclass
@@ -70,8 +63,8 @@ class Incumbent:
         Why the run ended early.
     combination_seconds : float
         Seconds of the last combination; this time is reserved for the next one.
-    scheduler : Scheduler or None
-        Scheduler that allocates the time of the improvers.
+    improver_records : dict of ImproverRecord
+        Totals of the improvers, by name; empty without a time budget.
     assignment_source, bound_source : str
         Improvers that the trace names as the source of the next assignment, and of the next bound if its source is not
         known.
@@ -98,7 +91,7 @@ class Incumbent:
     timed_out: bool = False
     note: str | None = None
     combination_seconds: float = 0.0
-    scheduler: Scheduler | None = None
+    improver_records: Mapping[str, ImproverRecord] = field(default_factory=dict)
     assignment_source: str = LOCAL_SEARCH
     bound_source: str = ""
     saved: SavedIncumbent | None = None
@@ -106,7 +99,6 @@ class Incumbent:
     trace: list[TracePoint] = field(default_factory=list)
     tables_objective: Number | None = None
     on_better: Callable[[], object] = lambda: None
-    _has_tried_union: bool = False  # whether there was work on the union of all agents
     _bound: Number | None = None  # best proven upper bound on the utility, encoded
     # local search and bounds may run in their own threads
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -256,80 +248,12 @@ class Incumbent:
         known_bounds = [n for n in (outcome.bound, last.bound) if n is not None]
         return best[0](known_objectives, default=None), best[1](known_bounds, default=None)
 
-    def give_up(self, error: ResourceError) -> Directive:
+    def give_up(self, error: ResourceError) -> None:
         """End the run with the incumbent, because the time or the memory was not enough for the tables."""
         if isinstance(error, OutOfTime):
             self.timed_out = True
         else:
             self.note = f"out of memory: {error}"
-        return Directive(True)
-
-    def direct(self, reports: Sequence[RankReport]) -> Directive:
-        """Return the directive of the next cycle: whether to stop, and otherwise the allocations of the improvers.
-
-        Called on rank 0 after every cycle.
-
-        Parameters
-        ----------
-        reports
-            Reports of all ranks. Their assignments and bounds have already been recorded.
-        """
-        setup, scheduler = self.setup, self.scheduler
-        assert setup is not None and scheduler is not None
-        roots = {agent: value for report in reports for agent, value in report.roots.items()}
-        proposals = [proposal for report in reports for proposal in report.proposals]
-        awaits_union = not self._has_tried_union and any(is_union(proposal.agent) for proposal in proposals)
-        state = self._state(float("inf") if awaits_union else total_of(roots, setup.arithmetic))
-        reached = self.reached
-        scheduler.record(state, [gain for report in reports for gain in report.gains])
-        interrupted = any(report.stop_requested for report in reports)
-        time_is_up = state.left <= 0 or interrupted
-        self.timed_out = time_is_up and not reached
-        if reached or time_is_up:
-            return Directive(True)
-        allocations = scheduler.decide(proposals)
-        self._has_tried_union |= any(is_union(allocation.agent) for allocation in allocations)
-        prune = self._should_prune(reports, allocations, state)
-        if not allocations and not prune:  # every proposal takes longer than the time that is left
-            self.timed_out = any(report.proposals for report in reports) and not scheduler.converged
-            if scheduler.converged:
-                self.note = (
-                    "ended early: local search has found nothing better for a long time, and nothing else is left to do"
-                )
-            return Directive(True)
-        cutoffs = self.component_cutoffs(dict(sorted(roots.items())))
-        best = self.values if self.feasible else None
-        return Directive(False, cutoffs, allocations, prune, best, self.bounded, self.combination_seconds)
-
-    def _should_prune(
-        self, reports: Sequence[RankReport], allocations: Sequence[Allocation], state: SchedulingState
-    ) -> bool:
-        """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it.
-
-        A row is one assignment of an agent's boundary variables. Pruning may help if tables were split in the
-        combination, the last pruning (if there was one) has removed rows, and the combination's bound is the best. It
-        changes the tables, so it waits while a recombination starts from the last ones.
-        """
-        assert self.scheduler is not None
-        effect_of = self.scheduler.credit.effect_of
-        can_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
-        recombines = any(Effect.LOWER_TABLES in effect_of(one.improver) for one in allocations if one.agent is None)
-        can_help = can_help and self.feasible and self.settings.combine.method == "auto"
-        has_time = _PRUNING_COST * self.combination_seconds <= _MAX_PRUNING_SHARE * state.left
-        return can_help and has_time and not recombines and not state.lag
-
-    def _state(self, combined: Number | None) -> SchedulingState:
-        """Return the state of the run for the scheduler.
-
-        ``combined`` is the encoded bound of the last combination, or inf while work on the union is still to be tried.
-        """
-        now, objective = time.perf_counter(), self.outcome.objective
-        left = float("inf") if self.deadline is None else self.deadline - now - self.combination_seconds
-        utility = None if self.utility is None else float(self.utility)
-        bound = None if self._bound is None else float(self._bound)
-        goal = 0.0 if objective is None else self.settings.budget.gap * max(1.0, abs(float(objective)))
-        lag = 0.0 if combined is None or bound is None else max(0.0, float(combined) - bound)
-        return SchedulingState(now - self.start, left, utility, bound, goal, lag)
 
     def component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
         """Return the utility that each component must exceed, by root agent: the incumbent's less all other bounds.
@@ -357,14 +281,3 @@ def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Numb
             return arithmetic.lowest
         total += value
     return total
-
-
-def title_of(incumbent: Incumbent, improvers: Sequence[str], left: float) -> str:
-    """Return the progress title of an improvement cycle; ``left`` is the remaining time in seconds."""
-    if incumbent.quality is None:  # not rank 0
-        return "improving"
-    outcome = incumbent.outcome
-    gap = outcome.gap
-    bound_text = "no bound yet" if gap is None else f"bound {outcome.bound}, gap {100 * gap:.3g} %"
-    time_left = f", {max(0.0, left):.0f} s left" if left < float("inf") else ""
-    return f"improving: {outcome.objective}, {bound_text}{time_left} ({', '.join(improvers) or 'prune'})"

@@ -21,7 +21,6 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
-from dmcmc.run.warm_start.start_assignment import carried_over, completed, has_start, start_of
 from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.agent.uncombined_bound import largest_total
@@ -32,6 +31,7 @@ from dmcmc.solving.planning.combination_plan import arithmetic_for
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.rank_search import RankSearch
+from dmcmc.solving.warm_start.start_assignment import carried_over, completed, has_start, start_of
 
 Search = TypeVar("Search", bound=RankSearch)
 

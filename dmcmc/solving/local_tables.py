@@ -15,9 +15,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.improvers.exact_elimination import EliminatedTables, eliminate_in_turn
-from dmcmc.anytime.improvers.semidefinite import agents_with_relaxation_in_time
-from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.interface_rows import Rows
@@ -39,8 +36,11 @@ from dmcmc.samplers.methods.blocks import BlockSolver, sample_agent
 from dmcmc.samplers.row_choice import choose_rows
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.checkpoint import Checkpoint
+from dmcmc.solving.agent.eliminate_in_turn import EliminatedTables, eliminate_in_turn
 from dmcmc.solving.agent.filtered_table import FilteredTable
+from dmcmc.solving.agent.gains import MeasuredGain
 from dmcmc.solving.agent.lower_table import LowerTable
+from dmcmc.solving.agent.relaxation_time import agents_with_relaxation_in_time
 from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
 from dmcmc.solving.agent_steps import Sides, gather_sides
 from dmcmc.solving.planning.setup import Setup

@@ -359,9 +359,9 @@ def levels_of(problem: Problem, values: NDArray[np.int64] | None, bound: Number 
 
 def work_of(incumbent: Incumbent) -> tuple[WorkDone, ...]:
     """Return the seconds and gains of each improver as plain data."""
-    records = {} if incumbent.scheduler is None else incumbent.scheduler.credit.records
     return tuple(
-        WorkDone(improver, record.seconds, record.objective, record.bound) for improver, record in records.items()
+        WorkDone(improver, record.seconds, record.objective, record.bound)
+        for improver, record in incumbent.improver_records.items()
     )
 
 

@@ -16,8 +16,6 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.warm_start.retained_work import RetainedWork
-from dmcmc.run.warm_start.start_assignment import has_start
 from dmcmc.solving.coordinator import Coordinator, CycleReport
 from dmcmc.solving.initial_incumbent import begin, find_first_answer
 from dmcmc.solving.local_tables import team_of
@@ -30,6 +28,8 @@ from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.pruning import Cutoffs, prune
 from dmcmc.solving.rank_search import RankSearch
 from dmcmc.solving.rank_tables import RankTables
+from dmcmc.solving.warm_start.retained_work import RetainedWork
+from dmcmc.solving.warm_start.start_assignment import has_start
 
 
 def solve(

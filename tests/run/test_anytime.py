@@ -23,6 +23,7 @@ from support.runs import (
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime.director import Director
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.scheduler.proposal import Allocation
 from dmcmc.anytime.scheduler.rank_report import RankReport
@@ -35,7 +36,6 @@ from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.results.improver_names import RECOMBINATION
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
-from dmcmc.solving.incumbent import Incumbent
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,18 +124,19 @@ def test_objectives_and_bounds_of_the_trace_improve_until_the_end():
 def test_rows_are_pruned_only_if_there_is_time_for_it():
     report = RankReport(relaxed=True, pruned=True)
     scheduler = Scheduler([0], registry.declared(registry.create(timed=False)))
-    run = SimpleNamespace(feasible=True, settings=Settings(), combination_seconds=1.0, scheduler=scheduler)
+    incumbent = SimpleNamespace(feasible=True, settings=Settings(), combination_seconds=1.0)
+    director = Director(incumbent, scheduler)
     states = [SchedulingState(1.0, left) for left in (float("inf"), 5.0, 4.9, 0.0)]
-    assert [Incumbent._should_prune(run, [report], (), state) for state in states] == [
+    assert [director._should_prune([report], (), state) for state in states] == [
         True,
         True,
         False,
         False,
     ]
     recombination = (Allocation(RECOMBINATION, None, 1.0),)
-    assert not Incumbent._should_prune(run, [report], recombination, SchedulingState(1.0, 60.0))
-    assert not Incumbent._should_prune(run, [report._replace(pruned=False)], (), SchedulingState(1.0, 60.0))
-    assert not Incumbent._should_prune(run, [report], (), SchedulingState(1.0, 60.0, lag=2.0))
+    assert not director._should_prune([report], recombination, SchedulingState(1.0, 60.0))
+    assert not director._should_prune([report._replace(pruned=False)], (), SchedulingState(1.0, 60.0))
+    assert not director._should_prune([report], (), SchedulingState(1.0, 60.0, lag=2.0))
 
 
 def test_a_timed_out_run_has_used_its_time_budget():

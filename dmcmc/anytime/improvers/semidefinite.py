@@ -15,49 +15,17 @@ States of an agent's relaxation, in this order:
 A *quantum* is an improver's share of a time slice for one agent. A *core second* is one second of one CPU core.
 """
 
-import math
 import time
 from collections.abc import Sequence
 
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
-from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations, runs_on_gpu
-from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations
 from dmcmc.results.improver_names import BOUND, BRANCH, SEMIDEFINITE
-from dmcmc.solving.agent.agent import Agent
+from dmcmc.solving.agent.relaxation_time import trial_seconds
 
-_MAX_TRIAL_PART = 0.6  # largest part of the remaining time after which a relaxation has to show whether it helps
 # Part of the remaining time. If quanta this long are too short for one step, no later quantum will be long enough.
 _MIN_CONCLUSIVE_PART = 0.2
-_GPU_TRIAL_SECONDS = 1.0  # seconds for the start and the first steps of about ten agents on a GPU
-
-
-def agents_with_relaxation_in_time(agents: Sequence[Agent], backend: Backend) -> list[Agent]:
-    """Return the agents whose relaxation has time to show whether it helps; their dual ascent waits for it.
-
-    An agent without that time is excluded from relaxations for the rest of the run.
-    """
-    waiting = [agent for agent in agents if agent.awaits_relaxation]
-    seconds_per_agent = _trial_seconds(backend, len(waiting))
-    return [agent for agent in waiting if agent.upper.has_time_for_relaxation(seconds_per_agent)]
-
-
-def _trial_seconds(backend: Backend, agents: int) -> float:
-    """Return the core seconds in which each agent's relaxation has to show whether it helps.
-
-    On the CPU this is the agent's share of the remaining core seconds. On a GPU all agents are relaxed together, so the
-    result is inf (time enough for all), or 0 if too little time is left for any.
-
-    Parameters
-    ----------
-    backend
-        Its deadline gives the remaining seconds.
-    agents
-        Number of agents that share the CPU cores.
-    """
-    if runs_on_gpu(backend, backend.stop.left):
-        return math.inf if _MAX_TRIAL_PART * backend.stop.left > _GPU_TRIAL_SECONDS else 0.0
-    return _MAX_TRIAL_PART * backend.stop.left * backend.threads / max(1, agents)
 
 
 class SemidefiniteImprover(Improver):
@@ -93,7 +61,7 @@ class SemidefiniteImprover(Improver):
         sum of all allocated seconds. If no step was made, nothing is recorded.
         """
         backend = time_slice.backend
-        seconds_per_agent = _trial_seconds(backend, len(time_slice.quanta))
+        seconds_per_agent = trial_seconds(backend, len(time_slice.quanta))
         quanta = [
             (quantum, s)
             for quantum, s in time_slice.quanta_of(allocations)

@@ -6,31 +6,9 @@ from typing import NamedTuple
 
 from dmcmc.anytime.scheduler.proposal import Effect, MeasuredGain, Properties
 from dmcmc.anytime.scheduler.tuning import MAX_COST_CORRECTION, MIN_SLICE_SECONDS
+from dmcmc.solving.agent.gains import ImproverRecord
 
 _UNDECLARED = Properties(effect=Effect.ASSIGNMENTS | Effect.BOUNDS)  # engines report gains under their own names
-
-
-@dataclass
-class ImproverRecord:
-    """Totals of one improver in this run.
-
-    Attributes
-    ----------
-    seconds : float
-        Seconds taken, summed over agents.
-    objective, bound : float
-        Utility by which the objective was raised and by which the upper bound was lowered.
-    estimated_seconds : float
-        Estimated seconds of the work that had an estimate.
-    seconds_with_estimate : float
-        Seconds that this work has taken.
-    """
-
-    seconds: float = 0.0
-    objective: float = 0.0
-    bound: float = 0.0
-    estimated_seconds: float = 0.0
-    seconds_with_estimate: float = 0.0
 
 
 class AttributedGain(NamedTuple):

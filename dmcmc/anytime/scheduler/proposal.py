@@ -7,8 +7,22 @@ seconds; the measured gains are returned after the work. No improver's name is u
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, Flag, auto
+from enum import Enum, auto
 from typing import NamedTuple
+
+from dmcmc.solving.agent.gains import Effect, MeasuredGain
+
+__all__ = [
+    "Allocation",
+    "Effect",
+    "MeasuredGain",
+    "Needs",
+    "Properties",
+    "Proposal",
+    "is_union",
+    "ranks_of_work",
+    "union_number",
+]
 
 
 def union_number(rank: int) -> int:
@@ -50,24 +64,6 @@ class Needs(Enum):
     def in_background(self) -> bool:
         """Whether the work goes on while other improvers have the cores."""
         return self in (Needs.GPU, Needs.PROCESS)
-
-
-class Effect(Flag):
-    """The numbers that the work of an improver changes.
-
-    Attributes
-    ----------
-    ASSIGNMENTS
-        It finds whole assignments; their gain is reported at once.
-    LOWER_TABLES
-        It raises agents' lower tables, from which the next combination makes an assignment.
-    BOUNDS
-        It lowers upper bounds.
-    """
-
-    ASSIGNMENTS = auto()
-    LOWER_TABLES = auto()
-    BOUNDS = auto()
 
 
 @dataclass(frozen=True)
@@ -155,27 +151,3 @@ class Allocation(NamedTuple):
     improver: str
     agent: int | None
     seconds: float
-
-
-class MeasuredGain(NamedTuple):
-    """The measured cost and gain of a piece of work.
-
-    Attributes
-    ----------
-    improver : str
-        Name of the improver.
-    seconds : float
-        Seconds that the work has taken.
-    estimated_seconds : float
-        Seconds that it was estimated to take; 0 if it can use any number of seconds.
-    closed_gap : float
-        Utility by which the agent's part of the optimality gap has shrunk.
-    objective_gain : float
-        Utility by which the best assignment has improved, if that is known at once.
-    """
-
-    improver: str
-    seconds: float
-    estimated_seconds: float = 0.0
-    closed_gap: float = 0.0
-    objective_gain: float = 0.0

@@ -29,11 +29,11 @@ from dmcmc.run.alternatives.distance_constraint import distance_constraint
 from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
-from dmcmc.run.warm_start.moving_costs import agree_on_costs
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.warm_start.moving_costs import agree_on_costs
 
 _TREE_SHARE = 0.5  # share of the remaining time for the junction tree; the rest is for solving repeatedly without it
 _FIRST_RUN = (

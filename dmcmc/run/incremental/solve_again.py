@@ -9,8 +9,8 @@ from dmcmc.inference.runtime.interpreted import interpreted_kernels
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.incremental.incremental_run import IncrementalRun
-from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.solving.util_value_cycle import FinishedCycle
+from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
 def solve_again(

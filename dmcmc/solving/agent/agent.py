@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.exact_residual import solve_residual
@@ -35,6 +34,7 @@ from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
 from dmcmc.samplers.methods.block_chains import BlockChains, draws_are_frozen
 from dmcmc.solving.agent.filtered_table import FilteredTable
+from dmcmc.solving.agent.gains import MeasuredGain
 from dmcmc.solving.agent.lower_table import LowerTable, promising_rows
 from dmcmc.solving.agent.row_pruning import RowPruning, row_cutoffs_of
 from dmcmc.solving.agent.row_sums import rows_of

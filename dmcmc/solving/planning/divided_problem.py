@@ -27,12 +27,12 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.solving.distribution.rank_view import rank_view_of
 from dmcmc.solving.distribution.scatter_problem import scatter_parts
 from dmcmc.solving.planning.combination_plan import arithmetic_for
 from dmcmc.solving.presolve.presolve_problem import merged_if_asked, presolve_if_worthwhile
 from dmcmc.solving.presolve.restore_result import FirstAnswer, OriginalProblem
+from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 _ORDER_TIME_PART = 0.05  # part of the time budget for the search for one elimination order, at most
 # 64-bit words of bit sets per second in the search for an order, by which its effort is counted

@@ -18,8 +18,8 @@ from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.mpi.world import World
 from dmcmc.results.moves import Moves
 from dmcmc.results.result import Result
-from dmcmc.run.warm_start.moving_costs import MovingCosts, Weight, without_cost
-from dmcmc.run.warm_start.start_assignment import value_indices
+from dmcmc.solving.warm_start.moving_costs import MovingCosts, Weight, without_cost
+from dmcmc.solving.warm_start.start_assignment import value_indices
 
 _NO_VALUE = -1  # the value index of a variable without a value in the start
 

@@ -8,7 +8,7 @@ import pytest
 from dmcmc.anytime.improvers import branch_and_bound
 from dmcmc.anytime.improvers.branch_and_bound import BranchAndBoundImprover
 from dmcmc.anytime.improvers.protocol import RankState, TimeQuantum, TimeSlice
-from dmcmc.anytime.improvers.semidefinite import SemidefiniteImprover, agents_with_relaxation_in_time
+from dmcmc.anytime.improvers.semidefinite import SemidefiniteImprover
 from dmcmc.anytime.improvers.tighten_bound import BoundImprover
 from dmcmc.anytime.scheduler.proposal import Allocation
 from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation, device_arrays
@@ -16,6 +16,7 @@ from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, Relaxati
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.results.improver_names import BRANCH, SEMIDEFINITE
+from dmcmc.solving.agent.relaxation_time import agents_with_relaxation_in_time
 from dmcmc.solving.agent.upper_table import UpperTable
 
 

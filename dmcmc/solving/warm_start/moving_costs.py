@@ -22,7 +22,7 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.moves import Moves
 from dmcmc.results.result import Result
-from dmcmc.run.warm_start.start_assignment import start_of
+from dmcmc.solving.warm_start.start_assignment import start_of
 
 _NO_VALUE = -1  # the value index of a variable that the start leaves out
 

@@ -1,0 +1,121 @@
+"""The director: what all ranks do after a combination in a run with a time budget, decided on rank 0.
+
+After each cycle it records what the ranks report, and answers with a directive: to stop, or which improvers work for
+how long (``Scheduler``), and whether rows that cannot be part of a better solution are removed.
+"""
+
+import time
+from collections.abc import Sequence
+
+from dmcmc.anytime.scheduler.directive import Directive
+from dmcmc.anytime.scheduler.proposal import Allocation, Effect, is_union
+from dmcmc.anytime.scheduler.rank_report import RankReport
+from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.sparse.size_statistics import total_statistics
+from dmcmc.solving.coordinator import roots_of
+from dmcmc.solving.incumbent import Incumbent, total_of
+
+# Pruning rows takes outside bounds and another combination: about this many times the seconds of the last combination.
+_PRUNING_COST = 2.5
+_MAX_PRUNING_SHARE = 0.5  # share of the remaining time that pruning may take; the search needs the rest
+
+
+class Director:
+    """Decides on rank 0 what follows a combination.
+
+    Parameters
+    ----------
+    incumbent : Incumbent
+        The best assignment and the best bound; it ends the run when it reaches the goal.
+    scheduler : Scheduler
+        It allocates the time of the improvers.
+    """
+
+    def __init__(self, incumbent: Incumbent, scheduler: Scheduler) -> None:
+        self.incumbent, self.scheduler = incumbent, scheduler
+        incumbent.improver_records = scheduler.credit.records
+        self._has_tried_union = False  # whether there was work on the union of all agents
+
+    def decide(self, reports: Sequence[RankReport]) -> Directive:
+        """Record what all ranks have proven, and return the directive of the next cycle.
+
+        Parameters
+        ----------
+        reports
+            Reports of all ranks. Their assignments have already been recorded.
+        """
+        incumbent, scheduler = self.incumbent, self.scheduler
+        assert incumbent.setup is not None
+        roots = roots_of(report.roots for report in reports)
+        combined = total_of(roots, incumbent.setup.arithmetic)
+        incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
+        gains = [gain for report in reports for gain in report.gains]
+        incumbent.update_bound(combined, parts=scheduler.credit.shares_of_bound_gain(gains))
+        proposals = [proposal for report in reports for proposal in report.proposals]
+        awaits_union = not self._has_tried_union and any(is_union(proposal.agent) for proposal in proposals)
+        state = self._state(float("inf") if awaits_union else combined)
+        reached = incumbent.reached
+        scheduler.record(state, gains)
+        time_is_up = state.left <= 0 or any(report.stop_requested for report in reports)
+        incumbent.timed_out = time_is_up and not reached
+        if reached or time_is_up:
+            return Directive(True)
+        allocations = scheduler.decide(proposals)
+        self._has_tried_union |= any(is_union(allocation.agent) for allocation in allocations)
+        prune = self._should_prune(reports, allocations, state)
+        if not allocations and not prune:  # every proposal takes longer than the time that is left
+            incumbent.timed_out = bool(proposals) and not scheduler.converged
+            if scheduler.converged:
+                incumbent.note = (
+                    "ended early: local search has found nothing better for a long time, and nothing else is left to do"
+                )
+            return Directive(True)
+        cutoffs, best = incumbent.component_cutoffs(roots), incumbent.values if incumbent.feasible else None
+        return Directive(False, cutoffs, allocations, prune, best, incumbent.bounded, incumbent.combination_seconds)
+
+    def _should_prune(
+        self, reports: Sequence[RankReport], allocations: Sequence[Allocation], state: SchedulingState
+    ) -> bool:
+        """Return whether to prune rows that cannot beat the incumbent: it may help, and there is time for it.
+
+        A row is one assignment of an agent's boundary variables. Pruning may help if tables were split in the
+        combination, the last pruning (if there was one) has removed rows, and the combination's bound is the best. It
+        changes the tables, so it waits while a recombination starts from the last ones.
+        """
+        incumbent, effect_of = self.incumbent, self.scheduler.credit.effect_of
+        can_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
+        recombines = any(Effect.LOWER_TABLES in effect_of(one.improver) for one in allocations if one.agent is None)
+        can_help = can_help and incumbent.feasible and incumbent.settings.combine.method == "auto"
+        has_time = _PRUNING_COST * incumbent.combination_seconds <= _MAX_PRUNING_SHARE * state.left
+        return can_help and has_time and not recombines and not state.lag
+
+    def _state(self, combined: Number | None) -> SchedulingState:
+        """Return the state of the run for the scheduler.
+
+        ``combined`` is the encoded bound of the last combination, or inf while work on the union is still to be tried.
+        """
+        incumbent, now = self.incumbent, time.perf_counter()
+        objective, utility, bound = incumbent.outcome.objective, incumbent.utility, incumbent.bound
+        left = float("inf") if incumbent.deadline is None else incumbent.deadline - now - incumbent.combination_seconds
+        goal = 0.0 if objective is None else incumbent.settings.budget.gap * max(1.0, abs(float(objective)))
+        lag = 0.0 if combined is None or bound is None else max(0.0, float(combined) - float(bound))
+        return SchedulingState(
+            now - incumbent.start,
+            left,
+            None if utility is None else float(utility),
+            None if bound is None else float(bound),
+            goal,
+            lag,
+        )
+
+
+def title_of(incumbent: Incumbent, improvers: Sequence[str], left: float) -> str:
+    """Return the progress title of an improvement cycle; ``left`` is the remaining time in seconds."""
+    if incumbent.quality is None:  # not rank 0
+        return "improving"
+    outcome = incumbent.outcome
+    gap = outcome.gap
+    bound_text = "no bound yet" if gap is None else f"bound {outcome.bound}, gap {100 * gap:.3g} %"
+    time_left = f", {max(0.0, left):.0f} s left" if left < float("inf") else ""
+    return f"improving: {outcome.objective}, {bound_text}{time_left} ({', '.join(improvers) or 'prune'})"
