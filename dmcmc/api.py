@@ -211,8 +211,20 @@ def solve(
     >>> result.status, result.objective == result.bound
     ('optimal', True)
     """
-    world, chosen = World(), settings_from(settings, keywords)
-    return _solve(world, _problem_of(problem), chosen, _callbacks(progress, trace, solution))
+    from dmcmc.run.algorithms import choose_algorithm as run
+
+    chosen, given, callbacks = (
+        settings_from(settings, keywords),
+        _problem_of(problem),
+        _callbacks(progress, trace, solution),
+    )
+    if chosen.output is not None:
+        _check_output(chosen.output)
+    result = run.solve(given, chosen, World(), callbacks)
+    assert result is not None  # on rank 0
+    if chosen.output is not None:
+        result.write(chosen.output)
+    return result
 
 
 def alternatives(
@@ -414,7 +426,7 @@ def solve_on(
         raise ConfigError(f"world: expected an MPI communicator, got {world!r}")
     ranks, chosen = world if isinstance(world, World) else World(world), settings_from(settings, keywords)
     given = ranks.on_all_ranks(lambda: None if problem is None and ranks.rank > 0 else _problem_of(problem))
-    return _solve(ranks, given, chosen, _callbacks(progress, trace, solution))
+    return _solve_on_ranks(ranks, given, chosen, _callbacks(progress, trace, solution))
 
 
 def _problem_of(source: ProblemSource | None) -> Problem:
@@ -436,7 +448,7 @@ def _check_output(path: str | os.PathLike[str]) -> None:
     check_writable(path)
 
 
-def _solve(world: World, problem: Problem | None, settings: Settings, progress: CallbackProgress) -> Result:
+def _solve_on_ranks(world: World, problem: Problem | None, settings: Settings, progress: CallbackProgress) -> Result:
     """Solve a problem on all ranks and write the result on rank 0."""
     from dmcmc.run.algorithms import choose_algorithm as run
 

@@ -65,7 +65,7 @@ class MpiTeam:
 
     def run(self, work: Callable[[], T]) -> T:
         """Return the result of work that calls :meth:`allgather`; its other errors are raised on all ranks too."""
-        return self._calls.run(work)
+        return work() if self._comm is None else self._calls.run(work)
 
     def _allgather(self, value: Any) -> list[Any]:
         """Return every rank's value; the ranks have agreed that none has failed."""

@@ -29,11 +29,10 @@ from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.overlapped_work import proves_on_gpu
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.rank_search import RankSearch
+from dmcmc.solving.rank_search import RankSearch, proves_on_gpu
 
 # Of the remaining time: maximum search before there are tables; later it goes on in the background
 _MAX_SHARE_BEFORE_TABLES = 0.03

@@ -27,7 +27,7 @@ from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.solving.coordinator import Coordinator
-from dmcmc.solving.initial_incumbent import begin, find_first_answer
+from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.watch import Watch
@@ -46,7 +46,6 @@ from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
-from dmcmc.solving.warm_start.start_assignment import has_start
 
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 

@@ -82,8 +82,9 @@ def solve(
             explain_here = _ignore if explain is None or world.rank > 0 else explain
             watch = Watch(progress, explain_here, ending, handles_signals=ending is not None)
             if config.budget.time is None and config.search in _SEARCHES_OF_FIXED_WORK:
-                request_before_plan(kernels, world, problem, config)
-                watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, ending is not None))
+                if not kernels.is_off:
+                    request_before_plan(kernels, world, problem, config)
+                    watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, ending is not None))
                 result = fixed_work.solve(problem, config, world, watch, retained)
             else:
                 result = solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny)

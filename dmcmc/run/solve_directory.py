@@ -113,7 +113,8 @@ def _solve(
     """Solve with a fixed amount of work."""
     setup, factors = inputs.plan(world, NO_DEADLINE)
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
-    watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, can_end_early=False))
+    if not kernels.is_off:
+        watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, can_end_early=False))
     return coordinator.with_moves(solve_planned(setup, coordinator, watch))
 
 

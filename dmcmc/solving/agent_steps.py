@@ -149,7 +149,7 @@ def util_steps(
         ``work(agent, messages)``: the steps of an agent, given the lower and upper tables that its children sent.
     """
     attempts, tables, sides = step_attempts(setup, inputs.size_factor), inputs.tables, inputs.sides
-    crossing = () if inputs.includes_crossing else None
+    stop, without_crossing = inputs.backend.stop, inputs.includes_crossing
 
     @cache
     def headrooms() -> list[Number]:
@@ -163,7 +163,8 @@ def util_steps(
         ]
         resources = Resources(None, inputs.backend, lambda: headrooms()[agent], setup.problem.agents[agent])
         try:
-            node = node_of(setup, agent, side, table, children, inputs.backend.stop, crossing)
+            crossing = () if without_crossing else crossing_tables(setup, agent, side, stop)
+            node = node_of(setup, agent, side, table, children, stop, crossing)
             if setup.retained is None:
                 return util_step(node, attempts_here, resources)
             name, is_lower = setup.problem.agents[agent], side is sides.lower and table is tables[agent].lower

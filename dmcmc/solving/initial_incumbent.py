@@ -31,7 +31,7 @@ from dmcmc.solving.planning.combination_plan import arithmetic_for
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.rank_search import RankSearch
-from dmcmc.solving.warm_start.start_assignment import carried_over, completed, has_start, start_of
+from dmcmc.solving.warm_start.start_assignment import carried_over, completed, start_of
 
 Search = TypeVar("Search", bound=RankSearch)
 
@@ -84,6 +84,11 @@ class _FirstTrace:
     def _solution(self, point: TracePoint, objective: Number, values: NDArray[np.int64]) -> Solution:
         """Return an assignment that breaks no hard constraint, by variable names."""
         return Solution(point.time, objective, self.problem.assignment(values), point.found_by)
+
+
+def has_start(problem: Problem, settings: Settings) -> bool:
+    """Return whether the settings or the problem give an assignment to start from."""
+    return settings.start is not None or (bool(problem.initial_values) and settings.local_search != "none")
 
 
 def find_first_answer(

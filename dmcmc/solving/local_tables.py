@@ -33,10 +33,10 @@ from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling
 from dmcmc.samplers.contract.team import broadcast_from_first
 from dmcmc.samplers.methods.block_chains import draws_are_frozen
 from dmcmc.samplers.methods.blocks import BlockSolver, sample_agent
+from dmcmc.samplers.methods.exact import EliminatedTables, eliminate_in_turn
 from dmcmc.samplers.row_choice import choose_rows
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.checkpoint import Checkpoint
-from dmcmc.solving.agent.eliminate_in_turn import EliminatedTables, eliminate_in_turn
 from dmcmc.solving.agent.filtered_table import FilteredTable
 from dmcmc.solving.agent.gains import MeasuredGain
 from dmcmc.solving.agent.lower_table import LowerTable

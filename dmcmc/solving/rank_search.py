@@ -6,7 +6,8 @@ complete, and the same on all ranks. 1-optimal means that no change of a single 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Self
 
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.device import is_gpu_in_use, shared_device
+from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import LOCAL_SEARCH
@@ -27,7 +30,6 @@ from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import early_result
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
-from dmcmc.solving.overlapped_work import OverlappedWork, may_wait_for_gpu, proves_on_gpu
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
@@ -43,6 +45,46 @@ class _RankExchange:
 
     def __init__(self, world: World) -> None:
         self.rank, self.size, self.all = world.rank, world.size, partial(world.allgather, what="search")
+
+
+class OverlappedWork:
+    """Work on the host that is deferred until a GPU kernel runs and the host would only wait.
+
+    At most one piece of work is stored: ``defer`` stores it, and ``run`` or ``overlapping`` does it once.
+    """
+
+    def __init__(self) -> None:
+        self._work: Callable[[], None] | None = None
+
+    def defer(self, work: Callable[[], None]) -> None:
+        """Defer a piece of work."""
+        self._work = work
+
+    def run(self) -> None:
+        """Do the deferred work, if there is any."""
+        work, self._work = self._work, None
+        if work is not None:
+            work()
+
+    @contextmanager
+    def overlapping(self) -> Iterator[None]:
+        """Do the deferred work as soon as the GPU is busy in the body, otherwise at the end of the body.
+
+        The work is also done if the body ends for lack of memory or time: the run then ends with the results so far.
+        """
+        if self._work is None:
+            yield
+            return
+        device = shared_device()
+        device.overlapped_work = self.run
+        try:
+            yield
+        except ResourceError:
+            self.run()
+            raise
+        finally:
+            device.overlapped_work = None
+        self.run()
 
 
 class RankSearch:
@@ -216,3 +258,15 @@ class RankSearch:
                 self.incumbent.update(values)
         assert self.incumbent.values is not None and self.incumbent.quality is not None
         return self.incumbent.values, self.incumbent.quality
+
+
+def may_wait_for_gpu(parts: DividedProblem, world: World) -> bool:
+    """Return whether this single rank, without time budget, may soon wait for a GPU that is already open."""
+    config = parts.config
+    single_untimed_rank = world.size == 1 and not parts.timed and config.search in ("auto", "none")
+    return single_untimed_rank and config.device != "cpu" and is_gpu_in_use()
+
+
+def proves_on_gpu(setup: Setup) -> bool:
+    """Return whether the tables will prove the optimum, and a GPU computes some of them."""
+    return will_prove(setup) and any(choice.device != "cpu" for choice in setup.choices)

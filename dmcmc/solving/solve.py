@@ -17,7 +17,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.solving.coordinator import Coordinator, CycleReport
-from dmcmc.solving.initial_incumbent import begin, find_first_answer
+from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.watch import UNWATCHED, Watch
 from dmcmc.solving.one_file import OneFile
@@ -25,11 +25,10 @@ from dmcmc.solving.planning.divided_problem import divide_on_ranks
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.restore_result import FirstAnswer
-from dmcmc.solving.pruning import Cutoffs, prune
+from dmcmc.solving.pruning import prune
 from dmcmc.solving.rank_search import RankSearch
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
-from dmcmc.solving.warm_start.start_assignment import has_start
 
 
 def solve(
@@ -100,10 +99,16 @@ def solve_planned(
         tables = RankTables(setup, coordinator.world, team)
         try:
             _make_tables(tables, coordinator, watch, overlapped or nullcontext())
-            if not coordinator.gap_is_met(tables):
-                cutoffs = _combine(tables, coordinator, watch)
-                while cutoffs is not None:
-                    cutoffs = _prune_and_combine(tables, coordinator, watch, cutoffs)
+            rows_removed, is_finished = True, coordinator.gap_is_met(tables)
+            while not is_finished:
+                watch.progress.stage(tables.combining_title)
+                cycle = tables.combine()
+                coordinator.record(cycle, tables.sides)
+                cutoffs = coordinator.conclude(tables.setup, CycleReport.of(tables, cycle, rows_removed))
+                is_finished = cutoffs is None
+                if cutoffs is not None:
+                    rows_removed = prune(tables, cutoffs)
+                    coordinator.name_sources([])
         except ResourceError as error:
             coordinator.give_up(error, tables)
         return coordinator.result(tables)
@@ -123,27 +128,6 @@ def _make_tables(
         coordinator.incumbent.setup = tables.setup
         watch.planned(tables.setup)
     coordinator.name_sources(tables.improvers)
-
-
-def _prune_and_combine(tables: RankTables, coordinator: Coordinator, watch: Watch, cutoffs: Cutoffs) -> Cutoffs | None:
-    """Remove rows that cannot be part of a better solution, and combine the smaller tables; see :func:`_combine`."""
-    pruned = prune(tables, cutoffs)
-    coordinator.name_sources([])
-    return _combine(tables, coordinator, watch, pruned)
-
-
-def _combine(tables: RankTables, coordinator: Coordinator, watch: Watch, pruned: bool = True) -> Cutoffs | None:
-    """Combine the tables, and record the assignment and the bound; return the cutoffs for the next combination.
-
-    Parameters
-    ----------
-    pruned
-        Whether rows have been removed since the last combination, or that has not been tried yet.
-    """
-    watch.progress.stage(tables.combining_title)
-    cycle = tables.combine()
-    coordinator.record(cycle, tables.sides)
-    return coordinator.conclude(tables.setup, CycleReport.of(tables, cycle, pruned))
 
 
 def _improved_start(

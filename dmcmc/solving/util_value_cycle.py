@@ -225,8 +225,17 @@ class _Combined(NamedTuple):
 
 
 def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> _Combined:
-    """Send messages of whole tables from agent to agent, one UTIL step per agent and side."""
-    steps, up = _send_up(setup, mailbox, clocks, inputs)
+    """Send messages of whole tables from agent to agent, one UTIL step per agent and side.
+
+    While messages are too wide for their parents, they are made again with a smaller z.
+    """
+    z_limits, up, steps = dict[int, int](), list[dict[int, SentMessages]](), None
+    while steps is None:
+        up.append({})
+        try:
+            steps = util_phase(setup.tree, mailbox, clocks, util_steps(setup, inputs, z_limits), up[-1])
+        except MessagesTooWide as error:
+            z_limits |= narrowed_limits(setup.tree, z_limits, error)
     chosen, contexts, down = value_phase(setup.tree, mailbox, clocks, steps, _separators(setup, inputs.sides))
     roots = {
         agent: None if step.upper is None else step.upper.total
@@ -248,19 +257,6 @@ def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], t
     return (
         LazySequence(agents, both, {}) if agents > _MAX_STORED_SEPARATORS else [both(agent) for agent in range(agents)]
     )
-
-
-def _send_up(
-    setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs
-) -> tuple[dict[int, UtilStepPair], list[dict[int, SentMessages]]]:
-    """Run the UTIL phase, with smaller z again while messages are too wide; return the steps and all messages sent."""
-    z_limits, sent = dict[int, int](), list[dict[int, SentMessages]]()
-    while True:
-        sent.append({})
-        try:
-            return util_phase(setup.tree, mailbox, clocks, util_steps(setup, inputs, z_limits), sent[-1]), sent
-        except MessagesTooWide as error:
-            z_limits |= narrowed_limits(setup.tree, z_limits, error)
 
 
 def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicing | None:

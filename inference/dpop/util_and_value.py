@@ -141,7 +141,8 @@ def util_step(
     scopes, stop = [t.scope for t in tables], resources.backend.stop
     planned = step_plan(scopes, node.domains, node.interface, node.separator, node.order, stop)
     (order, exact, layout), (relaxation, memory) = planned, attempts[0]
-    if relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
+    is_large = layout is None  # only large tables may be stored as sparse ones
+    if is_large and relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
         sparse_result = eliminate_sparse(SparseQuery(tables, node.domains, arithmetic), exact, memory, stop)
         if sparse_result is not None:
             return UtilStep(sparse_result.remaining(), sparse_result)

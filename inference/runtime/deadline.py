@@ -74,7 +74,7 @@ class Deadline:
 
     def check(self) -> None:
         """Raise ``OutOfTime`` if the deadline has passed."""
-        if self.over:
+        if min(self.until, self.cancellation.requested_at) + self.grace <= time.perf_counter():
             raise OutOfTime("out of time")
 
 

@@ -63,27 +63,22 @@ class Memo(Generic[T]):
         self._results.clear()
 
 
-class DerivedFacts:
+class DerivedFacts(Memo[Any]):
     """A cache of facts derived from one object, or from all objects of one shape; the oldest facts are dropped first.
 
     Pickled copies for other processes are empty.
     """
 
     def __init__(self) -> None:
-        self._facts = Memo[Any](_MAX_FACTS)
+        super().__init__(_MAX_FACTS)
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the fact for a key; compute and store it if it is missing."""
-        fact: T = self._facts.get(key, compute)
+        fact: T | None = self._results.get(key)
+        if fact is None:
+            fact = compute()
+            self.put(key, fact)
         return fact
-
-    def find(self, key: Hashable) -> Any:
-        """Return the fact for a key, or None if it is missing."""
-        return self._facts.find(key)
-
-    def put(self, key: Hashable, fact: object) -> None:
-        """Store a fact."""
-        self._facts.put(key, fact)
 
     def __reduce__(self) -> tuple[type["DerivedFacts"], tuple[()]]:
         return DerivedFacts, ()

@@ -15,8 +15,8 @@ from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.solving import rank_search
-from dmcmc.solving.overlapped_work import OverlappedWork
 from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.rank_search import OverlappedWork
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

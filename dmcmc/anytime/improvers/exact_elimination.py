@@ -10,7 +10,7 @@ from dataclasses import replace
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, MeasuredGain, Properties, Proposal
 from dmcmc.results.improver_names import EXACT_ELIMINATION
-from dmcmc.solving.agent.eliminate_in_turn import eliminate_in_turn
+from dmcmc.samplers.methods.exact import eliminate_in_turn
 
 # Least cost of repeating an elimination, as a multiple of the seconds after which it was given up
 _RETRY_COST_FACTOR = 1.25

@@ -32,13 +32,19 @@ def solve(
     Parameters, result and errors are those of :func:`dmcmc.run.solve.solve`. With ``stay``, the costs of moving are
     added to the problem, and the result says which variables moved.
     """
-    if settings.stay is None:
-        return _solve(problem, settings, world, progress, explain, ending, retained)
-    costs = agree_on_costs(problem, settings, world or World())
-    if ending is not None and costs is not None:
-        ending.complete = costs.report
-    changed = None if costs is None else costs.problem
-    result = _solve(changed, settings, world, progress, explain, ending, retained)
+    costs = None if settings.stay is None else agree_on_costs(problem, settings, world or World())
+    if costs is not None:
+        problem = costs.problem
+        if ending is not None:
+            ending.complete = costs.report
+    if settings.algorithm_settings.name != "dmcmc":
+        result = _solve_by_baseline(problem, settings, world, progress, explain, ending)
+    elif retained is not None and problem is not None:
+        anew = partial(_solve_anew, progress, explain, ending)
+        result = solve_again(problem, settings, world or World(), retained, anew)
+    else:
+        with interpreted_if_small(problem, settings, world):
+            result = dmcmc_run.solve(problem, settings, world, progress, explain, ending, retained)
     return result if result is None or costs is None else costs.report(result)
 
 
@@ -46,31 +52,25 @@ def _solve_anew(
     progress: ProgressReporter | None,
     explain: Callable[[Setup], None] | None,
     ending: RunHandle | None,
-    problem: Problem | None,
+    problem: Problem,
     settings: Settings,
-    world: World | None,
-    retained: RetainedWork | None,
+    world: World,
+    retained: RetainedWork,
 ) -> Result | None:
-    """Solve a problem by dmcmc itself, interpreted if it is small."""
+    """Solve a problem of a session from its beginning, interpreted if it is small."""
     with interpreted_if_small(problem, settings, world):
         return dmcmc_run.solve(problem, settings, world, progress, explain, ending, retained)
 
 
-def _solve(
+def _solve_by_baseline(
     problem: Problem | None,
     settings: Settings,
     world: World | None,
     progress: ProgressReporter | None,
     explain: Callable[[Setup], None] | None,
     ending: RunHandle | None,
-    retained: RetainedWork | None,
 ) -> Result | None:
-    """Solve a problem without costs of moving."""
-    if settings.algorithm_settings.name == "dmcmc":
-        if retained is not None and problem is not None:
-            anew = partial(_solve_anew, progress, explain, ending)
-            return solve_again(problem, settings, world or World(), retained, anew)
-        return _solve_anew(progress, explain, ending, problem, settings, world, retained)
+    """Solve a problem by a baseline algorithm."""
     # All ranks have to raise the error.
     rank_0_only = problem is None if world is None else any(world.allgather(problem is None))
     if problem is None or rank_0_only:

@@ -24,8 +24,7 @@ def request_before_plan(kernels: KernelSupply, world: World, problem: Problem | 
         assert problem is not None
         return kernel_sets.before_plan(problem, config)
 
-    if not kernels.is_off:
-        kernels.request(*world.on_first_rank(needed))
+    kernels.request(*world.on_first_rank(needed))
 
 
 def request_when_planned(
@@ -48,7 +47,7 @@ def request_when_planned(
 
     def planned(setup: Setup) -> None:
         nonlocal called
-        if called or kernels.is_off:  # the plan may change while tables are made
+        if called:  # the plan may change while tables are made
             return
         called = True
         find = partial(agent_kernel_sets.agent_work, setup, "deadline" if can_end_early else "none", solve_tiny)

@@ -48,7 +48,7 @@ from dmcmc.run.incremental.changed_tables import (
 )
 from dmcmc.run.incremental.tree_part import part_of, paths_to_roots
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving.agent.eliminate_in_turn import eliminate_in_turn
+from dmcmc.samplers.methods.exact import eliminate_in_turn
 from dmcmc.solving.agent_steps import MessageInputs, util_steps, values_of
 from dmcmc.solving.incumbent import total_of
 from dmcmc.solving.metrics import control_of, messages_of

@@ -26,11 +26,6 @@ Values = NDArray[np.int64]
 _NO_VALUE = -1  # in place of the index of a missing value
 
 
-def has_start(problem: Problem, settings: Settings) -> bool:
-    """Return whether the settings or the problem give an assignment to start from."""
-    return settings.start is not None or (bool(problem.initial_values) and settings.local_search != "none")
-
-
 def start_of(problem: Problem, settings: Settings) -> Values:
     """Return the assignment to start from, as value indices.
 
