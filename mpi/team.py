@@ -64,8 +64,8 @@ class MpiTeam:
         return [self._arrays(rank, arrays_made, form) for rank, form in enumerate(forms)]
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return the result of work that calls :meth:`allgather`; its other errors are raised on all ranks too."""
-        return work() if self._comm is None else self._calls.run(work)
+        """Return the result of work that calls :meth:`allgather`; its errors are raised on all ranks of all teams."""
+        return work() if self._world.comm is None else self._world.on_all_ranks(partial(self._calls.run, work))
 
     def _allgather(self, value: Any) -> list[Any]:
         """Return every rank's value; the ranks have agreed that none has failed."""

@@ -15,7 +15,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports
 
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "chain": 20, "class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 83, "depth": 25, "chain": 38}
+REACHED = {"files": 75, "depth": 17, "chain": 38}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -62,9 +62,9 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
 WIDE_MODULES: dict[str, int] = {
     "dmcmc/anytime/background_engine.py": 21,
     "dmcmc/anytime/improvers/background_search.py": 16,
-    "dmcmc/anytime/local_search.py": 22,
+    "dmcmc/anytime/local_search.py": 21,
     "dmcmc/anytime/rank_run.py": 28,
-    "dmcmc/anytime/solve_in_time.py": 31,
+    "dmcmc/anytime/solve_in_time.py": 30,
     "dmcmc/api.py": 27,
     "dmcmc/assistant/calendar_tools.py": 16,
     "dmcmc/calendars/explain.py": 16,
@@ -98,14 +98,14 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/solving/private/rank_inputs.py": 17,
     "dmcmc/solving/rank_search.py": 18,
     "dmcmc/solving/rank_tables.py": 18,
-    "dmcmc/solving/solve.py": 19,
+    "dmcmc/solving/solve.py": 18,
     "dmcmc/solving/util_value_cycle.py": 21,
     "inference/bounds/dual/dual_bound.py": 17,
     "inference/bounds/mini_bucket.py": 18,
     "inference/bounds/mini_bucket_bounder.py": 16,
     "inference/bounds/semidefinite/cuda/batched_relaxation.py": 21,
     "inference/bounds/semidefinite/relaxation.py": 19,
-    "inference/execution/backend.py": 19,
+    "inference/execution/backend.py": 18,
     "inference/marginals/tables.py": 20,
     "inference/minibuckets/cuda/moment_matching.py": 18,
     "inference/sparse/function_filtering.py": 16,

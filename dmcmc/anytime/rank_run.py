@@ -240,7 +240,7 @@ class RankRun:
         """Improve the tables of all agents and of their union, as the directive says."""
         if self._tables_changed or directive.works_on_union:
             work = partial(self._improve_agents, slice, directive)
-            done = self.world.on_all_ranks(partial(self.tables.team.run, work))
+            done = self.tables.team.run(work)
             self._measured_gains += done.gains
         if self._tables_changed:
             self._rows_pruned = done.pruned

@@ -25,7 +25,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Resources
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
@@ -115,12 +115,12 @@ def shared_tables_of(
     """Return the tables that agents pass to their node's leader: their own, and the crossing factors placed there."""
     tables_by_agent: dict[int, SharedAgentTables] = {}
     for agent, table in tables.items():
-        lower = (*table.lower, *crossing_tables(setup, agent, sides.lower, stop))
+        lower = (*table.lower, *crossing_tables(setup, agent, sides.lower, stop, setup.crossing))
         upper: tuple[EncodedTable, ...] | None = None
         if table.upper is table.lower and sides.lower is sides.upper:
             upper = lower
         elif table.upper is not None:
-            upper = (*table.upper, *crossing_tables(setup, agent, sides.upper, stop))
+            upper = (*table.upper, *crossing_tables(setup, agent, sides.upper, stop, setup.crossing))
         tables_by_agent[agent] = SharedAgentTables(lower, upper, table.exact, clocks[agent])
     return tables_by_agent
 
@@ -149,7 +149,7 @@ def util_steps(
         ``work(agent, messages)``: the steps of an agent, given the lower and upper tables that its children sent.
     """
     attempts, tables, sides = step_attempts(setup, inputs.size_factor), inputs.tables, inputs.sides
-    stop, without_crossing = inputs.backend.stop, inputs.includes_crossing
+    stop, encoded = inputs.backend.stop, setup.crossing
 
     @cache
     def headrooms() -> list[Number]:
@@ -163,7 +163,7 @@ def util_steps(
         ]
         resources = Resources(None, inputs.backend, lambda: headrooms()[agent], setup.problem.agents[agent])
         try:
-            crossing = () if without_crossing else crossing_tables(setup, agent, side, stop)
+            crossing = () if inputs.includes_crossing else crossing_tables(setup, agent, side, stop, encoded)
             node = node_of(setup, agent, side, table, children, stop, crossing)
             if setup.retained is None:
                 return util_step(node, attempts_here, resources)
@@ -205,7 +205,7 @@ def sliced_steps(
         ``work(agent, fixed, messages)``: the steps of an agent, given the fixed values and its children's messages.
     """
     tables, side, orders = inputs.tables, inputs.sides.lower, {True: dict(enumerate(slicing.orders)), False: {}}
-    crossing = cache(lambda agent: crossing_tables(setup, agent, side, inputs.backend.stop))
+    crossing = cache(lambda agent: crossing_tables(setup, agent, side, inputs.backend.stop, setup.crossing))
     workspaces = StepWorkspaces(inputs.backend, setup.arithmetic)
 
     def step(agent: int, lower_side: bool, table: UtilMessage, fixed: Values, children: list[UtilMessage]) -> UtilStep:
@@ -326,7 +326,7 @@ def node_of(
     """
     return UtilNode(
         agent_tables,
-        crossing_tables(setup, agent, side, stop) if crossing is None else crossing,
+        crossing_tables(setup, agent, side, stop, setup.crossing) if crossing is None else crossing,
         children,
         side.scope(setup.division.locals[agent].interface),
         side.scope(setup.tree.separators[agent]),
@@ -336,9 +336,11 @@ def node_of(
 
 
 def crossing_tables(
-    setup: Setup, agent: int, side: InterfaceCompression, stop: Deadline = NO_DEADLINE
+    setup: Setup, agent: int, side: InterfaceCompression, stop: Deadline, encoded: Sequence[EncodedTable]
 ) -> list[EncodedTable]:
     """Return the encoded factors between agents that are placed at an agent, indexed as the tables of one side.
+
+    ``encoded`` has all factors between agents, encoded before (``Setup.crossing``); empty if they have to be encoded.
 
     Tables over the same row lists are summed. If a factor touches two row lists, the first agent's variables are
     replaced by its row variable last, after tables with equal scopes were added: a table over two row lists is large.
@@ -348,8 +350,8 @@ def crossing_tables(
     OutOfTime
         If the deadline is over.
     """
-    if not side.rows and setup.crossing:
-        return [setup.crossing[i] for i in setup.tree.placed[agent]]
+    if not side.rows and encoded:
+        return [encoded[i] for i in setup.tree.placed[agent]]
     tables, half_compressed, compressed = (
         list[EncodedTable](),
         dict[tuple[int, ...], EncodedTable](),

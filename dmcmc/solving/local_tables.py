@@ -125,7 +125,7 @@ def first_tables(
     served_agents = mine if helped is None else [helped]
     checkpoint = None if team.rank else _checkpoint(setup, best)
     eliminating = partial(_eliminate_exact_agents, setup, served_agents, advance, checkpoint, team)
-    exact, given_up = world.on_all_ranks(partial(team.run, eliminating))
+    exact, given_up = team.run(eliminating)
     sampled = world.union({} if team.rank else given_up)
     goal_reached: bool = bool(sampled) and world.on_first_rank(goal_is_reached)
     if goal_reached:
@@ -136,9 +136,9 @@ def first_tables(
     settings = replace(settings, team=team)
     if helped is not None:
         helping = partial(_help_another_rank, setup, helped, sides, settings)
-        return InitialTables(setup, {}, sides, world.on_all_ranks(partial(team.run, helping)))
+        return InitialTables(setup, {}, sides, team.run(helping))
     sampling = partial(_make_agents, setup, mine, exact, sides, settings, checkpoint, best, gap_is_met)
-    return InitialTables(setup, world.on_all_ranks(partial(team.run, sampling)), sides, None)
+    return InitialTables(setup, team.run(sampling), sides, None)
 
 
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:

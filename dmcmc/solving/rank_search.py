@@ -26,7 +26,6 @@ from dmcmc.results.result import Result
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import early_result
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
@@ -125,7 +124,7 @@ class RankSearch:
         threads = max(1, cores() * self._ranks_served // world.core_sharers)
         self.searches = world.rank == 0 or not parts.scattered
         problems = (parts.original, parts.problem) if self.searches else (_EMPTY_PROBLEM, _EMPTY_PROBLEM)
-        ranks = SINGLE_PROCESS if parts.scattered else _RankExchange(world)
+        ranks = _RankExchange(World() if parts.scattered else world)
         given, self._greedy_start, ascent = parts.given, None, None
         if given.first is not None and given.reduction is None and given.first.ascent is not None:
             ascent, self._greedy_start = given.first.ascent, given.first.values

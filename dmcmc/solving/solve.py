@@ -95,13 +95,22 @@ def solve_planned(
     """
     coordinator.incumbent.delay(_seconds_of(partial(watch.planned, setup)))
     coordinator.take_plan(setup)
+    progress = watch.progress
     with team_of(setup, coordinator.world, coordinator.private) as team:
         tables = RankTables(setup, coordinator.world, team)
         try:
-            _make_tables(tables, coordinator, watch, overlapped or nullcontext())
+            progress.stage("searching")
+            coordinator.search_before_tables(setup)
+            progress.stage("local tables", len(tables.mine))
+            with overlapped or nullcontext():
+                tables.make(coordinator.best, progress.advance)
+            if tables.setup is not setup:  # an elimination was given up
+                coordinator.incumbent.setup = tables.setup
+                watch.planned(tables.setup)
+            coordinator.name_sources(tables.improvers)
             rows_removed, is_finished = True, coordinator.gap_is_met(tables)
             while not is_finished:
-                watch.progress.stage(tables.combining_title)
+                progress.stage(tables.combining_title)
                 cycle = tables.combine()
                 coordinator.record(cycle, tables.sides)
                 cutoffs = coordinator.conclude(tables.setup, CycleReport.of(tables, cycle, rows_removed))
@@ -112,22 +121,6 @@ def solve_planned(
         except ResourceError as error:
             coordinator.give_up(error, tables)
         return coordinator.result(tables)
-
-
-def _make_tables(
-    tables: RankTables, coordinator: Coordinator, watch: Watch, overlapped: AbstractContextManager[None]
-) -> None:
-    """Make the agents' tables, from the best assignment that can be found before."""
-    setup, progress = tables.setup, watch.progress
-    progress.stage("searching")
-    coordinator.search_before_tables(setup)
-    progress.stage("local tables", len(tables.mine))
-    with overlapped:
-        tables.make(coordinator.best, progress.advance)
-    if tables.setup is not setup:
-        coordinator.incumbent.setup = tables.setup
-        watch.planned(tables.setup)
-    coordinator.name_sources(tables.improvers)
 
 
 def _improved_start(

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.step_plan_cache import step_plan
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
-from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import (
     EXACT,
     UNLIMITED,
@@ -146,29 +144,20 @@ def util_step(
         sparse_result = eliminate_sparse(SparseQuery(tables, node.domains, arithmetic), exact, memory, stop)
         if sparse_result is not None:
             return UtilStep(sparse_result.remaining(), sparse_result)
-    if layout is not None and relaxation.is_exact(exact, arithmetic, memory):
-        small_result = _eliminate_small(tables, layout, exact, arithmetic, resources.backend)
-        if small_result is not None:
-            return UtilStep(tuple(map(copy_table, small_result.remaining())), small_result)
+    in_host_memory = all(type(table) is EncodedTable for table in tables)
+    if layout is not None and in_host_memory and relaxation.is_exact(exact, arithmetic, memory):
+        stop.check()
+        entries = [table.values.reshape(-1) for table in tables]
+        data = np.concatenate(entries) if entries else np.zeros(0, dtype=arithmetic.dtype)
+        # The first three fields of the layout are the scopes and offsets.
+        small_result = resources.backend.eliminate(FlatTables(*layout[:3], data), exact, arithmetic)
+        return UtilStep(tuple(map(copy_table, small_result.remaining())), small_result)
     query = EliminationQuery(
         [as_dense(table) for table in tables], node.domains, order, node.separator, arithmetic, exact
     )
     named_resources = replace(resources, owner=f"agent {resources.owner}: its UTIL step")
     relaxed = eliminate_first_fitting(query, attempts, named_resources)
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)
-
-
-def _eliminate_small(
-    joined: Sequence[AnyTable], layout: FlatTables, plan: EliminationPlan, arithmetic: Arithmetic, backend: Backend
-) -> Elimination | None:
-    """Eliminate small tables with a cached memory layout; None if a table is not a dense array in host memory."""
-    if any(type(table) is not EncodedTable for table in joined):
-        return None
-    backend.stop.check()
-    entries = [table.values.reshape(-1) for table in joined]
-    data = np.concatenate(entries) if entries else np.zeros(0, dtype=arithmetic.dtype)
-    # The first three fields of the layout are the scopes and offsets.
-    return backend.eliminate(FlatTables(*layout[:3], data), plan, arithmetic)
 
 
 def outside_steps(

@@ -12,7 +12,6 @@ from dmcmc.inference.elimination.merge_plans import MergedPlan, merge_plans_cach
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import cost_model
-from dmcmc.inference.execution.small_batch import eliminate_small_batch
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.cuda.device_table import min_resident_entries
@@ -185,7 +184,7 @@ class Backend:
                 )
                 return
             if all_small:
-                yield eliminate_small_batch(flat, plans, merged, arithmetic, semiring, self.stop)
+                yield merged.eliminate(flat, plans, arithmetic, semiring, self.stop)
                 return
         start = 0
         for plan, n_tables in zip(plans, n_inputs, strict=True):

@@ -30,7 +30,7 @@ from dmcmc.mpi.world import World
 from dmcmc.solving.distribution.rank_view import rank_view_of
 from dmcmc.solving.distribution.scatter_problem import scatter_parts
 from dmcmc.solving.planning.combination_plan import arithmetic_for
-from dmcmc.solving.presolve.presolve_problem import merged_if_asked, presolve_if_worthwhile
+from dmcmc.solving.presolve.presolve_problem import merged_if_applicable, presolve_if_worthwhile
 from dmcmc.solving.presolve.restore_result import FirstAnswer, OriginalProblem
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -140,7 +140,8 @@ def divide_problem(
     """
 
     def division() -> DividedProblem:
-        memory, merged = config.budget.bytes, merged_if_asked(asked, config)
+        memory = config.budget.bytes
+        merged = merged_if_applicable(asked, config) if config.presolve == "merge" else None
         original = asked if merged is None else merged.problem
         problem = densify(original, memory, relax=True).problem
         reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)

@@ -30,11 +30,9 @@ _MIN_PROMISE = 0.2
 _MIN_REMOVED_SHARE = 0.05  # smallest share of variables, values or entries whose removal justifies a new problem
 
 
-def merged_if_asked(problem: Problem, config: Settings) -> PresolvedProblem | None:
+def merged_if_applicable(problem: Problem, config: Settings) -> PresolvedProblem | None:
     """Return the problem with equal variables merged (``presolve: merge``); None if this changes nothing."""
-    if config.presolve != "merge" or not _is_applicable(config):
-        return None
-    return merge_equal_variables(problem)
+    return merge_equal_variables(problem) if _is_applicable(config) else None
 
 
 def _is_applicable(config: Settings) -> bool:

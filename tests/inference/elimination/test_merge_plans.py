@@ -7,7 +7,6 @@ from support.encoded_problems import batches
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold, bucket_levels, group_buckets
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.merge_plans import merge_plans, mergeable
-from dmcmc.inference.execution.small_batch import eliminate_small_batch
 
 MANY = settings(max_examples=40)
 
@@ -37,7 +36,7 @@ def test_a_merged_plan_makes_the_same_tables(batch):
 @MANY
 def test_a_batch_of_small_plans_makes_the_tables_of_single_runs(batch):
     plans, flat, arithmetic = batch
-    together, start = eliminate_small_batch(flat, plans, merge_plans(plans), arithmetic), 0
+    together, start = merge_plans(plans).eliminate(flat, plans, arithmetic), 0
     for plan, done in zip(plans, together, strict=True):
         given = plan.tables - plan.buckets
         alone = eliminate(flat.table_range(start, start + given), plan, arithmetic)
