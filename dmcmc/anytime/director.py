@@ -14,7 +14,7 @@ from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import total_statistics
 from dmcmc.solving.coordinator import roots_of
-from dmcmc.solving.incumbent import Incumbent, total_of
+from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of
 
 # Pruning rows takes outside bounds and another combination: about this many times the seconds of the last combination.
 _PRUNING_COST = 2.5
@@ -71,8 +71,10 @@ class Director:
                     "ended early: local search has found nothing better for a long time, and nothing else is left to do"
                 )
             return Directive(True)
-        cutoffs, best = incumbent.component_cutoffs(roots), incumbent.values if incumbent.feasible else None
-        return Directive(False, cutoffs, allocations, prune, best, incumbent.bounded, incumbent.combination_seconds)
+        cutoffs, best = component_cutoffs(incumbent, roots), incumbent.values if incumbent.feasible else None
+        return Directive(
+            False, cutoffs, allocations, prune, best, incumbent.bound is not None, incumbent.combination_seconds
+        )
 
     def _should_prune(
         self, reports: Sequence[RankReport], allocations: Sequence[Allocation], state: SchedulingState

@@ -29,7 +29,7 @@ from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.gains import Effect
 from dmcmc.solving.agent.uncombined_bound import problem_bound
 from dmcmc.solving.agent_steps import Sides
-from dmcmc.solving.incumbent import Incumbent, total_of
+from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of
 from dmcmc.solving.metrics import Answer, RankOutcome, result_of
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.setup import Setup
@@ -203,7 +203,7 @@ class Coordinator(ABC):
         clock, counts = latest(tables.clocks.values()), self.world.message_counts()
         shares = self.world.gather(RankOutcome(metrics, clock, is_gpu_in_use(), bounds, counts))
         setup, incumbent = tables.setup, self.incumbent
-        if shares is not None and not incumbent.bounded:
+        if shares is not None and incumbent.bound is None:
             parts = [share.upper_bounds for share in shares]
             incumbent.update_bound(problem_bound(setup.division, setup.arithmetic, parts))
         answer = self.answer()
@@ -233,7 +233,7 @@ def _decide(incumbent: Incumbent, setup: Setup, reports: Sequence[CycleReport]) 
     may_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
     if not (may_help and incumbent.feasible and setup.config.combine.method == "auto"):
         return None
-    return Cutoffs(incumbent.component_cutoffs(roots), incumbent.values, incumbent.bounded)
+    return Cutoffs(component_cutoffs(incumbent, roots), incumbent.values, incumbent.bound is not None)
 
 
 def _deviation(setup: Setup) -> str | None:

@@ -76,6 +76,8 @@ class Incumbent:
         Improvements so far.
     tables_objective : int, float or None
         Objective of the assignment that the last combination of tables chose.
+    bound : int, float or None
+        The best proven upper bound on the utility, encoded.
     """
 
     original: Problem
@@ -99,29 +101,14 @@ class Incumbent:
     trace: list[TracePoint] = field(default_factory=list)
     tables_objective: Number | None = None
     on_better: Callable[[], object] = lambda: None
-    _bound: Number | None = None  # best proven upper bound on the utility, encoded
+    bound: Number | None = None
     # local search and bounds may run in their own threads
     _lock: threading.RLock = field(default_factory=threading.RLock)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start of the run."""
-        return time.perf_counter() - self.start
 
     @property
     def feasible(self) -> bool:
         """Whether there is an assignment without violations."""
         return self.quality is not None and self.quality.negated_violation == 0
-
-    @property
-    def bound(self) -> Number | None:
-        """The best proven upper bound on the utility, encoded; None if there is none."""
-        return self._bound
-
-    @property
-    def bounded(self) -> bool:
-        """Whether a bound is proven."""
-        return self._bound is not None
 
     @property
     def utility(self) -> Number | None:
@@ -137,10 +124,10 @@ class Incumbent:
     @property
     def proof(self) -> BoundProof | None:
         """The best bound with its rounding error; None if nothing is proven."""
-        if self._bound is None:
+        if self.bound is None:
             return None
         assert self.parts is not None
-        return BoundProof([self._bound], self.parts.arithmetic, self.n_addends)
+        return BoundProof([self.bound], self.parts.arithmetic, self.n_addends)
 
     @property
     def n_addends(self) -> int:
@@ -216,9 +203,9 @@ class Incumbent:
             utility = self.utility
             if utility is not None:
                 bound = max(bound, utility)
-            tighter = self._bound is None or bound < self._bound
+            tighter = self.bound is None or bound < self.bound
             if tighter:
-                self._bound = bound
+                self.bound = bound
                 self._add_trace_point(by or ", ".join(parts or ()) or self.bound_source, parts)
         return tighter
 
@@ -229,24 +216,12 @@ class Incumbent:
         self.snapshot = self.values, outcome
         retained_entries = None if self.filtered is None else RetainedEntries(*self.filtered)
         source = by or self.assignment_source
-        objective, bound = self._not_worse_than_trace(outcome)
-        point = TracePoint(self.elapsed, objective, bound, source, retained_entries, dict(parts or {}))
-        last = self.trace[-1] if self.trace else None
+        last, elapsed = self.trace[-1] if self.trace else None, time.perf_counter() - self.start
+        objective, bound = _not_worse(outcome, last, self.original.sense)
+        point = TracePoint(elapsed, objective, bound, source, retained_entries, dict(parts or {}))
         if last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)
             self.on_trace_point(point)
-
-    def _not_worse_than_trace(self, outcome: SolveOutcome) -> tuple[Number | None, Number | None]:
-        """Return an outcome's objective and bound, each replaced by that of the last trace point if that is better.
-
-        The first answer to the problem as given may be better than the first assignment of the presolved problem.
-        """
-        if not self.trace or outcome.status == "infeasible":
-            return outcome.objective, outcome.bound
-        last, best = self.trace[-1], (max, min) if self.original.sense == "max" else (min, max)
-        known_objectives = [n for n in (outcome.objective, last.objective) if n is not None]
-        known_bounds = [n for n in (outcome.bound, last.bound) if n is not None]
-        return best[0](known_objectives, default=None), best[1](known_bounds, default=None)
 
     def give_up(self, error: ResourceError) -> None:
         """End the run with the incumbent, because the time or the memory was not enough for the tables."""
@@ -254,21 +229,6 @@ class Incumbent:
             self.timed_out = True
         else:
             self.note = f"out of memory: {error}"
-
-    def component_cutoffs(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
-        """Return the utility that each component must exceed, by root agent: the incumbent's less all other bounds.
-
-        A component is a tree of the agents' pseudo-forest; ``roots`` has the encoded upper bound of each. With the
-        bounds' sum B, the cutoff of a component with bound b is (utility of the incumbent) - (B - b) - (rounding
-        error). A cutoff is None if the incumbent or a bound is not known.
-        """
-        assert self.setup is not None
-        total = total_of(roots, self.setup.arithmetic)
-        if self.utility is None or total is None or self.setup.arithmetic.is_lowest(total):
-            return dict.fromkeys(roots)
-        # A row is pruned only if it is worse by more than the rounding error of the sums involved.
-        slack = 4 * self.setup.arithmetic.rounding(self.n_addends)
-        return {a: self.utility - (total - value) - slack for a, value in roots.items() if value is not None}
 
 
 def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Number | None:
@@ -281,3 +241,33 @@ def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Numb
             return arithmetic.lowest
         total += value
     return total
+
+
+def component_cutoffs(incumbent: Incumbent, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
+    """Return the utility that each component must exceed, by root agent: the incumbent's less all other bounds.
+
+    A component is a tree of the agents' pseudo-forest; ``roots`` has the encoded upper bound of each. With the bounds'
+    sum B, the cutoff of a component with bound b is (utility of the incumbent) - (B - b) - (rounding error). A cutoff
+    is None if the incumbent or a bound is not known.
+    """
+    assert incumbent.setup is not None
+    arithmetic, utility = incumbent.setup.arithmetic, incumbent.utility
+    total = total_of(roots, arithmetic)
+    if utility is None or total is None or arithmetic.is_lowest(total):
+        return dict.fromkeys(roots)
+    # A row is pruned only if it is worse by more than the rounding error of the sums involved.
+    slack = 4 * arithmetic.rounding(incumbent.n_addends)
+    return {a: utility - (total - value) - slack for a, value in roots.items() if value is not None}
+
+
+def _not_worse(outcome: SolveOutcome, last: TracePoint | None, sense: str) -> tuple[Number | None, Number | None]:
+    """Return an outcome's objective and bound, each replaced by that of the last trace point if that is better.
+
+    The first answer to the problem as given may be better than the first assignment of the presolved problem.
+    """
+    if last is None or outcome.status == "infeasible":
+        return outcome.objective, outcome.bound
+    better, tighter = (max, min) if sense == "max" else (min, max)
+    known_objectives = [n for n in (outcome.objective, last.objective) if n is not None]
+    known_bounds = [n for n in (outcome.bound, last.bound) if n is not None]
+    return better(known_objectives, default=None), tighter(known_bounds, default=None)

@@ -1,5 +1,6 @@
 """Build the ``Result`` of a run from the reports of all ranks: metrics of agents, outcome, guarantee and provenance."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -258,7 +259,7 @@ def early_result(
         As for :func:`answer_of`.
     """
     assert incumbent.snapshot is not None
-    if not incumbent.bounded and parts.config.local.bound != "none":
+    if incumbent.bound is None and parts.config.local.bound != "none":
         incumbent.update_bound(largest_total(parts.problem, parts.arithmetic))
     incumbent.timed_out = incumbent.snapshot[1].status not in ("optimal", "infeasible")
     rank_outcome = RankOutcome({}, Clock(), is_gpu_in_use(), {})
@@ -291,7 +292,7 @@ def result_of(
     cycles
         Number of combinations.
     """
-    outcome, seconds = answer.outcome, incumbent.elapsed
+    outcome, seconds = answer.outcome, time.perf_counter() - incumbent.start
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics

@@ -75,7 +75,7 @@ class OneFile(Coordinator):
 
     def bounds_to_share(self, tables: RankTables) -> dict[int, Number]:
         """Return the bounds of this rank's agents, from which rank 0 bounds the problem if nothing else has."""
-        is_known = self.world.size == 1 and self.incumbent.bounded
+        is_known = self.world.size == 1 and self.incumbent.bound is not None
         if is_known or tables.setup.config.local.bound == "none":
             return {}
         return self.world.on_all_ranks(tables.uncombined_bounds)
