@@ -1,8 +1,7 @@
-"""The incumbent: the best assignment and the best proven bound so far, and the decision whether to go on (rank 0).
+"""The incumbent: the best assignment and the best proven bound so far (rank 0).
 
-``IncumbentSearch``, the external search engine and ``RankRun`` record assignments and bounds here, also from other
-threads. After each cycle, ``RankRun.agree`` asks :meth:`Incumbent.direct` for the directive of the next one. Bounds are
-*encoded*: upper bounds on the utility in the number type of the tables (``Arithmetic``), in which −∞ is a sentinel.
+Searches and combinations of tables record assignments and bounds here, also from other threads. Bounds are *encoded*:
+upper bounds on the utility in the number type of the tables (``Arithmetic``), in which −∞ is a sentinel.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""The directive: what rank 0 sends to all ranks after a cycle, as ``Incumbent.direct`` decides.
+"""The directive: the decision of the director (``dmcmc.anytime.director``) that all ranks get after a cycle.
 
 A *cycle* is one combination of all agents' tables; a *time slice* is the time for improvers until the next cycle. A
 *component* is a set of agents that are connected by factors; its root agent is the root of its pseudo-tree.
