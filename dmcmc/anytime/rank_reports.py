@@ -1,4 +1,4 @@
-"""What a rank proposes to rank 0 after a combination in a run with a time budget, and starts for its local search."""
+"""A rank's proposals to rank 0 after a combination in a run with a time budget, and starts of its local search."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""What a piece of work changes, costs and gains: records that runs with and without a time budget share.
+"""Effects, costs and gains of work on tables: records that runs with and without a time budget share.
 
 An *improver* is a component that can raise the objective or lower the upper bound. The first tables are made in the
 names of improvers, too, so that every result lists who has found what.
