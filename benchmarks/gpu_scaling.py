@@ -33,7 +33,7 @@ from benchmarks.harness import ROOT, Columns, Report, options
 from benchmarks.scaling_model import Run, report_model
 from dmcmc.mpi.compute_node import visible_gpus
 
-ALL_PROBLEMS = ("sample", "eliminate", "divided", "union", "sample-many", "sliced")
+ALL_PROBLEMS = ("sample", "eliminate", "divided", "divided-large", "union", "sample-many", "sliced")
 TWO_RANK_PROBLEMS = ("sample", "eliminate", "divided")
 WEAK_PROBLEMS = ("sample", "eliminate")
 _GPU_COUNTS = (1, 2, 4, 8)
