@@ -31,6 +31,7 @@ _MAX_RETAINED_BYTES = 1 << 28  # maximum bytes of an agent's tables to retain un
 _MIN_RETAINED_BYTES = 1 << 16  # bytes that are always retained
 _MIN_DIVIDED_CELLS = 1 << 26  # minimum of cells of an agent that is divided among ranks
 _MAX_DIVIDED_SHARE = 0.8  # of those cells, that the largest part may have
+_MAX_RESIDENT_WORK = 1.25  # of the undivided elimination's cells, for slices that fit a GPU instead of streaming
 _MAX_LOOKUP_CELLS = 1 << 22  # maximum rows times variables for storing all hidden values in place of the tables
 
 Witness = Callable[[Mapping[int, int]], dict[int, int]]
@@ -173,7 +174,8 @@ def _solve_in_slices(local: LocalProblem, sampling: Sampling) -> SampledTable | 
 
     def chosen() -> list[Array]:
         """Return the slices that the first rank chooses, and the elimination order; nothing without slices."""
-        slices = _slices_of(local, team.size, sampling.memory, arithmetic)
+        resident = sampling.backend.resident_bytes(local.plan)
+        slices = _slices_of(local, team.size, sampling.memory, arithmetic, resident)
         return [] if slices is None else [np.array([*slices, *local.order.variables], dtype=np.int64)]
 
     first = team.allgather(chosen)[0]
@@ -210,20 +212,30 @@ def _solve_in_slices(local: LocalProblem, sampling: Sampling) -> SampledTable | 
     return _table(tuple(tables_found), _delayed_witness(local, sampling), time.perf_counter() - start, local.plan.cells)
 
 
-def _slices_of(local: LocalProblem, ranks: int, memory: int | None, arithmetic: Arithmetic) -> Slices | None:
+def _slices_of(
+    local: LocalProblem, ranks: int, memory: int | None, arithmetic: Arithmetic, resident_bytes: float = float("inf")
+) -> Slices | None:
     """Return the slices in which an elimination is best made on some ranks; None for all at once on the first rank.
 
-    An elimination that fits the memory is not divided if it is small, or if no division makes the largest part much
-    smaller. One is never divided if the arithmetic is not exact: floats would be added in another order.
+    Slices fit a GPU's memory if that takes little more work, because streaming tables through it is slower. Without
+    that, an elimination that fits the memory is not divided if it is small, or if no division makes the largest part
+    much smaller. One is never divided if the arithmetic is not exact: floats would be added in another order.
     """
-    max_entries = float("inf") if memory is None else memory // arithmetic.dtype.itemsize
-    fits = local.plan.entries <= max_entries
-    if not arithmetic.exact or (fits and (ranks == 1 or local.plan.cells < _MIN_DIVIDED_CELLS)):
+    size, plan = arithmetic.dtype.itemsize, local.plan
+    max_entries = float("inf") if memory is None else memory // size
+    fits, small = plan.entries <= max_entries, ranks == 1 or plan.cells < _MIN_DIVIDED_CELLS
+    is_resident = plan.entries * size <= resident_bytes
+    if not arithmetic.exact or (fits and is_resident and small):
         return None
-    slices = choose_slices(
-        [f.scope for f in local.factors], local.domains, local.plan, local.interface, max_entries, ranks
-    )
-    if slices is None or (fits and slices.cells >= _MAX_DIVIDED_SHARE * local.plan.cells):
+    scopes = [f.scope for f in local.factors]
+    if not is_resident:
+        slices = choose_slices(
+            scopes, local.domains, plan, local.interface, min(max_entries, resident_bytes // size), ranks
+        )
+        if slices is not None and slices.cells * ranks <= _MAX_RESIDENT_WORK * plan.cells:
+            return slices
+    slices = choose_slices(scopes, local.domains, plan, local.interface, max_entries, ranks)
+    if slices is None or (fits and (small or slices.cells >= _MAX_DIVIDED_SHARE * plan.cells)):
         return None
     return slices
 

@@ -9,7 +9,9 @@ from dmcmc import Factor
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.slices import choose_slices, eliminate_in_slices
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.samplers.methods import exact
 
 
 def random_case(seed):
@@ -48,12 +50,19 @@ def test_slices_give_the_tables_of_the_undivided_elimination(seed):
     assert made
 
 
-def test_an_agent_too_large_for_the_memory_is_eliminated_in_slices():
+def test_an_agent_too_large_for_the_memory_is_eliminated_in_slices(monkeypatch):
     sizes = {"agents": 2, "variables_per_agent": 8, "domain_size": 12, "interface_variables": 2}
     problem = dmcmc.generate("meeting-scheduling", local_density=0.8, seed=1, **sizes)
     ways = {"method": "exact", "local_search": "none"}
     whole, sliced = dmcmc.solve(problem, **ways), dmcmc.solve(problem, memory="1MiB", **ways)
     assert (sliced.status, sliced.objective, sliced.bound) == ("optimal", whole.objective, whole.bound)
     assert problem.evaluate(sliced.assignment) == (whole.objective, 0)
+    # as on a GPU with 0.5 MB: slices in place of streaming
+    monkeypatch.setattr(Backend, "resident_bytes", lambda backend, plan: 5e5)
+    monkeypatch.setattr(exact, "_MAX_RETAINED_BYTES", 1)
+    made = []
+    monkeypatch.setattr(exact, "eliminate_in_slices", lambda *given: made.append(1) or eliminate_in_slices(*given))
+    resident = dmcmc.solve(problem, **ways)
+    assert made and (resident.status, resident.objective, resident.bound) == ("optimal", whole.objective, whole.bound)
     with pytest.raises(dmcmc.DmcmcError, match="exact for an agent of 8 variables needs"):
         dmcmc.solve(problem, memory="120KiB", **ways)
