@@ -46,7 +46,7 @@ from dmcmc.inference.storage.kernels_for_linking import (
     rebuild_for_linking,
     serialise_for_linking,
 )
-from dmcmc.inference.storage.loaded_kernels import rebuild_for_python
+from dmcmc.inference.storage.loaded_library import rebuild_for_python
 
 _LOCK = threading.RLock()
 _MAX_REASON_CHARACTERS = 1000  # of a message: paths may have some hundred

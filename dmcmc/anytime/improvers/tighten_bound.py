@@ -30,15 +30,16 @@ class BoundImprover(Improver):
     def propose(self, state: RankState) -> list[Proposal]:
         """Propose agents whose bounds can get tighter.
 
-        Agents that wait for the outcome of a semidefinite relaxation are left out, once that has its kernels. A proposal
-        is ``awaited`` if a relaxation may follow the agent's branch and bound.
+        Agents that wait for the outcome of a semidefinite relaxation are left out, if the relaxation has its kernels. A
+        proposal is ``awaited`` if a relaxation may follow the agent's branch and bound.
         """
         can_relax = state.is_ready(SEMIDEFINITE)
         return [
             Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.relaxation_may_follow)
             for number, agent in state.agents.items()
             if agent.may_improve
-            and not (agent.upper.exhausted or (can_relax and agent.awaits_relaxation) or agent.awaits_per_row_relaxation)
+            and not (agent.upper.exhausted or agent.awaits_per_row_relaxation)
+            and not (can_relax and agent.awaits_relaxation)
         ]
 
     def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:

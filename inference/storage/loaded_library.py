@@ -19,8 +19,8 @@ class StoredKernel(NamedTuple):
         Numba's description of the function, its environment, and its signature.
     objectmode : bool
         Whether the kernel uses Python objects.
-    lifted : tuple
-        Loops that were compiled apart.
+    loops : tuple
+        Loops that were compiled apart; none in a kernel that can be stored.
     annotation : str
         Types of its expressions, for people.
     reload_init : list of callables
@@ -34,7 +34,7 @@ class StoredKernel(NamedTuple):
     environment: Any
     signature: Any
     objectmode: bool
-    lifted: Any
+    loops: Any
     annotation: Any
     reload_init: Any
     referenced_envs: Any
@@ -55,8 +55,7 @@ def rebuild_for_python(target_context: Any, payload: Any) -> Any:
         target_context=target_context, typing_context=target_context.typing_context, library=library,
         environment=stored.environment, entry_point=entry_point, fndesc=stored.fndesc,
         type_annotation=stored.annotation, signature=stored.signature, objectmode=stored.objectmode,
-        lifted=stored.lifted, typing_error=None, call_helper=None, metadata=None, reload_init=stored.reload_init,
-        referenced_envs=stored.referenced_envs,
+        reload_init=stored.reload_init, referenced_envs=stored.referenced_envs,
     )  # fmt: skip
 
 
