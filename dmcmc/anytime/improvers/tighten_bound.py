@@ -14,7 +14,7 @@ import numpy as np
 from dmcmc.anytime.improvers.protocol import Improver, RankState, Start, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
-from dmcmc.results.improver_names import BOUND, ROUNDING
+from dmcmc.results.improver_names import BOUND, ROUNDING, SEMIDEFINITE
 from dmcmc.solving.agent.agent import Agent
 
 _RESIDUAL_PART = 0.2  # part of a quantum for exact elimination over the values that pruning leaves
@@ -30,14 +30,16 @@ class BoundImprover(Improver):
     def propose(self, state: RankState) -> list[Proposal]:
         """Propose agents whose bounds can get tighter.
 
-        Agents that wait for the outcome of a semidefinite relaxation are left out. A proposal is ``awaited`` if a
-        relaxation may follow the agent's branch and bound.
+        Agents that wait for the outcome of a semidefinite relaxation are left out, if the relaxation has its kernels. A
+        proposal is ``awaited`` if a relaxation may follow the agent's branch and bound.
         """
+        can_relax = state.is_ready(SEMIDEFINITE)
         return [
             Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.relaxation_may_follow)
             for number, agent in state.agents.items()
             if agent.may_improve
-            and not (agent.upper.exhausted or agent.awaits_relaxation or agent.awaits_per_row_relaxation)
+            and not (agent.upper.exhausted or agent.awaits_per_row_relaxation)
+            and not (can_relax and agent.awaits_relaxation)
         ]
 
     def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
