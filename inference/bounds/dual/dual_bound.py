@@ -20,7 +20,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
+from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts, local_maxima
@@ -38,7 +38,6 @@ from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangl
 from dmcmc.inference.bounds.tuning.dual import (
     CONDITIONING_COST,
     INITIAL_SWEEPS,
-    MAX_ALLOWED_BYTES,
     MAX_ENUMERATED_ROWS,
     MAX_INITIAL_FRACTION,
     MAX_TEMPERATURE_RATIO,
@@ -61,8 +60,6 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 
-_RowsWithValues = tuple[NDArray[np.int64], NDArray[np.bool_]]  # positions of rows, and the allowed values of each
-
 
 class RemotePotentials(Protocol):
     """Current potentials of a bound on a device, which also makes the sweeps; see ``cuda.device_ascent``."""
@@ -70,11 +67,6 @@ class RemotePotentials(Protocol):
     def potentials(self) -> DualPotentials:
         """Copy the potentials back from the device."""
         ...
-
-
-def _concatenated(groups: Sequence[_RowsWithValues]) -> _RowsWithValues:
-    """Concatenate the positions and allowed values of several groups of rows."""
-    return np.concatenate([positions for positions, _ in groups]), np.concatenate([values for _, values in groups])
 
 
 class DualState:
@@ -231,17 +223,13 @@ class DualState:
         rows: Rows | None = None,
         seconds: float | None = None,
         sweeps: int | None = None,
-    ) -> Pruned:
-        """Tighten the bound and remove the values with which a row cannot reach its threshold.
+    ) -> None:
+        """Tighten the bounds of rows; values with which a row cannot reach its threshold do not count.
 
-        ``thresholds`` is one utility per row of the interface; the other parameters are as for ``improve``. The result
-        has no rows if the deadline passes.
+        ``thresholds`` is one utility per row of the interface; the other parameters are as for ``improve``.
         """
         chosen, cutoffs = self.rows_above_cutoff(thresholds, rows)
-        positions, allowed = self._improve_rows(chosen, seconds, sweeps, cutoffs)
-        if self.backend.stop.over:  # the values of rows that were not reached are unknown
-            positions, allowed = positions[:0], allowed[:0]
-        return Pruned(self, chosen[positions], np.asarray(thresholds)[chosen[positions]], allowed)
+        self._improve_rows(chosen, seconds, sweeps, cutoffs)
 
     def rows_above_cutoff(
         self, thresholds: NDArray[Any], rows: Rows | None = None
@@ -264,21 +252,6 @@ class DualState:
         cutoffs = scale.encode_all(np.asarray(thresholds)[chosen])
         reaching = self.bounds[chosen] >= cutoffs
         return chosen[reaching], cutoffs[reaching]
-
-    def remaining_rows(
-        self,
-        chosen: NDArray[np.int64],
-        cutoffs: NDArray[np.int64],
-        thresholds: NDArray[Any],
-        allowed: NDArray[np.bool_],
-    ) -> Pruned:
-        """Return the remaining rows and values after bounds have been lowered.
-
-        ``chosen``, ``cutoffs`` and ``allowed`` have one element per row: the row number, the cutoff, and the (hidden,
-        W) values that remain. ``thresholds`` has one utility per row of the interface.
-        """
-        reaching = self.bounds[chosen] >= cutoffs
-        return Pruned(self, chosen[reaching], np.asarray(thresholds)[chosen[reaching]], allowed[reaching])
 
     def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
         """Lower the bounds of rows to upper bounds that are known from another method, one utility per row."""
@@ -305,7 +278,7 @@ class DualState:
         seconds: float | None,
         sweeps: int | None,
         cutoffs: NDArray[np.int64] | None,
-    ) -> _RowsWithValues:
+    ) -> None:
         """Ascend on the whole graph, then in the chosen rows.
 
         Parameters
@@ -318,18 +291,12 @@ class DualState:
             Sweeps per row without a time budget; 10 if None.
         cutoffs : (k,) int64 or None
             Cutoffs of the chosen rows in the integer scale; None removes no values.
-
-        Returns
-        -------
-        positions : (r,) int64
-            Positions in ``chosen`` of rows that reach their cutoffs; none without cutoffs.
-        allowed : (r, hidden, W) bool
-            The values that remain in each.
         """
         if seconds is None:
             row_sweeps_wanted = 10 if sweeps is None else sweeps
             self._sweep_whole(WHOLE_SWEEPS_PER_ROW_SWEEP * row_sweeps_wanted - self.sweeps_done)
-            return self._bound_rows(chosen, row_sweeps_wanted, cutoffs)
+            self._bound_rows(chosen, row_sweeps_wanted, cutoffs)
+            return
         start, rows_at_once = time.perf_counter(), self._parallel_rows(chosen)
         self.tighten()
         whole_fraction = (
@@ -354,7 +321,6 @@ class DualState:
             if self.sweeps_done > done_before
             else self.seconds_per_sweep
         )
-        groups = [self._no_rows()]
         rows_done, sweeps_made, rows_begin = 0, 0.0, time.perf_counter()
         for part in np.array_split(chosen, min(ROW_BATCHES, -(-chosen.size // rows_at_once))) if chosen.size else []:
             if self.backend.stop.over:
@@ -367,14 +333,10 @@ class DualState:
                 0,
                 int(0.25 + seconds_left / max(seconds_per_sweep, 1e-9) / -(-(chosen.size - rows_done) // rows_at_once)),
             )
-            positions, values = self._bound_rows(
-                part, row_sweeps, None if cutoffs is None else cutoffs[rows_done : rows_done + part.size]
-            )
-            groups.append((positions + rows_done, values))
+            self._bound_rows(part, row_sweeps, None if cutoffs is None else cutoffs[rows_done : rows_done + part.size])
             rows_done += part.size
             sweeps_made += (row_sweeps + CONDITIONING_COST) * -(-part.size // rows_at_once)
             seconds_per_sweep = (time.perf_counter() - rows_begin) / sweeps_made
-        return _concatenated(groups)
 
     def tighten(self) -> None:
         """Add triangles for four-cycles if the graph has few, as long as the bound keeps falling fast.
@@ -464,43 +426,16 @@ class DualState:
         self.in_range = self.sweeps_done == first + sweeps  # False as well at the deadline
         return self.sweeps_done
 
-    def _no_rows(self) -> _RowsWithValues:
-        """Return no rows and no values."""
-        return np.zeros(0, dtype=np.int64), np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)
-
-    def _bound_rows(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> _RowsWithValues:
-        """Lower the bounds of some rows; return the rows that reach their cutoffs, and the allowed values of each.
-
-        The arguments and the results are as in ``_improve_rows``. At most ``MAX_ALLOWED_BYTES`` of values are
-        returned; beyond that, rows only have their bounds lowered.
-        """
-        if cutoffs is None:
-            self._bound_part(chosen, sweeps, None)
-            return self._no_rows()
-        groups, rows_per_part = (
-            [self._no_rows()],
-            max(1, MAX_ALLOWED_BYTES // max(1, self.layout.n_hidden * self.width)),
-        )
-        capacity = rows_per_part
-        for first in range(0, chosen.size, rows_per_part):
-            part = slice(first, first + rows_per_part)
-            allowed = self._bound_part(chosen[part], sweeps, cutoffs[part])
-            reaching = np.flatnonzero(self.bounds[chosen[part]] >= cutoffs[part])[:capacity]
-            groups.append((first + reaching, allowed[reaching]))
-            capacity -= reaching.size
-        return _concatenated(groups)
-
-    def _bound_part(
-        self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None
-    ) -> NDArray[np.bool_]:
+    def _bound_rows(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> None:
         """Lower the bounds of some rows, with the help of other processes if there are any.
 
-        Return the allowed values of each row, (k, hidden, W) bool, if there are cutoffs.
+        The arguments are as in ``_improve_rows``.
         """
         task = self._row_task(chosen, sweeps, cutoffs)
         if self.helpers is not None and self.helpers.wanted(task):
-            return self.helpers.ascend(task, self.bounds, self.backend)
-        return ascend_rows(task, self.bounds, self.backend)[0]
+            self.helpers.ascend(task, self.bounds, self.backend)
+        else:
+            ascend_rows(task, self.bounds, self.backend)
 
     def _row_task(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> RowAscentTask:
         """Return the task to ascend in some rows."""

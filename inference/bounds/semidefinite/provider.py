@@ -1,12 +1,10 @@
 """Bound provider ``semidefinite``: dual ascent on pairs, and a semidefinite relaxation of the rows where that helps."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
+from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
 from dmcmc.inference.bounds.tuning.semidefinite import RELAXATION_SHARE, STEPS_PER_CHECK
@@ -59,14 +57,10 @@ class SemidefiniteState:
         rows: Rows | None = None,
         seconds: float | None = None,
         sweeps: int | None = None,
-    ) -> Pruned:
-        """Tighten the bound, and remove values with which a row cannot reach its threshold."""
+    ) -> None:
+        """Tighten the bounds of rows; values with which a row cannot reach its threshold do not count."""
         seconds_left = self._improve_relaxation(seconds, sweeps, rows, thresholds)
-        return replace(self.dual.prune(thresholds, rows, seconds_left, sweeps), state=self)
-
-    def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
-        """Take over upper bounds that are known from another source, one per row."""
-        self.dual.lower(rows, values)
+        self.dual.prune(thresholds, rows, seconds_left, sweeps)
 
     def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
         """Return the bound as one table over the interface; as tables over parts of it if it has too many rows."""

@@ -39,7 +39,6 @@ MAX_MIDDLES = 8  # common neighbours of a new pair that are combined with each o
 MAX_ENUMERATED_ROWS = 1 << 20  # with more rows the bound is not enumerated, but a sum of small tables
 MAX_TRIANGLE_BYTES = 1 << 28  # triangles, as sums of pairs or as tables of three variables: 256 MiB
 MAX_TRIPLETS = 10_000  # most triangles that become tables of three variables
-MAX_ALLOWED_BYTES = 1 << 26  # allowed values of rows: 64 MiB
 MAX_ROUNDED_VARIABLES = 2048  # variables; rounding potentials to assignments of more of them takes too long
 MAX_ROUNDED_ENTRIES = 1 << 22  # entries of all tables, for the same reason
 # Scales of the Gumbel noise of successive rounded assignments, in typical deviations of a table's max-marginals.
