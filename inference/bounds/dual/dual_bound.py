@@ -44,11 +44,16 @@ from dmcmc.inference.bounds.tuning.dual import (
     MAX_TRIANGLE_BYTES,
     MIN_ANNEALED_WHOLE_SWEEPS,
     MIN_PAIRS_PER_TRIANGLE,
+    MIN_REHEATING_SHARE,
     MIN_RELATIVE_GAIN,
+    REHEATED_SWEEPS,
+    REHEATING_DECAY,
     ROW_BATCHES,
     ROW_TEMPERATURE_RATIO,
     SECONDS_PER_CALL,
     SMOOTHED_SWEEP_COST,
+    STALLED_SHARE,
+    SWEEPS_PER_LAUNCH,
     TEMPERATURE_PER_TRIANGLE,
     TIMED_CALLS,
     WHOLE_SWEEPS_PER_ROW_SWEEP,
@@ -130,9 +135,9 @@ class DualState:
         # At the last call of tighten that added triangles: sweeps made, bound, and decrease of the bound per sweep.
         self._last_tightening: tuple[int, float, float] | None = None
         self._sweep_seconds: tuple[float, ...] = ()  # seconds per sweep on the whole graph, in the last calls
-        self._annealed_sweeps = (
-            INITIAL_SWEEPS  # number of sweeps on the whole graph that the temperature is annealed over
-        )
+        # Sweeps on the whole graph that the temperature is annealed over, the first one's number and temperature.
+        self._annealed_sweeps, self._annealing_start = INITIAL_SWEEPS, 0
+        self._temperature = self._reheating_temperature = self._least_reheating = np.float32(0)
         width = self.width
         self._scratch = np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32)
         self.initial_temperature = np.float32(0)
@@ -141,13 +146,14 @@ class DualState:
         whole, deviation = self.layout.whole, mean_standard_deviation(self.potentials)
         self._sweep_whole(1)
         timed = backend.stop.until < float("inf")
-        if timed and self.enumerated and len(whole.triangles) >= max(1, len(whole.pairs)):
-            self.initial_temperature = np.float32(
-                min(MAX_TEMPERATURE_RATIO, TEMPERATURE_PER_TRIANGLE * len(whole.triangles) / len(whole.pairs))
-                * deviation
-            )
-        first_bound = kernels.bound(whole, self.potentials)
-        self.bounds = np.full(local.rows if self.enumerated else 0, first_bound, dtype=np.int64)
+        if timed and self.enumerated and len(whole.triangles):
+            ratio = min(MAX_TEMPERATURE_RATIO, TEMPERATURE_PER_TRIANGLE * len(whole.triangles) / len(whole.pairs))
+            self._reheating_temperature = np.float32(ratio * deviation)
+            self._least_reheating = np.float32(MIN_REHEATING_SHARE * self._reheating_temperature)
+            if len(whole.triangles) >= len(whole.pairs):
+                self.initial_temperature = self._temperature = self._reheating_temperature
+        self._first_bound = self._whole_bound = int(kernels.bound(whole, self.potentials))
+        self.bounds = np.full(local.rows if self.enumerated else 0, self._first_bound, dtype=np.int64)
         # Without hidden variables a row's bound is a sum of entries, which is exact.
         self.exhausted = not self.layout.n_hidden
         if self.exhausted:
@@ -304,7 +310,7 @@ class DualState:
             if self.layout.n_hidden
             else 1.0
         )
-        call_sweeps, done_before, annealing_planned = 1, self.sweeps_done, False
+        call_sweeps, done_before, annealing_planned, stalled = 1, self.sweeps_done, False, False
         while self.in_range and not self.backend.stop.over:
             limit = max(whole_fraction, MAX_INITIAL_FRACTION) if self.sweeps_done < INITIAL_SWEEPS else whole_fraction
             if not annealing_planned:
@@ -315,7 +321,10 @@ class DualState:
             if not time_again and time.perf_counter() + call_sweeps * self.seconds_per_sweep > start + limit * seconds:
                 break
             self._sweep_whole(call_sweeps)
-            call_sweeps = min(2 * call_sweeps, 16)  # at most 16 sweeps between two checks of the clock
+            if call_sweeps == SWEEPS_PER_LAUNCH and not self._escape_if_stalled(start + limit * seconds):
+                stalled = True
+                break
+            call_sweeps = min(2 * call_sweeps, SWEEPS_PER_LAUNCH)
         seconds_per_sweep = (
             (time.perf_counter() - start) / (self.sweeps_done - done_before)
             if self.sweeps_done > done_before
@@ -333,6 +342,8 @@ class DualState:
                 0,
                 int(0.25 + seconds_left / max(seconds_per_sweep, 1e-9) / -(-(chosen.size - rows_done) // rows_at_once)),
             )
+            if stalled and not self.local.interface:  # the only row is the whole graph
+                row_sweeps = min(row_sweeps, INITIAL_SWEEPS)
             self._bound_rows(part, row_sweeps, None if cutoffs is None else cutoffs[rows_done : rows_done + part.size])
             rows_done += part.size
             sweeps_made += (row_sweeps + CONDITIONING_COST) * -(-part.size // rows_at_once)
@@ -379,6 +390,32 @@ class DualState:
             min(INITIAL_SWEEPS, self.sweeps_done + sweeps) if sweeps >= MIN_ANNEALED_WHOLE_SWEEPS else 0
         )
 
+    def _escape_if_stalled(self, until: float) -> bool:
+        """Anneal the potentials again and again if the bound hardly falls; return False if that does not help either.
+
+        Potentials with a lower bound are kept; otherwise the old ones are, and the next annealing starts colder.
+        """
+        least_fall, before = STALLED_SHARE * (self._first_bound - self._whole_bound), self._whole_bound
+        self._whole_bound = int(kernels.bound(self.layout.whole, self.potentials))
+        seconds = REHEATED_SWEEPS * SMOOTHED_SWEEP_COST * self.seconds_per_sweep
+        if before - self._whole_bound > least_fall or not (self.in_range and self._reheating_temperature):
+            return True
+        while self._reheating_temperature >= self._least_reheating:
+            if time.perf_counter() + seconds > until:
+                return True
+            kept, sweeps_before = DualPotentials(*(table.copy() for table in self.potentials)), self.sweeps_done
+            self._temperature, self._annealing_start = self._reheating_temperature, sweeps_before
+            self._annealed_sweeps = REHEATED_SWEEPS // 4
+            self._sweep_whole(REHEATED_SWEEPS)
+            fall = self._whole_bound - int(kernels.bound(self.layout.whole, self.potentials)) if self.in_range else 0
+            if fall > 0:
+                self._whole_bound -= fall
+            else:
+                self._potentials, self.sweeps_done, self.in_range = kept, sweeps_before, True
+            if fall <= least_fall:
+                self._reheating_temperature = np.float32(REHEATING_DECAY * self._reheating_temperature)
+        return False
+
     def _sweep_whole(self, sweeps: int) -> None:
         """Make ``sweeps`` sweeps on the whole graph, fewer if an entry leaves the range or the deadline passes."""
         if not self.in_range or sweeps <= 0:
@@ -413,8 +450,8 @@ class DualState:
                     potentials,
                     first,
                     first + sweeps,
-                    self.initial_temperature,
-                    first,
+                    self._temperature,
+                    first - self._annealing_start,
                     self._annealed_sweeps,
                     self._scratch,
                     halt,
