@@ -17,7 +17,6 @@ import numpy as np
 
 import dmcmc
 from benchmarks.harness import Report, meeting, options, timed
-from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem, divide
@@ -59,7 +58,7 @@ class GpuAscent:
     """
 
     def __init__(self, local_problems: tuple[LocalProblem, ...]) -> None:
-        self.states = [dual.TRIANGLES.start(local) for local in local_problems]
+        self.states = [DualState(local, triangles=True) for local in local_problems]
         self.batch = place_on_device(self.states)[0].group
         self.rows = [np.arange(state.bounds.size) for state in self.states]
 
@@ -92,7 +91,7 @@ def measure(name: str, report: Callable[[str], None]) -> None:
     gpu.shift(FIRST_SWEEPS - 1)
     gpu.run(FEW_SWEEPS)
     threads = cores()
-    cpu = [dual.TRIANGLES.start(local, Backend(threads=threads)) for local in local_problems]
+    cpu = [DualState(local, True, Backend(threads=threads)) for local in local_problems]
 
     def shift() -> None:
         for state in cpu:

@@ -253,36 +253,3 @@ def _bucket_seconds(buckets: MiniBucketState) -> float:
 def _bucket_step(buckets: MiniBucketState, seconds: float) -> None:
     """Carry out one mini-bucket step, however long it takes."""
     buckets.step()
-
-
-class CalibratedBoundProvider:
-    """Provide bounds by dual ascent, with or without triangles, and mini-buckets of its potentials.
-
-    Attributes
-    ----------
-    name : str
-        Name in the configuration.
-    summary : str
-        One line of help.
-    """
-
-    def __init__(self, name: str, summary: str, triangles: bool) -> None:
-        self.name = name
-        self.summary = summary
-        self._triangles = triangles
-
-    def start(self, local: LocalProblem, backend: Backend = CPU) -> CalibratedBoundState:
-        """Return the agent's bound after one sweep of dual ascent."""
-        return CalibratedBoundState(local, self._triangles, backend)
-
-
-PAIRS = CalibratedBoundProvider(
-    "dual+mini-bucket",
-    "dual ascent and mini-buckets of its potentials: time is divided by measured gain",
-    triangles=False,
-)
-TRIANGLES = CalibratedBoundProvider(
-    "triangles+mini-bucket",
-    "dual ascent with triangles and mini-buckets of its potentials: time is divided by measured gain",
-    triangles=True,
-)

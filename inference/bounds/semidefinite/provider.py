@@ -80,21 +80,3 @@ class SemidefiniteState:
         steps = None if seconds is not None else STEPS_PER_CHECK * (10 if sweeps is None else sweeps)
         self.relaxation.improve(None if seconds is None else RELAXATION_SHARE * seconds, steps, rows, cutoffs)
         return None if seconds is None else (1 - RELAXATION_SHARE) * seconds
-
-
-class Semidefinite:
-    """Bound provider that adds a positive semidefinite term to the utilities.
-
-    The term is the squared norm of a linear function of the assignment, so no utility falls. The function is chosen
-    such that the sum of the maxima of the resulting tables is small.
-    """
-
-    name = "semidefinite"
-    summary = "the semidefinite relaxation, by descent: for many variables that nearly all share factors"
-
-    def start(self, local: Subproblem, backend: Backend = CPU) -> SemidefiniteState:
-        """Return an agent's bound after one sweep with the interface free."""
-        return SemidefiniteState(local, backend)
-
-
-PROVIDER = Semidefinite()

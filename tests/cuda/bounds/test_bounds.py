@@ -6,10 +6,10 @@ from support.problem_strategies import random_table
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
-from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.cuda.descriptors import triangle_colours, triangle_levels
 from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, fits_gpu, place_on_device
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
@@ -76,7 +76,7 @@ def test_potentials_and_bounds_equal_the_cpus(seed, options, all_together):
     if options.pop("together", False):
         all_together()
     problems = [agent(seed, **options), agent(100 + seed, **options)]
-    here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
+    here, there = ([DualState(local, triangles=True) for local in problems] for _ in range(2))
     assert all(fits_gpu(state) for state in there)
     batch = place_on_device(there)[0].group
     for state in here:
@@ -105,7 +105,7 @@ def test_potentials_and_bounds_equal_the_cpus(seed, options, all_together):
 def test_agents_of_all_widths_are_improved_at_once():
     """Agents of different widths, with thresholds, and a second call that continues from the first."""
     problems = [agent(20), agent(21, largest=10, scopes=SCOPES[:6])]
-    here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
+    here, there = ([DualState(local, triangles=True) for local in problems] for _ in range(2))
     backend = Backend("cuda")
     assert improve_on_gpu([BoundRequest(state) for state in there], backend, sweeps=1)
     for state in here:
@@ -127,6 +127,6 @@ def test_a_forbidden_row_is_found_infeasible():
     wall = np.zeros(int(local.domains[4]))
     wall[1] = -np.inf
     local = LocalProblem(0, (4,), local.hidden, (*local.factors, Factor.of((4,), wall)), local.domains)
-    state = dual.TRIANGLES.start(local)
+    state = DualState(local, triangles=True)
     (found,) = DeviceDualAscent([state]).bound_rows([0], [np.arange(state.bounds.size)], 1, [None])
     assert (found == MINUS_INFINITY).tolist() == [x == 1 for x in range(wall.size)]

@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,13 +15,16 @@ from support.problem_strategies import problems, random_problem, random_table
 from benchmarks.bounds.row_thresholds import bound_of, row_thresholds
 from dmcmc import Factor
 from dmcmc.formats import native
+from dmcmc.generators.registry import generate
 from dmcmc.inference.bounds import mini_bucket, registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, PruningState
 from dmcmc.inference.bounds.dual import dual_bound as dual
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError
 
 PROVIDERS = ("dual", "triangles", "mini-bucket", "dual+mini-bucket", "triangles+mini-bucket", "semidefinite")
@@ -308,3 +312,24 @@ def test_only_a_state_that_can_prune_is_asked_to_prune(provider, prunes):
     assert state.backend == Backend(threads=2)
     (table,) = state.tables(choose_arithmetic(local.factors))
     assert (table.values.ravel() >= best).all()
+
+
+@pytest.mark.parametrize("nodes, domain, density", [(10, 6, 0.9), (14, 4, 0.6)])
+def test_annealing_again_after_ascent_has_stalled_lowers_the_bound_and_keeps_it_sound(nodes, domain, density):
+    parameters = {"nodes": nodes, "domain_size": domain, "density": density, "tightness": 0, "seed": 3}
+    problem = generate("random-network", parameters)
+    local = single_agent(problem.factors, problem.domains, ())
+    plain = DualState(local, triangles=True)
+    plain.improve(sweeps=200)
+    timed = DualState(local, True, Backend(stop=Deadline(time.perf_counter() + 60)))
+    timed.improve(seconds=5.0)
+    sweeps = timed.sweeps_done
+    timed.improve(seconds=5.0)
+    assert timed.sweeps_done - sweeps <= 2 * dual.SWEEPS_PER_LAUNCH, "an ascent that has stalled ends early"
+    assert timed.bounds[0] < plain.bounds[0]
+    tables = tables_of(timed.layout.whole, timed.potentials, local.hidden, -(2**40), False)
+    for x in np.random.default_rng(0).integers(0, domain, (20, nodes)):
+        utility = sum(f.table[tuple(x[list(f.scope)])].item() for f in local.factors)
+        assert timed.layout.scale.decode(int(timed.bounds[0])) >= utility
+        total = sum(int(table.values[tuple(x[list(table.scope)])]) for table in tables)
+        assert total == timed.layout.scale.encode_up(utility)
