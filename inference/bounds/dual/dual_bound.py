@@ -137,7 +137,7 @@ class DualState:
         self._sweep_seconds: tuple[float, ...] = ()  # seconds per sweep on the whole graph, in the last calls
         # Sweeps on the whole graph that the temperature is annealed over, the first one's number and temperature.
         self._annealed_sweeps, self._annealing_start = INITIAL_SWEEPS, 0
-        self._temperature = self._reheating_temperature = self._least_reheating = np.float32(0)
+        self._temperature = self._reheating_temperature = self._first_reheating = np.float32(0)
         width = self.width
         self._scratch = np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32)
         self.initial_temperature = np.float32(0)
@@ -148,8 +148,7 @@ class DualState:
         timed = backend.stop.until < float("inf")
         if timed and self.enumerated and len(whole.triangles):
             ratio = min(MAX_TEMPERATURE_RATIO, TEMPERATURE_PER_TRIANGLE * len(whole.triangles) / len(whole.pairs))
-            self._reheating_temperature = np.float32(ratio * deviation)
-            self._least_reheating = np.float32(MIN_REHEATING_SHARE * self._reheating_temperature)
+            self._first_reheating = self._reheating_temperature = np.float32(ratio * deviation)
             if len(whole.triangles) >= len(whole.pairs):
                 self.initial_temperature = self._temperature = self._reheating_temperature
         self._first_bound = self._whole_bound = int(kernels.bound(whole, self.potentials))
@@ -325,6 +324,7 @@ class DualState:
                 stalled = True
                 break
             call_sweeps = min(2 * call_sweeps, SWEEPS_PER_LAUNCH)
+        np.minimum(self.bounds, kernels.bound(self.layout.whole, self.potentials), out=self.bounds)
         seconds_per_sweep = (
             (time.perf_counter() - start) / (self.sweeps_done - done_before)
             if self.sweeps_done > done_before
@@ -382,6 +382,7 @@ class DualState:
             (),
         )
         self.layout, self._potentials = add_triangles(self.layout, self.potentials, triples)
+        self._reheating_temperature = self._first_reheating
 
     def _plan_annealing(self, seconds: float) -> None:
         """Set the number of sweeps of the annealing schedule to what fits the time; 0 (no smoothing) if it is few."""
@@ -400,18 +401,19 @@ class DualState:
         seconds = REHEATED_SWEEPS * SMOOTHED_SWEEP_COST * self.seconds_per_sweep
         if before - self._whole_bound > least_fall or not (self.in_range and self._reheating_temperature):
             return True
-        while self._reheating_temperature >= self._least_reheating:
+        while self._reheating_temperature > MIN_REHEATING_SHARE * self._first_reheating:
             if time.perf_counter() + seconds > until:
                 return True
-            kept, sweeps_before = DualPotentials(*(table.copy() for table in self.potentials)), self.sweeps_done
-            self._temperature, self._annealing_start = self._reheating_temperature, sweeps_before
+            kept = DualPotentials(*(table.copy() for table in self.potentials))
+            self._temperature, self._annealing_start = self._reheating_temperature, self.sweeps_done
             self._annealed_sweeps = REHEATED_SWEEPS // 4
             self._sweep_whole(REHEATED_SWEEPS)
+            self._temperature = np.float32(0)
             fall = self._whole_bound - int(kernels.bound(self.layout.whole, self.potentials)) if self.in_range else 0
             if fall > 0:
                 self._whole_bound -= fall
             else:
-                self._potentials, self.sweeps_done, self.in_range = kept, sweeps_before, True
+                self._potentials, self.in_range = kept, True
             if fall <= least_fall:
                 self._reheating_temperature = np.float32(REHEATING_DECAY * self._reheating_temperature)
         return False
