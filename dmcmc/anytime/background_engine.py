@@ -1,7 +1,8 @@
 """Run an external search engine in the background of a run: start it, take its solutions and bounds, and end it.
 
 The engine (toulbar2, CP-SAT or MaxSAT in its own process, or our branch and bound) searches the whole problem. It may
-get a dedicated core, or share the cores with the agents' work. It records results in the incumbent, from its own thread.
+get a dedicated core, or share the cores with the agents' work. It records results in the incumbent, from its own
+thread.
 """
 
 import math

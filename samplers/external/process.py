@@ -93,7 +93,7 @@ class SearchProgress:
 
 
 class PrintedProgress(SearchProgress):
-    """The results of an engine that prints ``solution`` and values, ``bound`` and a bound, ``complete`` and ``done``."""
+    """The results of an engine that prints ``solution`` with values, ``bound`` with a bound, ``complete``, ``done``."""
 
     def _parse(self, line: str, variables: int) -> None:
         """Take the content of a line of the worker's output."""

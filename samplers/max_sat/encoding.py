@@ -195,13 +195,13 @@ class Encoding:
             for first, literal in self._placed(given["scope"], item):
                 for cell in range(first, first + item["length"]):
                     here.setdefault(cell, []).append(literal)
-            for cell, literals in here.items():
-                covering[cell].append((self.formula.any_of(literals), item["weight"]))
+            for cell, present in here.items():
+                covering[cell].append((self.formula.any_of(present), item["weight"]))
         if given["counts_runs"]:
             self._add_runs([[literal for literal, _ in cell] for cell in covering], given)
             return
-        for cell in covering:
-            self._add_penalty([x for x, weight in cell for _ in range(weight)], given["penalty"], given["cost"])
+        for load in covering:
+            self._add_penalty([x for x, weight in load for _ in range(weight)], given["penalty"], given["cost"])
 
     def _placed(self, scope: list[int], item: dict[str, Any]) -> list[tuple[int, int]]:
         """Return the first cell of an item's range with the literal of the values that give it."""

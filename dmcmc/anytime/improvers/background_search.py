@@ -35,8 +35,8 @@ _MAX_START_PART = 0.1  # largest part of the time budget that the start may take
 _OWN_CORE_START_SECONDS_PER_ENTRY = 1e-6  # seconds per entry until the first result on a dedicated core
 # Part of the time budget that this start may take; the local search uses the core better otherwise
 _OWN_CORE_MAX_START_PART = 0.5
-# CP-SAT or MaxSAT is chosen if global constraints have this part of all (factor, variable) pairs: its propagation and learning
-# are made for them, and the bounds of toulbar2 for tables of costs.
+# CP-SAT or MaxSAT is chosen if global constraints have this part of all (factor, variable) pairs: their propagation and
+# learning are made for them, and the bounds of toulbar2 for tables of costs.
 _MIN_GLOBAL_PART = 0.5
 _MIN_TIME_BUDGET = 0.5  # seconds: several agents with a smaller time budget run without an engine
 

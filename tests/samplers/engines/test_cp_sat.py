@@ -76,7 +76,7 @@ def test_cp_sat_is_chosen_for_global_constraints(monkeypatch):
     monkeypatch.setattr(background_search, "cores", lambda: 2)
     n = 12
     counts = [unroll(tuple(range(i, i + 8)), [2] * 8, 0, at_most_one_one) for i in range(4)]
-    unary = [Factor.of((v,), [0, 1]) for v in range(n)]
+    unary = [Factor.of((v,), [0, 1 + v]) for v in range(n)]
     pairs = [Factor.of((v, (v + 1) % n), np.eye(2, dtype=int)) for v in range(n)]
     for factors, engine in (((*counts, *unary), "cp-sat"), ((*counts[:1], *pairs), "toulbar2")):
         names = tuple(f"x{v}" for v in range(n))
