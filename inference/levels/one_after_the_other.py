@@ -19,12 +19,19 @@ from dmcmc.inference.model.exact_sum import Exact
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
 
 def are_separate(problem: Problem) -> bool:
     """Return whether the levels of a problem have no weights, so that they are solved one after the other."""
     return any(not level.weight for level in problem.levels)
+
+
+def check_weighted(problem: Problem, what: str) -> None:
+    """Raise ProblemError if the levels of a problem have no weights, which ``what`` needs."""
+    if are_separate(problem):
+        raise ProblemError(f"{what}: needs levels whose weights fit 60 bits; scale the utilities down")
 
 
 def totals(problem: Problem, values: NDArray[np.int64]) -> list[int]:
