@@ -1,4 +1,4 @@
-"""Write a business-to-business schedule as a calendar file whose tables are identical rooms.
+"""Write a business-to-business schedule as a calendar file with identical tables.
 
     python -m benchmarks.meetings.calendar_file SCHEDULE.dzn > calendar.yaml
     dmcmc run calendar.yaml --timeout 5

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dmcmc.samplers.external import problem_arrays
 from dmcmc.samplers.external.described_loads import codes_by_scope, implied_limits, never_shared
 from dmcmc.samplers.external.problem_arrays import Arrays, AutomatonLayer
-from dmcmc.samplers.max_sat.formula import Formula
+from dmcmc.samplers.max_sat.formula import WeightedFormula
 
 _Ints = NDArray[np.int64]
 
@@ -30,14 +30,14 @@ class Encoding:
 
     Attributes
     ----------
-    formula : Formula
+    formula : WeightedFormula
         The formula.
     literals : list of list of int
         For each variable, the literals of its values; that of a forbidden value is false.
     """
 
     def __init__(self, arrays: Arrays) -> None:
-        self.formula, self._top = Formula(), int(arrays["top"])
+        self.formula, self._top = WeightedFormula(), int(arrays["top"])
         self._domains = arrays["domains"]
         # Sets of literals with a literal that any of them is true, and with the largest number that may be true.
         self._groups: dict[frozenset[int], int] = {}

@@ -7,7 +7,7 @@ from itertools import combinations
 _MAX_PAIRWISE = 32  # literals up to which "at most one" is stated by all pairs, which propagate best
 
 
-class Formula:
+class WeightedFormula:
     """Hard clauses, and a cost for each literal that is true.
 
     Literals are integers, as in the DIMACS format: −x is the negation of x.

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.engine_problems import constrained_problem, random_problem, utilities_of
+from support.constraints.engine_problems import constrained_problem, random_problem, utilities_of
 
 import dmcmc
 from dmcmc import Factor, Problem

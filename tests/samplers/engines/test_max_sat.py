@@ -1,7 +1,7 @@
 """MaxSAT as a search engine: its formula has the costs of the problem, and its proofs hold for the utilities."""
 
 import pytest
-from support.engine_problems import constrained_problem, random_problem, utilities_of
+from support.constraints.engine_problems import constrained_problem, random_problem, utilities_of
 
 import dmcmc
 from dmcmc import Problem
