@@ -3,7 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from dmcmc.config.settings import Settings
+from dmcmc.inference.levels.one_after_the_other import are_separate
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
@@ -11,6 +14,7 @@ from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.compilation.small_problems import interpreted_if_small
 from dmcmc.run.incremental.solve_again import solve_again
+from dmcmc.run.levels.solve_levels import solve_levels
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.planning.setup import Setup
@@ -37,7 +41,15 @@ def solve(
         problem = costs.problem
         if ending is not None:
             ending.complete = costs.report
-    if settings.algorithm_settings.name != "dmcmc":
+    ranks = world or World()
+    if ranks.on_first_rank(lambda: problem is not None and are_separate(problem)):
+
+        def solve_part(part: Problem | None, limited: Settings) -> Result | None:
+            """Solve a problem with one of the levels; the costs of moving are already in it."""
+            return solve(part, msgspec.structs.replace(limited, stay=None), ranks, progress, explain, ending)
+
+        result = solve_levels(problem, settings, ranks, solve_part)
+    elif settings.algorithm_settings.name != "dmcmc":
         result = _solve_by_baseline(problem, settings, world, progress, explain, ending)
     elif retained is not None and problem is not None:
         anew = partial(_solve_anew, progress, explain, ending)

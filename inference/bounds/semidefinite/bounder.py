@@ -7,6 +7,7 @@ at most one free variable is solved exactly. The nodes of several agents share b
 what the agents have in common.
 """
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -53,6 +54,7 @@ from dmcmc.inference.bounds.tuning.semidefinite import (
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.types import Floats, Ints
 
+_LOG = logging.getLogger(__name__)
 _MAX_ARRAY_ENTRIES = 1 << 31  # kernels use 32-bit indices
 _MIN_NODES_FOR_TIMING = 32  # a smaller batch says little about the time per node
 _MIN_STEP_SECONDS = 2e-4  # estimated seconds of a step of a small batch
@@ -131,7 +133,7 @@ class SemidefiniteRunner:
     ) -> None:
         self.buffers = AgentBuffers(terms, arrays, capacity * len(terms))
         self.capacity, self.max_nodes, self.schedules = capacity, max_nodes, schedules
-        self.exact = False
+        self.exact: bool | None = None  # whether the device's first certificate is that of the CPU
         h = self.buffers.shape.h
         self._has_table = np.stack([_pairs_with_tables(term.matrix, h) for term in terms]).astype(np.int64)
         self._step_seconds = dict[int, float]()
@@ -218,13 +220,18 @@ class SemidefiniteRunner:
     def _certify(self, batch: RowNodeBatch) -> Certificates:
         """Return the certificates of a batch.
 
-        The CPU checks the first bound that the device computes; ArithmeticError is raised if they differ.
+        The CPU checks the first bound that the device computes. If they differ, the CPU computes all bounds from then
+        on.
         """
-        found = certificates(batch)
-        if not self.exact:
-            self.exact = bool(found.bounds[0] == certify(ExactNodes.of(batch, slice(1)).on_host()).bounds[0])
-        if not self.exact:
-            raise ArithmeticError("semidefinite certificates of the GPU differ from the CPU's")
+        found = certificates(batch, on_host=self.exact is False)
+        if self.exact is None:
+            first = certify(ExactNodes.of(batch, slice(1)).on_host())
+            self.exact = bool(found.bounds[0] == first.bounds[0])
+            if not self.exact:
+                _LOG.warning(
+                    "dmcmc: semidefinite certificates of the GPU differ from the CPU's; the CPU computes all of them"
+                )
+                found = certificates(batch, on_host=True)
         return found
 
 

@@ -97,12 +97,11 @@ class ExactNodes(NamedTuple):
         )  # fmt: skip
 
 
-def certificates(batch: RowNodeBatch) -> Certificates:
-    """Return the exact bounds of a batch's best points."""
+def certificates(batch: RowNodeBatch, on_host: bool = False) -> Certificates:
+    """Return the exact bounds of a batch's best points, computed where the batch lies or on the host."""
     count, nodes_at_once = batch.starts.rows.size, _nodes_at_once(batch.shape)
-    parts = [
-        certify(ExactNodes.of(batch, slice(first, first + nodes_at_once))) for first in range(0, count, nodes_at_once)
-    ]
+    chosen = (ExactNodes.of(batch, slice(first, first + nodes_at_once)) for first in range(0, count, nodes_at_once))
+    parts = [certify(nodes.on_host() if on_host else nodes) for nodes in chosen]
     return Certificates(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 

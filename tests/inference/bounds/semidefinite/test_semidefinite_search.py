@@ -95,19 +95,20 @@ def test_branches_that_are_no_lower_than_their_parent_make_more_steps_first():
     assert (results.variables >= 0).all()
 
 
-def test_wrong_certificates_of_the_device_end_the_search(monkeypatch):
+def test_wrong_certificates_of_the_device_are_replaced_by_those_of_the_cpu(monkeypatch, caplog):
     (found, exact), right = relaxations(), bounder_module.certificates
 
-    def wrong(batch):
+    def wrong(batch, on_host=False):
         certified = right(batch)
+        if on_host:
+            return certified
         return certified._replace(bounds=np.full_like(certified.bounds, MINUS_INFINITY + 9))
 
     monkeypatch.setattr(bounder_module, "certificates", wrong)
     active = tasks_of(found)
     runner = start_searches(active)
-    with pytest.raises(ArithmeticError, match="differ from the CPU's"):
-        bound_single_rows(active, batches=3)
-    assert not runner.exact
+    bound_single_rows(active, batches=3)
+    assert runner.exact is False and "differ from the CPU's" in caplog.text
     for relaxation, values in zip(found, exact, strict=True):
         assert (decoded(relaxation) >= values).all()
 
