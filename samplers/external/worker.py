@@ -1,7 +1,7 @@
 """The search process: reads jobs from standard input and lets an engine print what it finds.
 
 ``process.py`` starts it as a script with the file of an engine, which has two functions: ``prepare()`` imports the
-engine's library, and ``search(job, arrays)`` searches one problem and prints. Neither file imports a module of dmcmc,
+engine's library, and ``search(job, arrays)`` searches one problem and prints. Of dmcmc they import small modules only,
 so that the process starts fast.
 
 A job is a line of JSON, ``{"bytes": ..., "top": ..., "seconds": ...}``, followed by that number of bytes of a NumPy
@@ -18,6 +18,7 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ def main() -> None:
     """Search one job after the other within a memory limit in bytes besides the libraries (0: no limit)."""
     memory, parent = int(sys.argv[1]), int(sys.argv[2])
     _die_with(parent)
+    sys.path[0] = str(Path(__file__).parents[3])  # the folder of the package dmcmc, which engines import
     sys.modules["mpi4py"] = None  # type: ignore[assignment]  # toulbar2 would join the ranks of an MPI run
     engine = _imported(sys.argv[3])
     engine.prepare()
