@@ -6,14 +6,18 @@ The improver only proposes that the engine continues; the engine works in its ow
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice, WholeProblemWork
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.types import Array
 from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, EXTERNAL_SEARCH, TOULBAR2
 from dmcmc.samplers.cp_sat import process as cp_sat
 from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem
@@ -175,12 +179,18 @@ def bytes_in_engine(given: CompactProblem, engine: str = TOULBAR2) -> int:
 
 
 def _hard_entries(given: CompactProblem, engine: str) -> int:
-    """Return the number of entries of the tables that CP-SAT takes as cliques."""
+    """Return the number of entries that CP-SAT only reads: those of conflicts, and the many −∞ of other hard tables."""
     if engine != CP_SAT:
         return 0
     pairs = (f for f in given.problem.factors if len(f.scope) == 2 and not isinstance(f, SparseFactor))
     tables = (factor.table for factor in pairs)
-    return sum(table.size for table in tables if excludes_minority(table))
+    return sum(table.size if excludes_minority(table) else _many_forbidden(table) for table in tables)
+
+
+def _many_forbidden(table: Array) -> int:
+    """Return the number of forbidden entries of a table that forbids most of them; 0 for other tables."""
+    count = int(np.count_nonzero(forbidden(table)))
+    return count if 2 * count > table.size else 0
 
 
 def _sizes(given: CompactProblem) -> Iterator[tuple[int, int]]:
