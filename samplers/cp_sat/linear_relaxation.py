@@ -17,7 +17,7 @@ _INFINITE = 2**62  # from which on a bound of a row is infinite
 _Floats = NDArray[np.float64]
 
 
-class Relaxation(NamedTuple):
+class LinearRelaxation(NamedTuple):
     """The solution of a linear relaxation.
 
     Attributes
@@ -42,7 +42,7 @@ class _Row(NamedTuple):
     high: float
 
 
-def solve_relaxation(model: Any, seconds: float) -> Relaxation | None:
+def solve_relaxation(model: Any, seconds: float) -> LinearRelaxation | None:
     """Solve the linear relaxation of a model that minimises; None if it is too large, or not solved in time.
 
     Constraints that are not linear, or hold only if a literal is true, are left out.
@@ -82,7 +82,7 @@ def solve_relaxation(model: Any, seconds: float) -> Relaxation | None:
         return None
     bound, reduced = _dual_bound(cost, (low, high), rows, np.array([c.dual_value() for c in constraints]))
     offset = proto.objective.offset
-    return Relaxation(
+    return LinearRelaxation(
         ceil(offset + bound - _TOLERANCE * (1 + abs(bound))), np.array([c.solution_value() for c in columns]), reduced
     )
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.samplers.cp_sat.conflict_cliques import clique_cover
-from dmcmc.samplers.cp_sat.linear_relaxation import Relaxation, solve_relaxation
+from dmcmc.samplers.cp_sat.linear_relaxation import LinearRelaxation, solve_relaxation
 
 _ROUNDING = 1e-6  # CP-SAT's bound is an integer in floating point
 _DENSE_PART = 0.5  # part of the allowed tuples that cost more than the least, from which on a cost column is used
@@ -364,7 +364,7 @@ class _Model:
                 if a in self._allowed[v] and not (len(self._allowed[v]) == 2 and a == self._allowed[v][0]):
                     self.model.add_hint(literal, value == a)
 
-    def restricted(self, relaxation: Relaxation, hint: list[int] | None) -> Any:
+    def restricted(self, relaxation: LinearRelaxation, hint: list[int] | None) -> Any:
         """Return the model with only those values that a linear relaxation uses, or that cost least in addition.
 
         The values of the hint stay possible. Good assignments are found much sooner among few values (relaxation
