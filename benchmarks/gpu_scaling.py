@@ -33,7 +33,7 @@ from benchmarks.harness import ROOT, Columns, Report, options
 from benchmarks.scaling_model import Run, report_model
 from dmcmc.mpi.compute_node import visible_gpus
 
-ALL_PROBLEMS = ("sample", "eliminate", "divided", "union", "sample-many", "sliced")
+ALL_PROBLEMS = ("sample", "eliminate", "divided", "divided-large", "union", "sample-many", "sliced")
 TWO_RANK_PROBLEMS = ("sample", "eliminate", "divided")
 WEAK_PROBLEMS = ("sample", "eliminate")
 _GPU_COUNTS = (1, 2, 4, 8)
@@ -50,7 +50,7 @@ _OPEN_MPI = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
 JsonLine = dict[str, Any]
 
 TABLE = Columns(
-    ("problem", "<12"), ("scaling", "<7"), ("agents", ">6d"), ("GPUs", ">4d"), ("ranks", ">5d"), ("MPS", "<3"),
+    ("problem", "<13"), ("scaling", "<7"), ("agents", ">6d"), ("GPUs", ">4d"), ("ranks", ">5d"), ("MPS", "<3"),
     ("status", "<9"), ("seconds", ">8.3f"), ("plan", ">7.3f"), ("local", ">7.3f"), ("most/mean", ">9.2f"),
     ("combine", ">7.3f"), ("other", ">7.3f"), ("compiling", ">9.1f"), ("efficiency", ">10.1%"), ("answer", "<9"),
 )  # fmt: skip

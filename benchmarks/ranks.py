@@ -11,6 +11,7 @@ sample         much sampling: 100 agents of 50 variables, on a GPU
 sample-many    800 agents of 50 variables with a quarter of the samples, on a GPU
 eliminate      much elimination: 256 agents, 96 values, on a GPU
 divided        two agents with a bucket of 80^6 cells each, on a GPU: divided among ranks if there are more than two
+divided-large  the same with 120^6 cells and a message of 120^5 (99.5 GB), which does not fit a GPU: made in slices
 sliced         10 agents of 10 values and a separator of 10^9 entries (4 GB), combined in slices of 256 MiB, on a GPU
 union          25 agents of one variable with a time limit: bounded and searched as one problem
 cpu            100 agents of the default size, exact
@@ -77,6 +78,10 @@ PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"agents": 2, "variables_per_agent": 8, "domain_size": 80, "local_density": 0.8, "interface_variables": 2},
         _CUDA_EXACT | {"budget": {"memory": "64GiB"}},
     ),
+    "divided-large": (
+        {"agents": 2, "variables_per_agent": 8, "domain_size": 120, "local_density": 0.8, "interface_variables": 2},
+        _CUDA_EXACT | {"budget": {"memory": "64GiB"}},
+    ),
     "sliced": (
         _RANDOM_NETWORK | {"nodes": 10, "density": 1.0},
         _CUDA_EXACT | {"combine": {"method": "sliced"}, "budget": {"memory": "256MiB"}},
@@ -114,6 +119,7 @@ QUICK: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sample-many": ({"agents": 16, "variables_per_agent": 5}, {"local": _GIBBS | _NO_BOUND | {"samples": 10}}),
     "eliminate": ({"agents": 8, "domain_size": 8}, {}),
     "divided": ({"domain_size": 10}, {"budget": {"memory": "1GiB"}}),
+    "divided-large": ({"domain_size": 12}, {"budget": {"memory": "1MiB"}}),
     "sliced": ({"nodes": 6, "domain_size": 6}, {"budget": {"memory": "64KiB"}}),
     "union": ({"nodes": 8, "domain_size": 3}, {"budget": {"time": 2, "memory": "1GiB"}}),
 }

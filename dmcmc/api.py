@@ -360,10 +360,12 @@ def max_marginals(
     >>> max_marginals(builder.factor(pair, [[1, 5], [3, 0]]).problem(), ["a"]).marginals
     {'a': {0: 5, 1: 3}}
     """
+    from dmcmc.inference.levels.one_after_the_other import check_weighted
     from dmcmc.run.resolving.value_bounds import timed_max_marginals
     from dmcmc.run.whole_problem.marginals import marginals
 
     given, chosen, asked = _problem_of(problem), settings_from(settings, keywords), tuple(variables)
+    check_weighted(given, "max-marginals")
     for name in asked:
         if name not in given.variables:
             raise ConfigError(f"variables: variable {name!r} does not exist{suggest_name(name, given.variables)}")

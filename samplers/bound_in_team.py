@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
-from dmcmc.inference.bounds.dual.row_ascent import AllowedValues, RowAscentTask, ascend_rows
+from dmcmc.inference.bounds.dual.row_ascent import RowAscentTask, ascend_rows
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Array, Ints
@@ -45,7 +45,7 @@ class TeamRowBounds:
             work.rows.size >= _MIN_ROWS_PER_RANK * self.size and work.entries >= _MIN_ENTRIES + _ENTRIES_PER_SENT * sent
         )
 
-    def ascend(self, work: RowAscentTask, bounds: Ints, backend: Backend) -> AllowedValues:
+    def ascend(self, work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
         """Lower the bounds of some rows, each rank those of its part.
 
         Parameters
@@ -56,31 +56,17 @@ class TeamRowBounds:
             Upper bounds of the agent's rows; lowered in place.
         backend : Backend
             Threads and deadline of this rank.
-
-        Returns
-        -------
-        array
-            The values that remain in each row, as from ``ascend_rows``.
         """
         self._team.allgather(lambda: self._message(work, backend))
         self._known = work.potentials, work.sweeps_done
-        remaining_values = list[AllowedValues]()
 
         def ascend_own_part() -> RankArrays:
-            remaining_values.append(ascend_rows(work.of(*rows_of_rank(work.rows.size, self._team)), bounds, backend)[0])
+            ascend_rows(work.of(*rows_of_rank(work.rows.size, self._team)), bounds, backend)
             return []
 
         for rank, part in enumerate(self._team.allgather(ascend_own_part)):
-            if rank == 0:
-                continue
-            part_of_rank = work.of(*rows_of_rank(work.rows.size, self._team, rank))
-            np.minimum.at(bounds, part_of_rank.rows, part[0])
-            if work.cutoffs is not None:
-                untouched = part_of_rank.initially_allowed
-                bits = np.unpackbits(part[1], count=untouched.size).astype(np.bool_).reshape(untouched.shape)
-                # If the rank ran out of time, rows that it did not reach keep all their values.
-                remaining_values.append(bits if part[2].all() else bits | untouched)
-        return np.concatenate(remaining_values) if work.cutoffs is not None else remaining_values[0]
+            if rank > 0:
+                np.minimum.at(bounds, work.of(*rows_of_rank(work.rows.size, self._team, rank)).rows, part[0])
 
     def _knows(self, work: RowAscentTask) -> bool:
         """Return whether the other ranks have these potentials: the same arrays, with no sweeps since."""
@@ -111,7 +97,7 @@ class RowBoundHelper:
         self._team.allgather(lambda: self._ascend_part(message))
 
     def _ascend_part(self, message: Sequence[Array]) -> RankArrays:
-        """Return the bounds, the remaining values (packed bits) and whether all rows had time, for this rank's part."""
+        """Return the bounds of this rank's part."""
         begun, (header, rows, cutoffs, *arrays) = time.perf_counter(), message
         left, _, sweeps, temperature, pruning, is_known = header.tolist()
         if not is_known:
@@ -137,8 +123,8 @@ class RowBoundHelper:
             initial_temperature=np.float32(temperature),
         ).of(*rows_of_rank(rows.size, self._team))
         bounds = np.full(int(np.prod(work.shape)), _NO_BOUND, dtype=np.int64)
-        allowed_values, complete = ascend_rows(work, bounds, replace(self._backend, stop=self._stop(left, begun)))
-        return [bounds[work.rows], np.packbits(allowed_values), np.array([complete])]
+        ascend_rows(work, bounds, replace(self._backend, stop=self._stop(left, begun)))
+        return [bounds[work.rows]]
 
     def _stop(self, left: float, begun: float) -> Deadline:
         """Return the deadline; there is none if the first rank has none."""

@@ -37,9 +37,9 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
 )
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
-from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualGraph
 from dmcmc.inference.bounds.tuning.search import NODE_SWEEPS
 from dmcmc.inference.dpop.division import divide
@@ -121,7 +121,7 @@ def rates(name: str, device: str, report: Report) -> None:
     local_problems = divide(dmcmc.load(meeting(name))).locals
     deadline = Deadline(until=1e12)  # sweeps are only smoothed with a deadline
     backend = Backend(threads=cores(), device=device, stop=deadline)
-    states = [dual.TRIANGLES.start(local, backend) for local in local_problems]
+    states = [DualState(local, True, backend) for local in local_problems]
     gpu = device != "cpu"
     improve_on_gpu([BoundRequest(state) for state in states], states[0].backend, sweeps=2) if gpu else None
     searches = [create_boundary_search(state, (1 << 32) // len(states), 1e6) for state in states]

@@ -25,8 +25,8 @@ from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gp
 from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArrays
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
-from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest, SemidefiniteRelaxation
+from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.threads import cores

@@ -27,7 +27,13 @@ from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST, native_problem
 from dmcmc.samplers.cp_sat.process import CpSatProcess
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 
-SEARCH = {"without": "branch-and-bound", "with": "auto", "with-toulbar2": "toulbar2", "with-cp-sat": "cp-sat"}
+SEARCH = {
+    "without": "branch-and-bound",
+    "with": "auto",
+    "with-toulbar2": "toulbar2",
+    "with-cp-sat": "cp-sat",
+    "with-max-sat": "max-sat",
+}
 _POLL_SECONDS = 0.05
 
 Line = dict[str, Any]

@@ -26,6 +26,9 @@ from dmcmc.samplers.model.rng_kernels import philox, uniform
 @lru_cache
 def block_per_run_kernel(values, rows_per_block, hidden):
     """Return the kernel for domains of ``values`` values, blocks of some rows, and a number of hidden variables."""
+    # A shared array of two dimensions has a tuple as its shape, whose parts must be constants for the compiler: names
+    # from outside the kernel are, sums of them are not.
+    variables = hidden + 1
 
     @cuda_jit()
     def block_per_run(start, neighbour, column, columns, key, samples, utility, states):
@@ -50,7 +53,7 @@ def block_per_run_kernel(values, rows_per_block, hidden):
         states : (runs, rows, hidden) int32
             Result: its state.
         """
-        z = cuda.shared.array((rows_per_block, hidden + 1), int32)
+        z = cuda.shared.array((rows_per_block, variables), int32)
         best = cuda.shared.array((rows_per_block, hidden), int32)
         q = cuda.shared.array((rows_per_block, values), float32)
         top = cuda.shared.array(rows_per_block, float32)

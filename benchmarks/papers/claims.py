@@ -33,10 +33,9 @@ _SETTINGS = {
     "local_density": "p =",
     "default": "default",
 }
-_NOT_RUN = "not run yet"
 _GAINS = (
-    ("gpube-figure10-again", "bucket CPU", "bucket GPU", "GpuBE, Fig. 10: gain of the GPU on the largest bucket"),
-    ("gpube-figure11-five-values-again", "MBE CPU", "MBE GPU", "GpuBE, Fig. 11 with five values: gain of the GPU"),
+    (gpube_claims.BUCKETS, "bucket CPU", "bucket GPU", "GpuBE, Fig. 10: gain of the GPU on the largest bucket"),
+    (gpube_claims.FIVE_VALUES_GPU, "MBE CPU", "MBE GPU", "GpuBE, Fig. 11 with five values: gain of the GPU"),
 )
 _DCOP_PROBLEMS = {"random": "dcop-random", "scale-free": "dcop-scale-free", "colouring": "dcop-colouring"}
 
@@ -58,6 +57,8 @@ def blocks(evidence: Evidence) -> dict[str, str]:
         "costs": costs(evidence),
         "sampling": sampling(evidence),
         "mini-buckets": mini_buckets(evidence),
+        "grids": grids(evidence),
+        "marginals": marginals(evidence),
         "again": again(evidence),
     }
 
@@ -76,8 +77,8 @@ def crossings(evidence: Evidence) -> str:
     """Return the table of median times of Table 1 of DMCMC, with the local searches that each sampler beats."""
     methods = ("MGM", "MGM2", "Gibbs GPU", "MH GPU")
     rows = []
-    for case in evidence.cases(dmcmc_claims.RUNS):
-        time = {name: evidence.time(dmcmc_claims.RUNS, case, name) or 0.0 for name in methods}
+    for case in evidence.cases(dmcmc_claims.SAME_MACHINE):
+        time = {name: evidence.time(dmcmc_claims.SAME_MACHINE, case, name) or 0.0 for name in methods}
         beaten = [
             ", ".join(other for other in ("MGM", "MGM2") if time[sampler] < time[other]) or "none"
             for sampler in ("Gibbs GPU", "MH GPU")
@@ -137,28 +138,64 @@ def mini_buckets(evidence: Evidence) -> str:
     return table(["instance", "GpuBE, largest z, on a GPU", *(f"here, z = {z}" for z in sizes)], rows)
 
 
+def grids(evidence: Evidence) -> str:
+    """Return the table of published and measured times of bucket elimination on grids."""
+    rows = []
+    for case in evidence.cases(gpube_claims.GRIDS):
+        published = evidence.published(("GpuBE", "Table 3"), case, "BE GPU")
+        gpu, cpu = (evidence.time(gpube_claims.GRIDS, case, f"BE {device}") for device in ("GPU", "CPU"))
+        memory = "out of memory in 12 GiB"
+        rows.append([_grid(case), seconds(published), seconds(gpu) if gpu else memory, seconds(cpu) if cpu else memory])
+    return table(["grid", "published, GPU", "here, GPU", "here, 6 cores"], rows)
+
+
+def marginals(evidence: Evidence) -> str:
+    """Return the table of published and measured times of all marginals."""
+    known, rows = cube_claims.pyagrum_times(), []
+    for name in cube_claims.NETWORKS:
+        published = {
+            quantity: evidence.published(("CUBE", "Table II"), f"file {name}.bif.gz", method, quantity) or 0.0
+            for method, quantity in (("BP CPU", "time_ms"), ("BP GPU", "transfers_ms"))
+        }
+        kernels = evidence.published(("CUBE", "Table II"), f"file {name}.bif.gz", "BP GPU", "time_ms")
+        here = [
+            seconds(evidence.time(cube_claims.MARGINALS, f"file {name}.bif.gz", f"BP {device}"))
+            for device in ("CPU", "GPU")
+        ]
+        one_core = [seconds(time) for time in known[name]] if name in known else ["–", "–"]
+        on_gpu = f"{kernels:.0f} + {published['transfers_ms']:.0f} ms"
+        rows.append([name, f"{published['time_ms']:,.0f} ms", on_gpu, *here, *one_core])
+    head = ["network", "published, CPU", "published, GPU: work + transfers", "here, 6 cores", "here, GPU"]
+    return table([*head, "here, 1 core", "pyAgrum, 1 core"], rows)
+
+
 def again(evidence: Evidence) -> str:
-    """Return the table of what the repeated runs on a GPU show; see :mod:`benchmarks.papers.gpu_runs`."""
+    """Return the table of what the runs on one GPU show; see :mod:`benchmarks.papers.gpu_runs`."""
     rows = []
     for sampler in ("Gibbs", "MH"):
         for other, wanted in (("MGM2", 10), ("MGM", 7)):
-            ratios = evidence.time_ratios("dmcmc-table1-again", other, f"{sampler} GPU")
-            shown = f"{count(ratios)} of {len(ratios)}" if ratios else _NOT_RUN
+            ratios = evidence.time_ratios(dmcmc_claims.SAME_MACHINE, other, f"{sampler} GPU")
+            shown = f"{count(ratios)} of {len(ratios)}"
             rows.append(
                 [f"DMCMC, Table 1: settings in which {sampler} is faster than {other}", f"{wanted} of 13", shown]
             )
-    grids = evidence.speedups_of_paper(("GpuBE", "Table 3"), "gpube-table3-again", "BE GPU")
-    shown = f"{count(grids)} of {len(grids)}" if grids else _NOT_RUN
-    rows.append(["GpuBE, Table 3: cases in which the GPU is faster than published", "from 50 variables on", shown])
-    for network in cube_claims.NETWORKS:
-        time = evidence.time("cube-table2-again", f"file {network}.bif.gz", "BP GPU")
-        published = evidence.published(("CUBE", "Table II"), f"file {network}.bif.gz", "BP GPU", "time_ms")
-        row = f"{published:.0f} ms without transfers", _NOT_RUN if time is None else seconds(time)
-        rows.append([f"CUBE, Table II: {network}", *row])
+    ratios = evidence.speedups_of_paper(("GpuBE", "Table 3"), gpube_claims.GRIDS, "BE GPU")
+    what = "GpuBE, Table 3: cases in which the GPU takes at most the published time"
+    rows.append([what, "from 50 variables on", f"{count(ratios)} of {len(ratios)}"])
+    faster, networks = cube_claims.faster_on_gpu(evidence), len(cube_claims.NETWORKS)
+    for compared, text in (("without", "without transfers"), ("with", "with transfers")):
+        what = f"CUBE, Table II: networks that take at most the published time {text}"
+        rows.append([what, f"{networks} of {networks}", f"{len(faster[compared])} of {networks}"])
     for name, slow, fast, text in _GAINS:
-        ratios = evidence.time_ratios(name, slow, fast)
-        rows.append([text, "–", f"{span(ratios)} times" if ratios else _NOT_RUN])
-    return table(["what", "wanted or published", "here"], rows)
+        rows.append([text, "–", f"{span(evidence.time_ratios(name, slow, fast))} times 6 cores"])
+    return table(["what", "wanted", "on one H100"], rows)
+
+
+def _grid(case: str) -> str:
+    """Return a grid of Table 3 in words; the table's own grids have four rows."""
+    given = {key: int(value) for key, value in (part.split() for part in case.split(", "))}
+    values = f", {given['domain_size']} values" if "domain_size" in given else ""
+    return f"{given.get('rows', 4)} × {given['columns']}{values}"
 
 
 def _setting(case: str) -> str:

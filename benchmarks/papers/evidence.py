@@ -114,6 +114,23 @@ class Evidence:
         """Return the records of the runs that finished."""
         return [run for run in self.runs(experiment, case, method) if run["outcome"] == "done"]
 
+    def infeasible(self, experiment: str, part_of_case: str = "") -> str:
+        """Return how many finished runs prove that their problem has no solution, as "number of all".
+
+        Parameters
+        ----------
+        experiment : str
+            The experiment.
+        part_of_case : str
+            Only cases whose name contains this text count.
+        """
+        done = [
+            run
+            for run in self.records(experiment)
+            if run["outcome"] == "done" and part_of_case in case_name(run["case"])
+        ]
+        return f"{sum(run['status'] == 'infeasible' for run in done)} of {len(done)}"
+
     def time(self, experiment: str, case: str, method: str, quantity: str = "time") -> float | None:
         """Return the median of a quantity over the finished runs; None if none finished."""
         values = [run[quantity] for run in self.done(experiment, case, method) if run.get(quantity) is not None]

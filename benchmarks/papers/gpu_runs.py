@@ -1,9 +1,14 @@
 """Make the runs of the papers' experiments that need a GPU, within ten minutes on one card.
 
-    DMCMC_INSTANCES=FOLDER python -m benchmarks.papers.gpu_runs FOLDER [--seconds 570] [--only TEXT] [--quick]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.papers.gpu_runs FOLDER [--seconds 570] [--only TEXT] [--continue]
+        [--quick]
 
 Each experiment writes FOLDER/NAME-again/experiment.json and runs.jsonl; copy them to ``benchmarks/results/papers/`` and
-run ``python -m benchmarks.papers.claims --write``. The two scripts that time kernels write text files into FOLDER.
+run ``python -m benchmarks.papers.claims --write`` and ``python -m benchmarks.papers.pages``. The two scripts that time
+kernels write text files into FOLDER; copy them to ``benchmarks/results/``. With ``--continue`` FOLDER begins with the
+runs that are saved in ``benchmarks/results/papers/``, so only missing ones are made, and scripts whose output is saved
+are left out. Runs of one page are then of several hosts; use it on the same kind of card.
+
 Steps are in the order of their importance. A step that does not finish in time keeps the runs it has made, and the same
 command continues with those that are missing. Kernels are compiled before the clock of a run starts, but their
 compilation counts for ``--seconds``: on an empty cache it takes minutes, so give the cache folder (DMCMC_CACHE_DIR) a
@@ -14,6 +19,7 @@ of missing files fail and are listed.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import time
@@ -23,9 +29,11 @@ from typing import NamedTuple
 
 import yaml
 
-from benchmarks.harness import ROOT
+from benchmarks.harness import RESULTS, ROOT
 
 CONFIGS = ROOT / "configs" / "papers"
+SAVED = RESULTS / "papers"
+AGAIN = "-again"  # end of the names of the folders with these runs
 
 
 class ExperimentStep(NamedTuple):
@@ -75,7 +83,15 @@ def command_of(step: ExperimentStep, folder: Path, quick: bool) -> list[str]:
     """Return the command of a step."""
     methods = [part for name in step.methods for part in ("--method", name)]
     command = [sys.executable, "-m", "dmcmc", "experiment", str(with_limits(step, folder))]
-    return [*command, "--output", str(folder / f"{step.config}-again"), "--resume", *methods, *(["--quick"] * quick)]
+    return [*command, "--output", str(folder / f"{step.config}{AGAIN}"), "--resume", *methods, *(["--quick"] * quick)]
+
+
+def begin_with_saved_runs(folder: Path) -> None:
+    """Copy the saved runs of all steps into a folder, unless it has runs of them."""
+    for step in STEPS:
+        name = f"{step.config}{AGAIN}"
+        if (SAVED / name).exists() and not (folder / name).exists():
+            shutil.copytree(SAVED / name, folder / name)
 
 
 def run_within(command: Sequence[str], seconds: float) -> str:
@@ -98,12 +114,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder for the results")
     parser.add_argument("--seconds", type=float, default=570.0, help="start no step after this time, and end the last")
     parser.add_argument("--only", default="", metavar="TEXT", help="only steps whose name contains TEXT")
+    parser.add_argument("--continue", action="store_true", dest="continued", help="begin with the saved runs")
     parser.add_argument("--quick", action="store_true", help="the small version of each step")
     given, begun = parser.parse_args(), time.perf_counter()
     folder = given.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if given.continued:
+        begin_with_saved_runs(folder)
     steps = {step.config: command_of(step, folder, given.quick) for step in STEPS}
     for name in SCRIPTS:
+        if given.continued and (RESULTS / f"{name}.txt").exists():
+            continue
         output = ["--output", str(folder / f"{name}.txt")]
         steps[name] = [sys.executable, "-m", f"benchmarks.papers.{name}", *output, *(["--quick"] * given.quick)]
     for name, command in steps.items():

@@ -1,7 +1,8 @@
 """Run an external search engine in the background of a run: start it, take its solutions and bounds, and end it.
 
-The engine (toulbar2 or CP-SAT in its own process, or our branch and bound) searches the whole problem. It may get a
-dedicated core, or share the cores with the agents' work. It records results in the incumbent, from its own thread.
+The engine (toulbar2, CP-SAT or MaxSAT in its own process, or our branch and bound) searches the whole problem. It may
+get a dedicated core, or share the cores with the agents' work. It records results in the incumbent, from its own
+thread.
 """
 
 import math
@@ -24,13 +25,14 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, TOULBAR2
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
 from dmcmc.samplers.cp_sat.process import CpSatProcess
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
+from dmcmc.samplers.max_sat.process import MaxSatProcess
+from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, CostSearchEngine, SearchObserver
 from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
 from dmcmc.samplers.toulbar2.process import Toulbar2Process
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
@@ -132,8 +134,13 @@ class BackgroundEngine:
         our own engine, which needs kernels, or if its start takes long.
         """
         memory = engine_memory(self.parts.config)
-        if self.name in (TOULBAR2, CP_SAT):
-            engine = Toulbar2Process if self.name == TOULBAR2 else partial(CpSatProcess, known=self._known_values)
+        processes: dict[str, Callable[[int], CostSearchEngine]] = {
+            TOULBAR2: Toulbar2Process,
+            CP_SAT: partial(CpSatProcess, known=self._known_values),
+            MAX_SAT: MaxSatProcess,
+        }
+        engine = processes.get(self.name or "")
+        if engine is not None:
             wait = _START_DELAY if self._starts_in_time else math.inf
             return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
         from dmcmc.samplers.branch_and_bound.engine import BranchAndBound

@@ -11,7 +11,7 @@ SEMIDEFINITE = "semidefinite"
 LOCAL_SEARCH = "local search"
 RECOMBINATION = "recombination"
 EXTERNAL_SEARCH = "external search"  # a search engine in the background; its gains carry the engine's own name:
-TOULBAR2, CP_SAT, BRANCH_AND_BOUND = "toulbar2", "cp-sat", "branch-and-bound"
+TOULBAR2, CP_SAT, MAX_SAT, BRANCH_AND_BOUND = "toulbar2", "cp-sat", "max-sat", "branch-and-bound"
 GPU_CHAINS = "gpu chains"  # in the background, with the GPU time that other work leaves
 
 ROUNDING = "roundings of the bound"  # name under which the kernels of roundings are declared

@@ -446,9 +446,9 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[]
 
     requests = [agent.bound_request(None) for agent in started]
     tightened = tighten(requests, setup.backend, _first_allowance(setup, started), is_tight_enough)
-    for agent, bound in zip(started, tightened, strict=True):
-        agent.update_bound(bound.seconds)
-        agent.gains.append(MeasuredGain(BOUND, bound.seconds))
+    for agent, seconds in zip(started, tightened, strict=True):
+        agent.update_bound(seconds)
+        agent.gains.append(MeasuredGain(BOUND, seconds))
 
 
 def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:

@@ -12,15 +12,15 @@ between all tables of a graph. A triangle is a triplet region of the dual ascent
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
+from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.reparametrised_tables import triplets_fit
 from dmcmc.inference.bounds.mini_bucket import MiniBucketState
@@ -148,22 +148,18 @@ class CalibratedBoundState:
         rows: Rows | None = None,
         seconds: float | None = None,
         sweeps: int | None = None,
-    ) -> Pruned:
-        """Tighten the bound and remove the values with which a row cannot reach its threshold.
+    ) -> None:
+        """Tighten the bounds of rows; values with which a row cannot reach its threshold do not count.
 
         ``thresholds`` is one utility per row; the other parameters are as for ``improve``.
         """
         if seconds is None:
             self._run_buckets(10 if sweeps is None else sweeps)
-            return replace(self.dual.prune(thresholds, rows, None, sweeps), state=self)
-        fraction, results = self._pruning_fraction(), list[Pruned]()
+            self.dual.prune(thresholds, rows, None, sweeps)
+            return
+        fraction = self._pruning_fraction()
         self.improve((1 - fraction) * seconds, rows=rows)
-        self._run_step(self._ascent, lambda: results.append(self.dual.prune(thresholds, rows, fraction * seconds)))
-        return replace(results[0], state=self)
-
-    def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
-        """Lower the bounds of rows to upper bounds that are known from another method, one utility per row."""
-        self.dual.lower(rows, values)
+        self._run_step(self._ascent, lambda: self.dual.prune(thresholds, rows, fraction * seconds))
 
     def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
         """Return one table over the interface, or a sum of small tables if there are too many rows."""
@@ -257,36 +253,3 @@ def _bucket_seconds(buckets: MiniBucketState) -> float:
 def _bucket_step(buckets: MiniBucketState, seconds: float) -> None:
     """Carry out one mini-bucket step, however long it takes."""
     buckets.step()
-
-
-class CalibratedBoundProvider:
-    """Provide bounds by dual ascent, with or without triangles, and mini-buckets of its potentials.
-
-    Attributes
-    ----------
-    name : str
-        Name in the configuration.
-    summary : str
-        One line of help.
-    """
-
-    def __init__(self, name: str, summary: str, triangles: bool) -> None:
-        self.name = name
-        self.summary = summary
-        self._triangles = triangles
-
-    def start(self, local: LocalProblem, backend: Backend = CPU) -> CalibratedBoundState:
-        """Return the agent's bound after one sweep of dual ascent."""
-        return CalibratedBoundState(local, self._triangles, backend)
-
-
-PAIRS = CalibratedBoundProvider(
-    "dual+mini-bucket",
-    "dual ascent and mini-buckets of its potentials: time is divided by measured gain",
-    triangles=False,
-)
-TRIANGLES = CalibratedBoundProvider(
-    "triangles+mini-bucket",
-    "dual ascent with triangles and mini-buckets of its potentials: time is divided by measured gain",
-    triangles=True,
-)

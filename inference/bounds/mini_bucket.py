@@ -204,25 +204,3 @@ class MiniBucketState:
 def _sum_of_maxima(parts: list[BoundSummand]) -> int:
     """Return the sum of the largest entries of all summands."""
     return sum(int(values.max()) for _, values in parts)
-
-
-class MiniBucketProvider:
-    """Provide bounds by mini-buckets after a dual ascent.
-
-    Attributes
-    ----------
-    name : str
-        Name in the configuration.
-    summary : str
-        One line of help.
-    """
-
-    name = "mini-bucket"
-    summary = "mini-buckets after dual ascent: any number of interface variables"
-
-    def start(self, local: LocalProblem, backend: Backend = CPU) -> MiniBucketState:
-        """Return the agent's initial bound, which a dual ascent alone gives."""
-        return MiniBucketState(local, backend)
-
-
-PROVIDER = MiniBucketProvider()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
+from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.graph import table_width
 from dmcmc.inference.bounds.tuning.mini_buckets import FIRST_FRACTION
@@ -41,28 +41,13 @@ class TighteningBudget(NamedTuple):
     pass_on: bool = False
 
 
-class TighteningResult(NamedTuple):
-    """Result for one bound.
-
-    Attributes
-    ----------
-    pruned : Pruned or None
-        The remaining rows and values; None if the request has no thresholds, or if the deadline passed on a GPU.
-    seconds : float
-        Time that was used. Bounds that were tightened together on a GPU each count an equal part.
-    """
-
-    pruned: Pruned | None
-    seconds: float
-
-
 def tighten(
     requests: Sequence[BoundRequest],
     backend: Backend,
     budget: TighteningBudget,
     enough: Callable[[int], bool] | None = None,
-) -> list[TighteningResult]:
-    """Tighten the bounds of several agents.
+) -> list[float]:
+    """Tighten the bounds of several agents; return the seconds that each one took.
 
     Parameters
     ----------
@@ -74,28 +59,27 @@ def tighten(
     enough : callable, optional
         ``enough(i)`` says whether the i-th request needs no more work. It is called after a fifth of the bound's time,
         if the bounds are tightened one after the other.
-
-    Returns
-    -------
-    list of TighteningResult
-        One per request, in order.
     """
     if not requests:
         return []
     start, seconds = time.perf_counter(), budget.seconds
     if backend.bounds_on_gpu(budget.effort) and not backend.stop.is_cancelled:
-        pruned_on_gpu = improve_on_gpu(requests, backend, None if seconds is None else sum(seconds), budget.sweeps)
-        if pruned_on_gpu is not None:
-            seconds_per_request = (time.perf_counter() - start) / len(requests)
-            return [TighteningResult(pruned, seconds_per_request) for pruned in pruned_on_gpu]
+        total = None if seconds is None else sum(seconds)
+        if improve_on_gpu(requests, backend, total, budget.sweeps):
+            return [(time.perf_counter() - start) / len(requests)] * len(requests)
     time_shares = TimeShares(seconds or []) if budget.pass_on else None
-    tightened = []
+    spent = []
     for index, request in enumerate(requests):
         start = time.perf_counter()
         own_seconds = None if seconds is None else seconds[index] if time_shares is None else time_shares.next()
-        pruned = _tighten(request, own_seconds, budget.sweeps, enough and _at(enough, index))
-        tightened.append(TighteningResult(pruned, time.perf_counter() - start))
-    return tightened
+        if own_seconds is None or enough is None:
+            request.carry_out(own_seconds, budget.sweeps)
+        else:
+            request.carry_out(FIRST_FRACTION * own_seconds)
+            if not enough(index):
+                request.carry_out((1 - FIRST_FRACTION) * own_seconds)
+        spent.append(time.perf_counter() - start)
+    return spent
 
 
 def gpu_table_widths(bounds: Sequence[tuple[str, Subproblem]], backend: Backend, effort: float) -> list[int]:
@@ -120,18 +104,3 @@ def load_kernels_of_width(width: int) -> None:
 
     device_ascent.load_kernels(width)
     dual_bounder.load_kernels(width)
-
-
-def _at(enough: Callable[[int], bool], index: int) -> Callable[[], bool]:
-    """Return a function without arguments that calls ``enough(index)``."""
-    return lambda: enough(index)
-
-
-def _tighten(
-    request: BoundRequest, seconds: float | None, sweeps: int | None, enough: Callable[[], bool] | None
-) -> Pruned | None:
-    """Tighten one bound; stop early if ``enough()`` is true after the first ``FIRST_FRACTION`` of the time."""
-    if seconds is None or enough is None:
-        return request.carry_out(seconds, sweeps)
-    pruned = request.carry_out(FIRST_FRACTION * seconds)
-    return pruned if enough() else request.carry_out((1 - FIRST_FRACTION) * seconds)

@@ -242,6 +242,10 @@ class Backend:
         merged = None if len(plans) < 2 or self.device == "cpu" else merge_plans_cached(plans)
         return merged is not None and self._gpu_threshold(merged.plan) is not None
 
+    def resident_bytes(self, plan: EliminationPlan) -> float:
+        """Return the bytes of tables up to which a plan is not streamed through a GPU; infinite on the CPU."""
+        return float("inf") if self._gpu_threshold(plan) is None else self.limit()
+
     def limit(self) -> int:
         """Return the device memory that this process may use, in bytes."""
         return shared_device().limit // self.processes_per_gpu

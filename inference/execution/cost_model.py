@@ -25,8 +25,6 @@ class CostModel:
         Seconds per mini-bucket with moment matching on the GPU: launches, and copies to the host and back.
     seconds_per_bound_cell : float
         Seconds per joined cell of the mini-bucket bound on one core: with moment matching, in 64 bits.
-    residual_cells_per_second : float
-        Joined cells that one thread eliminates per second when it solves the residual of pruned rows exactly.
     joined_cells_per_second : float
         Joined cells per second of one thread in UTIL steps.
     """
@@ -38,7 +36,6 @@ class CostModel:
     gpu_start: float = 1.0
     seconds_per_matched_bucket: float = 2.5e-4
     seconds_per_bound_cell: float = 1.2e-9
-    residual_cells_per_second: float = 5e8
     joined_cells_per_second: float = 3e8
 
 

@@ -57,9 +57,11 @@ def level_values(problem: Problem, values: NDArray[np.int64] | None, bound: Exac
         else:
             sums[level] += int(entry)
     found: list[LevelValue] = []
+    if any(not level.weight for level in problem.levels):
+        bound = None  # nothing follows from the sum of levels without weights
     left = None if bound is None else int(np.floor(sign * bound)) if isinstance(bound, float) else sign * int(bound)
     for (name, weight, low), total, violation in zip(problem.levels, sums, broken, strict=True):
-        objective = None if values is None or violation else total // weight
+        objective = None if values is None or violation else total // (weight or 1)
         proven = None if left is None else (left - low) // weight
         found.append(
             LevelValue(

@@ -18,7 +18,11 @@ from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
-_MAX_TOTAL = 2**61  # of the weighted utilities of all levels: sums and differences stay within 64 bits
+_MAX_TOTAL = 2**60 - 1  # sum of the magnitudes of all weighted utilities: 64 bits then hold all sums (``narrowest``)
+
+
+class LevelsTooLarge(ProblemError):
+    """Raised if the weighted utilities of all levels do not fit 64 bits."""
 
 
 class WeightedLevels(NamedTuple):
@@ -51,28 +55,40 @@ def weighted(factors: Sequence[Factor], names: Sequence[str], level_of: Sequence
     Raises
     ------
     ProblemError
-        If a utility is no integer, or the weights do not fit 64 bits.
+        If a utility is no integer.
+    LevelsTooLarge
+        If the weights do not fit 64 bits.
     """
-    lows, highs = [0] * len(names), [0] * len(names)
+    lows, highs, magnitudes = [0] * len(names), [0] * len(names), [0] * len(names)
     for factor, level in zip(factors, level_of, strict=True):
         low, high = utility_range(factor)
         lows[level] += low
         highs[level] += high
+        magnitudes[level] += max(-low, high)
     levels: list[Level] = []
     weight, low, high = 1, 0, 0  # of the level, and the range of the weighted sum of all later ones
     for name, own_low, own_high in reversed(list(zip(names, lows, highs, strict=True))):
         weight = high - low + 1
         levels.append(Level(name, weight, low))
         low, high = low + weight * own_low, high + weight * own_high
-    if max(-low, high) > _MAX_TOTAL:
-        raise ProblemError(
-            f"levels: {', '.join(names)} need numbers of more than 61 bits; scale the utilities down, or solve the"
-            " levels one after the other"
-        )
     levels.reverse()
+    if sum(level.weight * magnitude for level, magnitude in zip(levels, magnitudes, strict=True)) > _MAX_TOTAL:
+        raise LevelsTooLarge(f"levels: {', '.join(names)} need numbers of more than 60 bits; scale the utilities down")
     return WeightedLevels(
         tuple(scaled(f, levels[level].weight) for f, level in zip(factors, level_of, strict=True)), tuple(levels)
     )
+
+
+def weighted_or_separate(factors: Sequence[Factor], names: Sequence[str], level_of: Sequence[int]) -> WeightedLevels:
+    """Weight factors by their levels; where the weights do not fit 64 bits, return them unchanged with weights 0.
+
+    Levels without weights are solved one after the other (:mod:`dmcmc.inference.levels.one_after_the_other`).
+    Parameters and other errors are those of :func:`weighted`.
+    """
+    try:
+        return weighted(factors, names, level_of)
+    except LevelsTooLarge:
+        return WeightedLevels(tuple(factors), tuple(Level(name, 0, 0) for name in names))
 
 
 def utility_range(factor: Factor) -> tuple[int, int]:

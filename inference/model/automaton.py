@@ -280,7 +280,7 @@ def automaton_of_sum(
     sums = [np.zeros(1, dtype=np.int64)]
     for w in weights:
         totals = (sums[-1][:, None] + w).reshape(-1)
-        sums.append(np.unique(totals))
+        sums.append(np.flatnonzero(np.bincount(totals)))
         if sums[-1].size * w.size > _MAX_AUTOMATON_ENTRIES:
             raise ResourceError(f"factor {name or list(scope)}: needs an automaton of more than 2^27 steps")
     merged_state, doomed = np.zeros(sums[-1].size, dtype=np.intp), np.zeros(1, dtype=np.bool_)
@@ -291,7 +291,9 @@ def automaton_of_sum(
         if i == len(weights) - 1:
             following, utility = np.zeros(totals.shape, dtype=np.int32), utilities[totals]
         else:
-            following = merged_state[np.searchsorted(sums[i + 1], totals)].astype(np.int32)
+            state_of_sum = np.zeros(int(sums[i + 1][-1]) + 1, dtype=np.int32)
+            state_of_sum[sums[i + 1]] = merged_state
+            following = state_of_sum[totals]
             utility = np.where(doomed[following], lowest, np.zeros(totals.shape, dtype=utilities.dtype))
         following[utility == lowest] = 0
         following, utility, merged_state = _merge_rows(following, utility, keep_order=not i)

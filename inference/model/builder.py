@@ -656,7 +656,7 @@ class Builder:
             for (begin, level), (end, _) in pairwise([(0, 0), *self._level_changes, (len(factors), 0)]):
                 level_of += [level] * (end - begin)
             # Levels import the model; their module is loaded by its name, so that the packages have no cycle.
-            weighted = import_module("dmcmc.inference.levels.weights").weighted
+            weighted = import_module("dmcmc.inference.levels.weights").weighted_or_separate
             factors, levels = weighted(factors, self.levels, level_of)
         return Problem(
             variables=tuple(self._domains),

@@ -216,7 +216,7 @@ class Level(NamedTuple):
     name : str
         Name of the level.
     weight : int
-        The utilities of the level's factors are multiples of it.
+        The utilities of the level's factors are multiples of it; 0 for levels that are solved one after the other.
     low : int
         A lower bound on the sum of the utilities of all later levels.
     """

@@ -98,11 +98,18 @@ def preferred_root() -> tuple[str, Path]:
         if os.environ.get(variable):
             return variable, Path(os.path.abspath(os.environ[variable]), name)
     try:
-        return CACHE_VARIABLE, user_cache_path("dmcmc", appauthor=False)
+        return CACHE_VARIABLE, _default_root(os.environ.get("HOME"))
     except RuntimeError:  # there is no home folder
         return CACHE_VARIABLE, Path("~")
 
 
+@lru_cache
+def _default_root(home: str | None) -> Path:
+    """Return the platform's folder for cached files of a user, whose home folder the environment names."""
+    return user_cache_path("dmcmc", appauthor=False)
+
+
+@lru_cache
 def package_advice(root: Path) -> str:
     """Return a warning if a folder for cached files lies inside installed packages; empty if it does not."""
     if _PACKAGE_FOLDERS.isdisjoint(Path(os.path.realpath(root)).parts):

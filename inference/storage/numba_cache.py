@@ -46,6 +46,7 @@ from dmcmc.inference.storage.kernels_for_linking import (
     rebuild_for_linking,
     serialise_for_linking,
 )
+from dmcmc.inference.storage.loaded_library import rebuild_for_python
 
 _LOCK = threading.RLock()
 _MAX_REASON_CHARACTERS = 1000  # of a message: paths may have some hundred
@@ -174,6 +175,8 @@ def _implementation(numba_cache: Any) -> Any:
             """Return the compiled kernel that :meth:`reduce` has made data of."""
             if type(payload) is LinkedKernel:
                 return rebuild_for_linking(target_context, payload)
+            if numba_cache is FunctionCache:
+                return rebuild_for_python(target_context, payload)
             return super().rebuild(target_context, payload)
 
     return Implementation

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.provider import TRIANGLES
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.execution.cost_model import COSTS
@@ -229,7 +228,7 @@ def _update_seconds() -> float:
 def _sweep_seconds() -> float:
     """Measure the seconds per unit of a bound's sweep, on four rows of a clique of eight variables of 24 values."""
     local, _ = _clique((24,) * 8)
-    state: DualState = TRIANGLES.start(local)
+    state = DualState(local, triangles=True)
     hidden, rows = state.layout.hidden, np.arange(4)
     seconds = _min_seconds(lambda: state.improve(sweeps=1, rows=rows))
     units = sweep_units(hidden.pairs.shape[0], hidden.triangles.shape[0], 24)

@@ -20,6 +20,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import Memo
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.effort import bucket_efforts
+from dmcmc.samplers.methods.exact import least_entries
 
 SAMPLER = "annealing"  # sampler of agents that are not eliminated
 _MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which all threads work on one bucket
@@ -49,7 +50,7 @@ class AgentWorkCounts(NamedTuple):
     device, device_effort, device_buckets : float, float, int
         Cells, CPU nanoseconds and number of the buckets that a GPU would eliminate.
     bytes : int
-        Memory of the elimination's tables.
+        Memory of the elimination's tables; in slices, if it does not fit the memory otherwise.
     updates : float
         Draws of a first sampling.
     values : float
@@ -163,7 +164,7 @@ def count_agent_work(
     runs, samples : int
         Runs per row and trials per run of a first sampling.
     memory : int
-        Bytes that sampling may use.
+        Bytes that the tables of the agent may take.
     arithmetic : Arithmetic
         Number format of the tables.
     planned : bool
@@ -188,7 +189,7 @@ def count_agent_work(
         width=order.width,
         cells=order.cells,
         **work._asdict(),
-        bytes=plan.entries * arithmetic.dtype.itemsize,
+        bytes=(least_entries(local, memory, arithmetic) if planned else plan.entries) * arithmetic.dtype.itemsize,
         updates=float(listed or local.rows) * runs * samples * len(local.hidden),
         values=float(local.domains[members].mean()) if members.size else 1.0,
         weight=_weight(local),

@@ -7,11 +7,10 @@ decisions agree as far as possible; rounding then assigns the hidden variables o
 import numpy as np
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.rounding import Ints, Rounding, rounding_of
+from dmcmc.inference.bounds.dual.rounding import Ints, rounding_of
 from dmcmc.inference.bounds.tuning.dual import MAX_ROUNDED_ENTRIES, MAX_ROUNDED_VARIABLES, WHOLE_SWEEPS_PER_ROW_SWEEP
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 _SWEEPS = 3 * WHOLE_SWEEPS_PER_ROW_SWEEP  # sweeps of the dual ascent, with free boundary variables
 
@@ -36,18 +35,4 @@ def dual_states(local: LocalProblem, backend: Backend) -> Ints | None:
     state = DualState(local, triangles=False, backend=backend)
     state.improve(sweeps=_SWEEPS // WHOLE_SWEEPS_PER_ROW_SWEEP, rows=())
     rounding = rounding_of(state, 0, fixed_interface=True)
-    return None if rounding is None else _rounded(rounding, np.arange(local.rows), backend)
-
-
-def _rounded(rounding: Rounding, rows: Ints, backend: Backend) -> Ints:
-    """Round the potentials for the given rows, on a GPU if that is worth the transfer."""
-    if backend.samples_on_gpu(rows.size * rounding.work):
-        from dmcmc.inference.bounds.dual.cuda.rounding import round_on_device
-
-        try:
-            return round_on_device(rounding, rows, backend.stop)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        shared_device().release()
-    return rounding.rows(rows, backend)
+    return None if rounding is None else rounding.rows(np.arange(local.rows), backend)

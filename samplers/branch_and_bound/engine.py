@@ -30,11 +30,15 @@ class BranchAndBound:
 
     Attributes
     ----------
+    max_discarded_seconds : float
+        Seconds of work, in total, that restarts with a better known assignment may discard.
     _halt : (1,) uint8
         Set to 1 by ``close``, and never cleared: the kernel returns.
     _not_paused : threading.Event
         Set unless the search is paused; checked between calls of the kernel.
     """
+
+    max_discarded_seconds: float = 4.0
 
     def __init__(self, memory: int = 0) -> None:
         self._memory, self._low_priority = memory, False

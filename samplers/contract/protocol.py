@@ -53,6 +53,8 @@ class Sampling:
     starts : {"auto", "random", "dual"}
         Where chains start: at random states, or at the rounded potentials of a dual ascent, given each row. ``auto``
         takes dual starts for block moves only.
+    memory : int or None
+        Bytes that an agent's tables may take; None for no limit.
     diagnose : bool
         Whether some chains of each agent are run again for statistics, see
         :mod:`dmcmc.samplers.contract.chain_statistics`.
@@ -69,6 +71,7 @@ class Sampling:
     incumbent: NDArray[np.int64] | None = None
     team: RankTeam = SINGLE_RANK
     starts: str = "auto"
+    memory: int | None = None
     diagnose: bool = False
 
 

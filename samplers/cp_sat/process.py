@@ -9,28 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import Unavailable
-from dmcmc.samplers.external.process import EngineProcess, SearchedProblem, SearchProgress
+from dmcmc.samplers.external.process import EngineProcess, PrintedProgress, SearchedProblem, SearchProgress
 
 
 def available() -> bool:
     """Return whether CP-SAT is installed."""
     return importlib.util.find_spec("ortools") is not None
-
-
-class CpSatProgress(SearchProgress):
-    """The results of a search by CP-SAT so far."""
-
-    def _parse(self, line: str, variables: int) -> None:
-        """Take the content of a line of the worker's output."""
-        kind, *numbers = line.split() or [""]
-        if kind == "solution" and len(numbers) == variables:
-            self.values = np.array([int(number) for number in numbers], dtype=np.int64)
-        elif kind == "bound":
-            self.lower = max(self.lower, int(numbers[0]))
-        elif kind == "complete":
-            self.complete = True
-        elif kind == "done":
-            self.ended = True
 
 
 class CpSatProcess(EngineProcess):
@@ -53,6 +37,7 @@ class CpSatProcess(EngineProcess):
     """
 
     engine = Path(__file__).with_name("worker.py")
+    max_discarded_seconds = 1.0  # of its presolve; later a better assignment gains less than learned clauses are worth
 
     def __init__(
         self, memory: int = 0, known: Callable[[], NDArray[np.int64] | None] = lambda: None, workers: int = 1
@@ -64,7 +49,7 @@ class CpSatProcess(EngineProcess):
 
     def _progress(self) -> SearchProgress:
         """Return the object that reads the worker's output."""
-        return CpSatProgress()
+        return PrintedProgress()
 
     def _job(self, costs: SearchedProblem) -> dict[str, Any]:
         """Return the number of workers and the hint."""

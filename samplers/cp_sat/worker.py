@@ -16,9 +16,8 @@ Hard constraints on intervals become intervals. Other global constraints become 
 their cells (``dmcmc.inference.constraints.cell_loads``); a convex penalty becomes linear inequalities.
 """
 
-import json
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, pairwise, permutations
 from math import floor
 from time import perf_counter
@@ -29,6 +28,9 @@ from numpy.typing import NDArray
 
 from dmcmc.samplers.cp_sat.conflict_cliques import clique_cover
 from dmcmc.samplers.cp_sat.linear_relaxation import LinearRelaxation, solve_relaxation
+from dmcmc.samplers.external import problem_arrays
+from dmcmc.samplers.external.described_loads import codes_by_scope, implied_limits, never_shared
+from dmcmc.samplers.external.problem_arrays import AutomatonLayer
 
 _ROUNDING = 1e-6  # CP-SAT's bound is an integer in floating point
 _DENSE_PART = 0.5  # part of the allowed tuples that cost more than the least, from which on a cost column is used
@@ -303,39 +305,30 @@ class _Model:
     def add_problem(self, arrays: dict[str, _Array]) -> None:
         """Add all cost functions and constraints of a problem."""
         domains, top = arrays["domains"], int(arrays["top"])
-        tables = list(
-            zip(_split(arrays["scope"], arrays["arity"]), _split(arrays["cost"], arrays["size"]), strict=True)
-        )
+        tables = problem_arrays.tables(arrays)
         for scope, cost in tables:
-            if scope.size == 1:
-                self.allow(int(scope[0]), cost, top)
+            if len(scope) == 1:
+                self.allow(scope[0], cost, top)
         conflicts = self._conflicts(tables, top)
         self._add_conflicts(conflicts)
         for scope, cost in tables:
-            if scope.size == 1:
-                self._add_unary(int(scope[0]), cost)
-            elif tuple(sorted(scope.tolist())) not in conflicts or not _is_conflict(cost, top):
+            if len(scope) == 1:
+                self._add_unary(scope[0], cost)
+            elif tuple(sorted(scope)) not in conflicts or not _is_conflict(cost, top):
                 tuples = np.stack(np.unravel_index(np.arange(cost.size), tuple(domains[scope])), axis=1)
-                self._add_table(scope.tolist(), tuples, cost, top)
-        arity, tuples_of = arrays["listed_arity"], arrays["listed_tuples"]
-        for scope, values, cost in zip(
-            _split(arrays["listed_scope"], arity),
-            _split(arrays["listed_value"], tuples_of * arity),
-            _split(arrays["listed_cost"], tuples_of + 1),
-            strict=True,
-        ):
-            self._add_listed(scope.tolist(), values.reshape(-1, scope.size), cost, top)
-        for terms, minimum in zip(_split(arrays["term"], arrays["terms"]), arrays["minimum"].tolist(), strict=True):
+                self._add_table(scope, tuples, cost, top)
+        for scope, tuples, cost in problem_arrays.listed(arrays):
+            self._add_listed(scope, tuples, cost, top)
+        for terms, minimum in problem_arrays.linear(arrays):
             self._add_linear(terms, minimum)
-        for variables, layers in _automata(arrays, domains):
+        for variables, layers in problem_arrays.automata(arrays):
             self._add_automaton(variables, layers, top)
-        constraints = json.loads(arrays["constraints"].tobytes())
-        for given in constraints:
-            if "codes" in given and given["kind"] == "loads" and given["cost"] is None:
-                self.codes[frozenset(given["scope"])] = dict(zip(given["scope"], given["codes"], strict=True))
+        constraints = problem_arrays.constraints(arrays)
+        self.codes = codes_by_scope(constraints)
         for given in constraints:
             _ADDED[given["kind"]](self, given)
-        self.add_implied_limits()
+        for groups, most in implied_limits(self.groups, self.limits):
+            self.model.add(sum(self.groups[group] for group in groups) <= most)
 
     def finish(self, max_cost: int, hint: list[int] | None) -> bool:
         """Add the objective, an upper bound on the cost, and the assignment from which the search starts.
@@ -386,25 +379,12 @@ class _Model:
                 model.add_bool_and(model.get_bool_var_from_proto_index(literal.index).negated())
         return model
 
-    def add_implied_limits(self) -> None:
-        """Limit how many groups of literals have a true literal, where a constraint limits the true literals.
-
-        If at most k literals of a set are true, and each is in at most c groups, at most c · k groups have a true one.
-        For meetings at k tables, which have two participants each, at most 2 k participants are busy (Bofill et al.).
-        """
-        for literals, limit in self.limits:
-            inside = [group for group in self.groups if group <= literals]
-            counts = Counter(literal for group in inside for literal in group)
-            most = max(counts.values(), default=0) * limit
-            if most < len(inside):
-                self.model.add(sum(self.groups[group] for group in inside) <= most)
-
-    def _conflicts(self, tables: list[tuple[_Array, _Array]], top: int) -> dict[tuple[int, int], _Array]:
+    def _conflicts(self, tables: Sequence[tuple[list[int], _Array]], top: int) -> dict[tuple[int, int], _Array]:
         """Return for pairs of variables the pairs of values that hard tables exclude, if these are a minority."""
         found: dict[tuple[int, int], _Array] = {}
         for scope, cost in tables:
-            if scope.size == 2 and _is_conflict(cost, top):
-                u, v = scope.tolist()
+            if len(scope) == 2 and _is_conflict(cost, top):
+                u, v = scope
                 mask = (cost >= top).reshape(self._domains[u], self._domains[v])
                 pair, mask = ((u, v), mask) if u < v else ((v, u), mask.T)
                 found[pair] = found[pair] | mask if pair in found else mask.copy()
@@ -532,7 +512,7 @@ class _Model:
                 total += [weight * self.literals(v)[a] for a, weight in by_value.items() if weight]
         self.model.add(sum(total) >= minimum)
 
-    def _add_automaton(self, scope: list[int], layers: list[tuple[_Array, _Array]], top: int) -> None:
+    def _add_automaton(self, scope: list[int], layers: list[AutomatonLayer], top: int) -> None:
         """Add an automaton, given by the next states and the costs of its transitions for each variable."""
         if not any(cost[cost < top].any() for _, cost in layers):
             self._add_regular(scope, layers, top)
@@ -552,7 +532,7 @@ class _Model:
                 return
             self._add_cost_column(variables, np.column_stack(columns), cost[state, value])
 
-    def _add_regular(self, scope: list[int], layers: list[tuple[_Array, _Array]], top: int) -> None:
+    def _add_regular(self, scope: list[int], layers: list[AutomatonLayer], top: int) -> None:
         """Add an automaton without costs; its states are numbered through all layers."""
         first = np.cumsum([0, *(len(following) for following, _ in layers)]).tolist()
         transitions: list[tuple[int, int, int]] = []
@@ -758,26 +738,13 @@ def _add_runs(model: _Model, loads: list[list[tuple[int, Any]]], given: dict[str
         model.all_of([occupied[cell], occupied[cell - 1].negated(), before[cell - 2]])
         for cell in range(2, len(occupied))
     ]
-    if _never_shared(model, given):  # implied
+    if never_shared(model.codes, given):  # implied
         model.model.add(sum(occupied) == len(given["items"]))
     penalty = given["penalty"]
     if len(penalty) > 1 and penalty[0] == penalty[1]:
         _add_penalty(model, [(1, end) for end in ends], penalty[1:], given["cost"])
     else:
         _add_penalty(model, [(1, literal) for literal in (*ends, before[-1])], penalty, given["cost"])
-
-
-def _never_shared(model: _Model, given: dict[str, Any]) -> bool:
-    """Return whether an all-different constraint keeps items out of each other's cells, and all are somewhere."""
-    codes = model.codes.get(frozenset(given["scope"]))
-    if codes is None:
-        return False
-    pairs = set[tuple[int, int]]()
-    for item in given["items"]:
-        if item["length"] != 1 or len(item["positions"]) != 1 or min(item["first"]) < 0:
-            return False
-        pairs.update(zip(item["first"], codes[given["scope"][item["positions"][0]]], strict=True))
-    return len({cell for cell, _ in pairs}) == len(pairs)
 
 
 _ADDED: dict[str, Callable[[_Model, dict[str, Any]], None]] = {
@@ -789,27 +756,3 @@ _ADDED: dict[str, Callable[[_Model, dict[str, Any]], None]] = {
     "element": _add_element,
     "loads": _add_loads,
 }
-
-
-def _automata(arrays: dict[str, _Array], domains: _Array) -> Iterator[tuple[list[int], list[tuple[_Array, _Array]]]]:
-    """Yield the scope of each automaton, and the next states and the costs for each of its variables."""
-    arity, scope = arrays["automaton_arity"], arrays["automaton_scope"]
-    sizes = arrays["automaton_states"] * domains[scope]
-    following = _split(arrays["automaton_following"], sizes)
-    cost = _split(arrays["automaton_cost"], sizes)
-    end = 0
-    for n in arity.tolist():
-        begin, end = end, end + n
-        variables = scope[begin:end].tolist()
-        yield (
-            variables,
-            [
-                (f.reshape(-1, domains[v]), c.reshape(-1, domains[v]))
-                for v, f, c in zip(variables, following[begin:end], cost[begin:end], strict=True)
-            ],
-        )
-
-
-def _split(array: _Array, sizes: _Array) -> list[_Array]:
-    """Return consecutive parts of an array with the given sizes."""
-    return np.split(array, np.cumsum(sizes)[:-1]) if sizes.size else []

@@ -116,6 +116,8 @@ class Chains:
             states.append(np.tile(incumbent[list(self.local.hidden)], (self.local.rows, 1)))
         if self.at_dual and (dual := dual_states(self.local, self.sampling.backend)) is not None:
             states.append(dual)
+        if not states:
+            return
         rows = np.arange(self.local.rows)
         for candidate in states:
             candidate = candidate.astype(self.after[1].dtype)

@@ -7,7 +7,7 @@ that select a column. A row is an assignment of the agent's boundary variables; 
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +35,15 @@ from dmcmc.samplers.cuda.descriptors import (
     WIDE_AT,
 )
 from dmcmc.samplers.cuda.gibbs_kernels import ALL_COLUMNS, DOUBLE_BUFFER, GLOBAL, SINGLE_BUFFER, GibbsKernelShape
-from dmcmc.samplers.cuda.layout import lay_out
+from dmcmc.samplers.cuda.layout_kernels import pair_up, variable_starts, write_layout
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.draw_kernels import best_value_weight
 
 _MAX_WORDS_AT_ONCE = 8  # 64-bit words of scores that a thread holds in registers at a time
 # Relative speed of a thread, by where it reads columns.
 _THREAD_SPEED = {ALL_COLUMNS: 1.0, DOUBLE_BUFFER: 0.85, SINGLE_BUFFER: 0.8, GLOBAL: 0.5}
+# Header fields with the offsets of an agent's parts of ``ModelBatch.ints``, in the order of the parts.
+_PARTS = (DOMAINS_AT, VARIABLE_STARTS_AT, COUNTS_AT, CHOICES_AT, WIDE_AT, FACTORS_AT)
 _MIN_COPYING_THREADS = 128  # minimum number of threads that copy a variable's columns while the block waits
 # Candidates, best first: two blocks per multiprocessor hide each other's latency.
 _BLOCK_SIZES = (384, 768, 256, 192, 128, 96, 64, 32)
@@ -55,7 +57,7 @@ class ModelBatch(NamedTuple):
     shape : GibbsKernelShape
         Compile-time parameters of the kernel; its ``stage`` is chosen for each launch.
     table : (words,) uint64
-        Records and columns of :class:`dmcmc.samplers.cuda.layout.GpuColumnLayout`, one agent after another.
+        Records and columns, see :mod:`dmcmc.samplers.cuda.layout_kernels`, one agent after another.
     ints : (any,) int32
         Per agent: domain sizes, first words of variables, numbers of columns, interface choices, lists of other
         variables, and (record, variable) of each factor; ``headers`` has the offsets.
@@ -136,29 +138,24 @@ def agent_headers(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]],
 def pack_models(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], runs: int) -> ModelBatch:
     """Lay out models with equal :func:`batch_key` for the Gibbs kernel."""
     compact, counts_violations = batch_key(models[0])
-    ints: list[NDArray[np.int32]] = []
-    tables: list[NDArray[np.uint64]] = []
-    headers = agent_headers(models, keys, runs)
-    size = words = 0
-
-    def append(values: NDArray[Any]) -> int:
-        """Append values to the array of int32; return their offset."""
-        nonlocal size
-        ints.append(np.ascontiguousarray(values, dtype=np.int32).reshape(-1))
-        size += values.size
-        return size - values.size
-
-    for header, model in zip(headers, models, strict=True):
-        layout = lay_out(model)
-        choice = model.domains[model.hidden :] > 1
-        factors = np.stack([layout.record[model.factor_column], model.factor_variable], axis=1)
-        header[TABLE_AT], header[FACTORS] = words, model.factor_column.size
-        header[DOMAINS_AT], header[VARIABLE_STARTS_AT] = append(model.domains), append(layout.begin)
-        header[COUNTS_AT], header[CHOICES_AT] = append(layout.counts), append(np.cumsum(choice) - choice)
-        header[WIDE_AT], header[FACTORS_AT] = append(layout.wide), append(factors)
-        tables.append(layout.table)
-        words += layout.table.size
     entries = 4 if compact else 2
+    headers = agent_headers(models, keys, runs)
+    starts = [variable_starts(m.column_start, m.column_at, m.data.size, m.width, entries) for m in models]
+    size = words = 0
+    for header, model, start in zip(headers, models, starts, strict=True):
+        n, hidden, factors = model.domains.size, model.hidden, model.factor_column.size
+        # A column may have one list: an offset, and a pair for each of its other variables.
+        lists = 1 + model.column_at.size + 2 * model.other_variable.size
+        header[TABLE_AT], header[FACTORS] = words, factors
+        words += int(start[-1])
+        for at, part in zip(_PARTS, (n, hidden + 1, 2 * hidden, n - hidden, lists, 2 * factors), strict=True):
+            header[at] = size
+            size += part
+    ints = np.zeros(size + 1, dtype=np.int32)
+    table = np.zeros(words + _MAX_WORDS_AT_ONCE, dtype=np.uint64)  # the last column may be read beyond its end
+    for header, model, start in zip(headers, models, starts, strict=True):
+        source = model.data[: model.data.size // 4 * 4].view(np.uint64) if compact else pair_up(model.data)
+        write_layout(model, header, entries, start, source, ints, table[header[TABLE_AT] :])
     domains = np.concatenate([m.domains[: m.hidden] for m in models])
     largest = max(1, -(-int(domains.max(initial=1)) // entries))
     at_once = _words_at_once(largest)
@@ -172,11 +169,10 @@ def pack_models(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], r
         byte_values=values_fit_bytes(models),
         no_padding=bool((domains == max_words * entries).all()),
     )
-    slack = np.zeros(_MAX_WORDS_AT_ONCE, dtype=np.uint64)  # the last column may be read beyond its end
     return ModelBatch(
         shape=shape,
-        table=np.concatenate([*tables, slack]),
-        ints=np.concatenate([*ints, np.zeros(1, dtype=np.int32)]),
+        table=table,
+        ints=ints,
         headers=headers,
         scales=np.array([x for m in models for x in (m.penalty, best_value_weight(m.lanes))], dtype=np.float32),
     )

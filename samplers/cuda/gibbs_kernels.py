@@ -196,7 +196,7 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
         ----------
         table : (words,) uint64
             Per agent and hidden variable: its records, then its columns, four 16-bit or two 32-bit scores per word; see
-            :class:`dmcmc.samplers.cuda.layout.GpuColumnLayout`.
+            :mod:`dmcmc.samplers.cuda.layout_kernels`.
         ints : (any,) int32
             Domain sizes, offsets and lists of all agents; the headers have the offsets, in columns named ``..._AT``.
         headers : (agents · HEADER_SIZE,) int64

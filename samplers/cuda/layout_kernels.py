@@ -1,28 +1,45 @@
 # mypy: ignore-errors
-"""Compiled passes that lay out a chain model's columns for the GPU; see :mod:`dmcmc.samplers.cuda.layout`.
+"""Compiled passes that lay out a chain model's columns for the GPU: per hidden variable, its records and its columns.
 
-A *column* holds the utilities of one factor for all values of one of its variables, given values of the others. The
-columns are packed into 64-bit words, four 16-bit or two 32-bit entries each. A *record* says where the columns of one
-factor begin and which other variables select one of them.
+A *column* holds the utilities of one factor for all values of one of its variables, given values of the others. A
+*record* says where the columns of a factor begin and which other variables select one of them.
+
+The table of an agent has, for each hidden variable, its records, those with one other variable first, and then its
+columns. A word holds four 16-bit or two 32-bit entries. Columns are an odd number of words apart, so that threads that
+read different columns use different banks of shared memory. Two 32-bit entries are stored as high · 2^32 + low, so that
+sums of words are the words of the sums. A record has 16 bits for the other variable, 16 for the distance in words
+between two of its values, and 32 for the offset of the column of value 0, in words from the variable's first. With
+several other variables it has WIDE, their number, and an offset in the lists of other variables: these have the offset
+of the column of values 0, then variable and distance of each.
 """
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.samplers.cuda.descriptors import (
+    CHOICES_AT,
+    COUNTS_AT,
+    DOMAINS_AT,
+    FACTORS_AT,
+    VARIABLE_STARTS_AT,
+    WIDE_AT,
+)
 
 WIDE = 0xFFFF  # in a record: the factor has several other variables, which are in a list
 
 
 @njit()
-def variable_starts(column_start, column_at, ends, width, entries_per_word):
+def variable_starts(column_start, column_at, entries, width, entries_per_word):
     """Return the first word of each variable, (hidden + 1,) int32.
 
     Parameters
     ----------
     column_start : (hidden + 1,) int32
         Columns of each variable.
-    column_at, ends : (columns,) int32 and int64
-        Offsets in the model's data where each column's factor begins and ends.
+    column_at : (columns,) int32
+        Offset in the model's data where each column's factor begins.
+    entries : int
+        Number of entries of the model's data.
     width : (hidden,) int32
         Padded domain sizes.
     entries_per_word : int
@@ -32,30 +49,34 @@ def variable_starts(column_start, column_at, ends, width, entries_per_word):
     for v in range(width.size):
         starts[v + 1] = starts[v] + column_start[v + 1] - column_start[v]
         for c in range(column_start[v], column_start[v + 1]):
-            starts[v + 1] += (ends[c] - column_at[c]) // width[v] * (width[v] // entries_per_word | 1)
+            rows = _entries_of(c, column_at, entries) // width[v]
+            starts[v + 1] += rows * (width[v] // entries_per_word | 1)
     return starts
 
 
-@njit(allocates=False)
-def fill_layout(model, ends, entries_per_word, starts, counts, record, wide_lists, source, table):
-    """Write counts, records, lists and columns; return the used length of ``wide_lists``.
+@njit()
+def write_layout(model, header, entries_per_word, starts, source, ints, table):
+    """Write the part of a batch that belongs to one agent: its table and its parts of the array of integers.
 
     Parameters
     ----------
     model : ChainModel
         The agent's columns.
-    ends : (columns,) int64
-        Offset in the model's data where each column's factor ends.
+    header : (HEADER_SIZE,) int64
+        Where the parts begin, see :mod:`dmcmc.samplers.cuda.descriptors`.
     entries_per_word : int
         4 or 2.
     starts : (hidden + 1,) int32
-        First word of each variable.
-    counts, record, wide_lists, table
-        Written; fields of ``GpuColumnLayout``.
+        The result of :func:`variable_starts`.
     source : (words,) uint64
         The model's data as words.
+    ints : (any,) int32
+        Written: domains, starts, counts, numbers of choices, lists of other variables, and factors.
+    table : (words,) uint64
+        Written: records and columns.
     """
-    lists_used = 1
+    record = np.empty(model.column_at.size, dtype=np.int32)
+    counts, lists, lists_used = header[COUNTS_AT], header[WIDE_AT], 1
     for v in range(model.hidden):
         first, last = model.column_start[v], model.column_start[v + 1]
         words = np.int64(model.width[v] // entries_per_word)
@@ -63,11 +84,11 @@ def fill_layout(model, ends, entries_per_word, starts, counts, record, wide_list
         simple_columns = 0
         for c in range(first, last):
             simple_columns += _is_simple(model, c)
-        counts[v, 0], counts[v, 1] = simple_columns, last - first
+        ints[counts + 2 * v], ints[counts + 2 * v + 1] = simple_columns, last - first
         next_simple, next_wide = 0, simple_columns
         column_offset = last - first
         for c in range(first, last):
-            rows = (ends[c] - model.column_at[c]) // model.width[v]
+            rows = _entries_of(c, model.column_at, model.data.size) // model.width[v]
             if _is_simple(model, c):
                 other, stride, offset = model.other_variable[model.other_start[c]], step, column_offset
                 record[c] = next_simple
@@ -76,18 +97,34 @@ def fill_layout(model, ends, entries_per_word, starts, counts, record, wide_list
                 other, stride, offset = WIDE, model.other_start[c + 1] - model.other_start[c], lists_used
                 record[c] = next_wide
                 next_wide += 1
-                wide_lists[lists_used] = column_offset
+                ints[lists + lists_used] = column_offset
                 lists_used += 1
                 for o in range(model.other_start[c], model.other_start[c + 1]):
-                    wide_lists[lists_used] = model.other_variable[o]
-                    wide_lists[lists_used + 1] = model.other_stride[o] // model.width[v] * step
+                    ints[lists + lists_used] = model.other_variable[o]
+                    ints[lists + lists_used + 1] = model.other_stride[o] // model.width[v] * step
                     lists_used += 2
             table[starts[v] + record[c]] = (np.uint64(other) << 48) | (np.uint64(stride) << 32) | np.uint64(offset)
             _copy_rows(
                 table, starts[v] + column_offset, step, source, model.column_at[c] // entries_per_word, words, rows
             )
             column_offset += rows * step
-    return lists_used
+    for v in range(model.hidden + 1):
+        ints[header[VARIABLE_STARTS_AT] + v] = starts[v]
+    choices = 0
+    for v in range(model.domains.size):
+        ints[header[DOMAINS_AT] + v] = model.domains[v]
+        if v >= model.hidden:
+            ints[header[CHOICES_AT] + v - model.hidden] = choices
+            choices += model.domains[v] > 1
+    for f in range(model.factor_column.size):
+        ints[header[FACTORS_AT] + 2 * f] = record[model.factor_column[f]]
+        ints[header[FACTORS_AT] + 2 * f + 1] = model.factor_variable[f]
+
+
+@njit(inline="always", allocates=False)
+def _entries_of(c, column_at, entries):
+    """Return the number of entries of all columns of one factor and variable; ``entries`` are those of the data."""
+    return (np.int64(column_at[c + 1]) if c + 1 < column_at.size else np.int64(entries)) - column_at[c]
 
 
 @njit(inline="always", allocates=False)

@@ -27,17 +27,21 @@ class ConstraintCosts(NamedTuple):
         The constraint.
     cost : int or None
         The cost; None for a hard constraint.
+    by_loads : bool
+        Whether it is described by the loads of cells even if it could be by its parameters.
     """
 
     constraint: GlobalConstraint
     cost: int | None
+    by_loads: bool = False
 
     def described(self) -> dict[str, Any]:
         """Return the constraint as numbers and lists: ``kind``, ``scope``, ``cost`` and the parameters."""
         constraint = self.constraint
         kinds = _HARD_KINDS if self.cost is None else _SOFT_KINDS
         common = {"scope": list(constraint.scope), "cost": self.cost}
-        if constraint.kind in kinds or (isinstance(constraint, NoOverlapConstraint) and _has_few_pairs(constraint)):
+        by_parameters = isinstance(constraint, NoOverlapConstraint) and _has_few_pairs(constraint)
+        if not self.by_loads and (constraint.kind in kinds or by_parameters):
             return {"kind": constraint.kind, **common, **_plain(constraint.parameters())}
         loads = constraint.cell_loads()
         assert loads is not None

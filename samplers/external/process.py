@@ -92,6 +92,22 @@ class SearchProgress:
             self.ended = True
 
 
+class PrintedProgress(SearchProgress):
+    """The results of an engine that prints ``solution`` with values, ``bound`` with a bound, ``complete``, ``done``."""
+
+    def _parse(self, line: str, variables: int) -> None:
+        """Take the content of a line of the worker's output."""
+        kind, *numbers = line.split() or [""]
+        if kind == "solution" and len(numbers) == variables:
+            self.values = np.array([int(number) for number in numbers], dtype=np.int64)
+        elif kind == "bound":
+            self.lower = max(self.lower, int(numbers[0]))
+        elif kind == "complete":
+            self.complete = True
+        elif kind == "done":
+            self.ended = True
+
+
 class EngineProcess:
     """A process that searches one problem after the other; a context manager that ends it.
 
@@ -106,9 +122,12 @@ class EngineProcess:
     ----------
     engine : Path
         The script with the engine's functions ``prepare`` and ``search`` (``worker.py``).
+    max_discarded_seconds : float
+        Seconds of work, in total, that restarts with a better known assignment may discard.
     """
 
     engine: Path
+    max_discarded_seconds: float = 4.0
 
     def __init__(self, memory: int = 0) -> None:
         self._process = subprocess.Popen(

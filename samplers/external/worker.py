@@ -1,8 +1,8 @@
 """The search process: reads jobs from standard input and lets an engine print what it finds.
 
 ``process.py`` starts it as a script with the file of an engine, which has two functions: ``prepare()`` imports the
-engine's library, and ``search(job, arrays)`` searches one problem and prints. Of dmcmc they import small modules only,
-so that the process starts fast.
+engine's library, and ``search(job, arrays)`` searches one problem and prints. They import no
+modules of dmcmc but the small ones in its folder, so that the process starts fast.
 
 A job is a line of JSON, ``{"bytes": ..., "top": ..., "seconds": ...}``, followed by that number of bytes of a NumPy
 archive (``CostProblem.save``). ``top`` is the cost to beat and ``seconds`` the time limit. The answer ends with a line

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.elimination.plan import check_memory, plan_elimination
+from dmcmc.inference.elimination.slices import Slices, choose_slices, eliminate_in_slices
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables, concatenate_tables
@@ -24,12 +25,13 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.contract.team import rows_of_rank
+from dmcmc.samplers.contract.team import SINGLE_RANK, rows_of_rank
 
 _MAX_RETAINED_BYTES = 1 << 28  # maximum bytes of an agent's tables to retain until VALUE asks for hidden values
 _MIN_RETAINED_BYTES = 1 << 16  # bytes that are always retained
 _MIN_DIVIDED_CELLS = 1 << 26  # minimum of cells of an agent that is divided among ranks
 _MAX_DIVIDED_SHARE = 0.8  # of those cells, that the largest part may have
+_MAX_RESIDENT_WORK = 1.25  # of the undivided elimination's cells, for slices that fit a GPU instead of streaming
 _MAX_LOOKUP_CELLS = 1 << 22  # maximum rows times variables for storing all hidden values in place of the tables
 
 Witness = Callable[[Mapping[int, int]], dict[int, int]]
@@ -42,7 +44,9 @@ class ExactSolver:
     summary = "bucket elimination of the hidden variables; proves its table"
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
-        """Raise a ``ResourceError`` if an agent's tables do not fit the memory."""
+        """Raise a ``ResourceError`` if an agent's tables do not fit the memory, not even in slices."""
+        if least_entries(local, memory, arithmetic) * arithmetic.dtype.itemsize <= memory:
+            return
         what = f"local.method: exact for an agent of {len(local.hidden) + len(local.interface)} variables"
         check_memory(local.plan, arithmetic, memory, what, "use local.method: auto or gibbs, or raise budget.memory")
 
@@ -55,7 +59,7 @@ class ExactSolver:
             If the backend's deadline passes.
         """
         if sampling.team.size > 1 and len(problems) == 1:
-            found = _solve_by_rows(problems[0], sampling)
+            found = _solve_in_slices(problems[0], sampling)
             if found is not None or sampling.team.rank > 0:
                 return [] if found is None else [found]
         size, limit = sampling.arithmetic.dtype.itemsize, _retained_limit()
@@ -69,7 +73,9 @@ class ExactSolver:
                 tables |= zip(batch, _solve([problems[j] for j in batch], sampling), strict=True)
                 batch, batch_entries, limit = [], 0, _retained_limit()
             if large:
-                tables[i], limit = _solve_large(local, sampling), _retained_limit()
+                alone = replace(sampling, team=SINGLE_RANK)
+                tables[i] = _solve_in_slices(local, alone) or _solve_large(local, sampling)
+                limit = _retained_limit()
                 sampling.progress(1)
             else:
                 batch.append(i)
@@ -155,75 +161,89 @@ def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
     return _table(tables, witness, time.perf_counter() - start, elimination.plan.cells)
 
 
-def _solve_by_rows(local: LocalProblem, sampling: Sampling) -> SampledTable | None:
-    """Eliminate an agent on several ranks, each for some values of an interface variable.
+def _solve_in_slices(local: LocalProblem, sampling: Sampling) -> SampledTable | None:
+    """Eliminate an agent on several ranks or in several slices, each for some values of an interface variable.
 
     Returns
     -------
     SampledTable or None
-        None if the first rank does all of the work: because there is little, or because floats would be added in
-        another order.
+        None if the first rank does all of the work at once: because there is little that fits the memory, or because
+        floats would be added in another order.
     """
     start, team, arithmetic = time.perf_counter(), sampling.team, sampling.arithmetic
 
     def chosen() -> list[Array]:
-        """Return the dividing variable of the first rank, and the elimination order."""
-        return [np.array([_divided_variable(local, team.size, arithmetic), *local.order.variables], dtype=np.int64)]
+        """Return the slices that the first rank chooses, and the elimination order; nothing without slices."""
+        resident = sampling.backend.resident_bytes(local.plan)
+        slices = _slices_of(local, team.size, sampling.memory, arithmetic, resident)
+        return [] if slices is None else [np.array([*slices, *local.order.variables], dtype=np.int64)]
 
-    v, *order = team.allgather(chosen)[0][0].tolist()
-    if v < 0:
+    first = team.allgather(chosen)[0]
+    if not first:
         return None
+    found = first[0].tolist()
+    slices, order = Slices(*found[: len(Slices._fields)]), found[len(Slices._fields) :]
+    v = slices.variable
 
     def share() -> list[Array]:
         """Eliminate this rank's values of the dividing variable; return scope and entries of each table."""
-        begin, end = rows_of_rank(int(local.domains[v]), team)
-        if begin == end:
-            return []
-        tables = [
-            EncodedTable(scope, values[tuple(slice(begin, end) if u == v else slice(None) for u in scope)])
-            for scope, values in map(arithmetic.encode, local.factors)
-        ]
-        plan = plan_elimination(
-            [t.scope for t in tables], _with_domain_size(local, v, end - begin), order, local.interface
+        values = range(*rows_of_rank(int(local.domains[v]), team))
+        tables = [arithmetic.encode(factor) for factor in local.factors]
+        remaining = eliminate_in_slices(
+            tables,
+            local.domains,
+            order,
+            local.interface,
+            slices,
+            values,
+            lambda part, plan: sampling.backend.eliminate(part, plan, arithmetic),
         )
-        remaining = sampling.backend.eliminate(tables, plan, arithmetic).remaining()
-        return [array for scope, values in remaining for array in (np.array(scope, dtype=np.int64), values)]
+        return [array for scope, entries in remaining for array in (np.array(scope, dtype=np.int64), entries)]
 
     results = [result for result in team.allgather(share) if result]
     tables_found = []
     for number in range(0, len(results[0]), 2):
         scope = tuple(results[0][number].tolist())
         pieces = [result[number + 1] for result in results]
-        tables_found.append(
-            EncodedTable(scope, np.concatenate(pieces, axis=scope.index(v)) if v in scope else pieces[0].copy())
-        )
-    sampling.progress(1)
+        joined = np.concatenate(pieces, axis=scope.index(v)) if v in scope and len(pieces) > 1 else pieces[0]
+        tables_found.append(EncodedTable(scope, joined))
+    if team.size > 1:
+        sampling.progress(1)
     return _table(tuple(tables_found), _delayed_witness(local, sampling), time.perf_counter() - start, local.plan.cells)
 
 
-def _divided_variable(local: LocalProblem, ranks: int, arithmetic: Arithmetic) -> int:
-    """Return the interface variable by whose values an elimination is best divided among ranks; −1 for no division.
+def _slices_of(
+    local: LocalProblem, ranks: int, memory: int | None, arithmetic: Arithmetic, resident_bytes: float = float("inf")
+) -> Slices | None:
+    """Return the slices in which an elimination is best made on some ranks; None for all at once on the first rank.
 
-    An elimination is not divided if it is small, if no division makes the largest part much smaller, or if the
-    arithmetic is not exact: floats would be added in another order.
+    Slices fit a GPU's memory if that takes little more work, because streaming tables through it is slower. Without
+    that, an elimination that fits the memory is not divided if it is small, or if no division makes the largest part
+    much smaller. One is never divided if the arithmetic is not exact: floats would be added in another order.
     """
-    best, fewest_cells = -1, _MAX_DIVIDED_SHARE * local.plan.cells
-    if not arithmetic.exact or local.plan.cells < _MIN_DIVIDED_CELLS:
-        return best
-    for v in local.interface:
-        sizes = _with_domain_size(local, v, -(-int(local.domains[v]) // ranks))
-        scopes = [f.scope for f in local.factors]
-        cells = plan_elimination(scopes, sizes, local.order.variables, local.interface).cells
-        if cells < fewest_cells:
-            best, fewest_cells = v, cells
-    return best
+    size, plan = arithmetic.dtype.itemsize, local.plan
+    max_entries = float("inf") if memory is None else memory // size
+    fits, small = plan.entries <= max_entries, ranks == 1 or plan.cells < _MIN_DIVIDED_CELLS
+    is_resident = plan.entries * size <= resident_bytes
+    if not arithmetic.exact or (fits and is_resident and small):
+        return None
+    scopes = [f.scope for f in local.factors]
+    if not is_resident:
+        slices = choose_slices(
+            scopes, local.domains, plan, local.interface, min(max_entries, resident_bytes // size), ranks
+        )
+        if slices is not None and slices.cells * ranks <= _MAX_RESIDENT_WORK * plan.cells:
+            return slices
+    slices = choose_slices(scopes, local.domains, plan, local.interface, max_entries, ranks)
+    if slices is None or (fits and (small or slices.cells >= _MAX_DIVIDED_SHARE * plan.cells)):
+        return None
+    return slices
 
 
-def _with_domain_size(local: LocalProblem, variable: int, size: int) -> NDArray[np.int64]:
-    """Return the domain sizes with the size of one variable replaced."""
-    sizes = local.domains.copy()
-    sizes[variable] = size
-    return sizes
+def least_entries(local: LocalProblem, memory: int, arithmetic: Arithmetic) -> int:
+    """Return the table entries of an agent's elimination: in slices if it does not fit a memory in bytes otherwise."""
+    slices = _slices_of(local, 1, memory, arithmetic)
+    return local.plan.entries if slices is None else slices.entries
 
 
 def _delayed_witness(local: LocalProblem, sampling: Sampling) -> Witness:

@@ -54,6 +54,8 @@ class Round(NamedTuple):
         (runs,) float32
             The factors.
         """
+        if self.ladder == 1.0:
+            return np.ones(runs, dtype=np.float32)
         return (self.ladder ** np.linspace(0.0, 1.0, runs)).astype(np.float32)
 
 

@@ -23,7 +23,6 @@ from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.toulbar2.process import Toulbar2Process
 
 _CHECK_SECONDS = 0.02  # seconds between two checks of the engine's progress
-_MAX_DISCARDED_SECONDS = 4.0  # of work, in total, that restarts with a better assignment to beat may discard
 _RESTART_GAIN = (
     0.1  # restart if a known assignment closes this share of the gap between the engine's best and its bound
 )
@@ -62,7 +61,12 @@ class SearchObserver:
 
 
 class CostSearchEngine(Protocol):
-    """An engine that searches cost problems: toulbar2's process, or a thread of dmcmc."""
+    """An engine that searches cost problems: the process of another package's engine, or a thread of dmcmc."""
+
+    @property
+    def max_discarded_seconds(self) -> float:
+        """Seconds of work, in total, that restarts with a better known assignment may discard."""
+        ...
 
     def __enter__(self) -> Self:
         """Create the engine."""
@@ -232,7 +236,7 @@ class BackgroundSearch:
                     start = time.perf_counter()
                     self.begun = min(self.begun, start)
                     with self._engine(self._memory) as engine:
-                        restart = self._follow_search(engine, costs, _MAX_DISCARDED_SECONDS - discarded)
+                        restart = self._follow_search(engine, costs, engine.max_discarded_seconds - discarded)
                     discarded += time.perf_counter() - start
                     if not restart:
                         break

@@ -77,10 +77,13 @@ class NativeFactors(NamedTuple):
         Automata, which may have costs.
     constraints : sequence of GlobalConstraint
         Global constraints that can be described (``dmcmc.samplers.external.native_constraints``).
+    by_loads : bool
+        Whether the constraints are described by the loads of cells even if they could be by their parameters.
     """
 
     automata: Sequence[AutomatonFactor] = ()
     constraints: Sequence[GlobalConstraint] = ()
+    by_loads: bool = False
 
 
 NO_NATIVE_FACTORS = NativeFactors()
@@ -139,9 +142,9 @@ class CostProblem:
     linear : sequence of LinearConstraint
         Hard linear constraints.
     automata : sequence of AutomatonCosts
-        Automata; only CP-SAT takes them.
+        Automata; only CP-SAT and MaxSAT take them.
     constraints : sequence of ConstraintCosts
-        Global constraints; only CP-SAT takes them.
+        Global constraints; only CP-SAT and MaxSAT take them.
     """
 
     domains: NDArray[np.int64]
@@ -170,7 +173,7 @@ class CostProblem:
         """Return the cost of an assignment; ``top`` or more if it violates a factor."""
         total = sum(factor.of(values) for factor in self.listed)
         total += sum(automaton.of(values) for automaton in self.automata)
-        for constraint, unit in self.constraints:
+        for constraint, unit, _ in self.constraints:
             degree = constraint.degree(values[list(constraint.scope)].tolist())
             total += degree * unit if unit is not None else self.top if degree else 0
         for scope, cost in zip(self.scopes, self.costs, strict=True):
@@ -297,7 +300,7 @@ def costs_of_utilities(
         ],
         linear=list(linear),
         automata=_automata_costs(native.automata, costs[len(costs) - len(soft) - len(layers) :]),
-        constraints=_constraint_costs(native.constraints, costs[len(costs) - len(soft) :]),
+        constraints=_constraint_costs(native, costs[len(costs) - len(soft) :]),
     )
 
 
@@ -314,12 +317,12 @@ def _automata_costs(automata: Sequence[AutomatonFactor], costs: Sequence[NDArray
     ]
 
 
-def _constraint_costs(
-    constraints: Sequence[GlobalConstraint], costs: Sequence[NDArray[np.int64]]
-) -> list[ConstraintCosts]:
+def _constraint_costs(native: NativeFactors, costs: Sequence[NDArray[np.int64]]) -> list[ConstraintCosts]:
     """Return constraints with their costs per unit of violation; those of the soft ones are given as [0, unit]."""
     units = iter(costs)
-    return [ConstraintCosts(c, None if c.cost is None else int(next(units)[1])) for c in constraints]
+    return [
+        ConstraintCosts(c, None if c.cost is None else int(next(units)[1]), native.by_loads) for c in native.constraints
+    ]
 
 
 def _checked(items: Iterable[T], check: Callable[[], None]) -> Iterator[T]:

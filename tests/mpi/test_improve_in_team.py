@@ -167,17 +167,15 @@ def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
                 one.improve(sweeps=sweeps, rows=rows)
             np.testing.assert_array_equal(state.bounds, alone.bounds)
         cutoffs = np.sort(alone.bounds)[local.rows // 2] / 2.0**alone.layout.scale.shift + np.zeros(local.rows)
-        expected, found = (one.prune(cutoffs, sweeps=4) for one in (alone, state))
-        assert 0 < found.rows.size < local.rows and not found.allowed.all()
-        for name in ("rows", "thresholds", "allowed"):
-            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        for one in (alone, state):
+            one.prune(cutoffs, sweeps=4)
         np.testing.assert_array_equal(state.bounds, alone.bounds)
 
     helped(size, [None] * size, work)
     assert known == [False, True, False, True, False], "shares that have not changed are not sent again"
 
 
-def test_rows_without_time_on_another_rank_keep_their_bounds_and_values(monkeypatch):
+def test_rows_without_time_on_another_rank_keep_their_bounds(monkeypatch):
     monkeypatch.setattr(bound_in_team, "_MIN_ROWS_PER_RANK", 0)
     monkeypatch.setattr(bound_in_team, "_MIN_ENTRIES", 0)
     monkeypatch.setattr(bound_in_team, "_ENTRIES_PER_SENT", 0)
@@ -188,15 +186,13 @@ def test_rows_without_time_on_another_rank_keep_their_bounds_and_values(monkeypa
 
     def cut_short(work, bounds, backend):
         if work.rows[0] < half:
-            return ascend_rows(work, bounds, backend)
-        return np.zeros(work.initially_allowed.shape, dtype=np.bool_), False
+            ascend_rows(work, bounds, backend)
 
     monkeypatch.setattr(bound_in_team, "ascend_rows", cut_short)
 
     def work(member):
         state.helpers = TeamRowBounds(member)
-        found = state.prune(np.full(local.rows, -np.inf), sweeps=2)
-        assert found.rows.tolist() == list(range(local.rows)) and found.allowed[half:].any(axis=2).all()
+        state.prune(np.full(local.rows, -np.inf), sweeps=2)
 
     helped(2, [None] * 2, work)
     assert (state.bounds[:half] < before[:half]).any()

@@ -1,4 +1,4 @@
-"""Run a search engine (toulbar2, CP-SAT or our branch and bound) in the background while it may gain something.
+"""Run a search engine (toulbar2, CP-SAT, MaxSAT or our branch and bound) in the background while it may gain something.
 
 ``BackgroundEngine`` asks here which engine a run uses, whether it starts in time, and whether it gets a dedicated core.
 The improver only proposes that the engine continues; the engine works in its own process or thread.
@@ -18,9 +18,11 @@ from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Array
-from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, EXTERNAL_SEARCH, TOULBAR2
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, EXTERNAL_SEARCH, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat import process as cp_sat
 from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem
+from dmcmc.samplers.max_sat import native_problem as max_sat_problem
+from dmcmc.samplers.max_sat import process as max_sat
 from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
 from dmcmc.samplers.toulbar2.process import available
 from dmcmc.solving.planning.combination_plan import may_split_buckets
@@ -41,8 +43,8 @@ _MAX_START_PART = 0.1  # largest part of the time budget that the start may take
 _OWN_CORE_START_SECONDS_PER_ENTRY = 1e-6  # seconds per entry until the first result on a dedicated core
 # Part of the time budget that this start may take; the local search uses the core better otherwise
 _OWN_CORE_MAX_START_PART = 0.5
-# CP-SAT is chosen if global constraints have this part of all (factor, variable) pairs: its propagation and learning
-# are made for them, and the bounds of toulbar2 for tables of costs.
+# CP-SAT or MaxSAT is chosen if global constraints have this part of all (factor, variable) pairs: their propagation and
+# learning are made for them, and the bounds of toulbar2 for tables of costs.
 _MIN_GLOBAL_PART = 0.5
 _MIN_TIME_BUDGET = 0.5  # seconds: several agents with a smaller time budget run without an engine
 
@@ -79,16 +81,17 @@ def wanted(settings: Settings) -> bool:
 
 
 def choose_engine(settings: Settings, problem: Problem) -> str | None:
-    """Return the engine of the external search: ``toulbar2``, ``cp-sat`` or ``branch-and-bound``; None for no search.
+    """Return the engine of the external search; None for no search.
 
-    An engine that the settings name is taken. Otherwise the result is CP-SAT if it is installed and global constraints
-    have most of all (factor, variable) pairs, or else toulbar2 if that is installed, or else our branch and bound. It
-    is None if the settings exclude a search, or the problem's tables are too large for the engine's memory.
+    An engine that the settings name is taken. If global constraints have most of all (factor, variable) pairs, the
+    result is MaxSAT if it is installed and costs are few and small, or else CP-SAT if that is installed. Otherwise it
+    is toulbar2 if that is installed, or else our branch and bound. It is None if the settings exclude a search, or the
+    problem's tables are too large for the engine's memory.
 
     Raises
     ------
     Unavailable
-        If the settings ask for toulbar2 or CP-SAT, and it is not installed.
+        If the settings ask for an engine that is not installed.
     """
     if not wanted(settings):
         return None
@@ -96,6 +99,8 @@ def choose_engine(settings: Settings, problem: Problem) -> str | None:
         raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[toulbar2]'")
     if settings.search == CP_SAT and not cp_sat.available():
         raise Unavailable("search: cp-sat needs ortools; pip install 'dmcmc[search]'")
+    if settings.search == MAX_SAT and not max_sat.available():
+        raise Unavailable("search: max-sat needs python-sat; pip install 'dmcmc[search]'")
     try:
         given = given_to_engine(settings, problem)
     except ResourceError:  # a factor fits the memory in no form
@@ -106,10 +111,15 @@ def choose_engine(settings: Settings, problem: Problem) -> str | None:
 
 def _engine(settings: Settings, problem: Problem) -> str:
     """Return the engine that a run with these settings uses for a problem, if it uses one."""
-    if settings.search in (TOULBAR2, CP_SAT, BRANCH_AND_BOUND):
+    if settings.search in (TOULBAR2, CP_SAT, MAX_SAT, BRANCH_AND_BOUND):
         return settings.search
-    if cp_sat.available() and global_share(problem) >= _MIN_GLOBAL_PART:
-        return CP_SAT
+    if global_share(problem) >= _MIN_GLOBAL_PART:
+        if max_sat.available() and problem.facts.get_or_compute(
+            "suits max-sat", lambda: max_sat_problem.suits(problem)
+        ):
+            return MAX_SAT
+        if cp_sat.available():
+            return CP_SAT
     return TOULBAR2 if available() else BRANCH_AND_BOUND
 
 
@@ -129,6 +139,8 @@ def given_to_engine(settings: Settings, problem: Problem) -> CompactProblem:
         """Return the problem in the engine's form."""
         if engine == CP_SAT:
             return native_problem(problem)
+        if engine == MAX_SAT:
+            return max_sat_problem.native_problem(problem)
         return compact_problem(problem, memory, dense_only=engine == BRANCH_AND_BOUND)
 
     return problem.facts.get_or_compute(("given to engine", engine, memory), given)
@@ -222,6 +234,6 @@ def outlook(setup: Setup) -> str:
     own_core = has_own_core(setup, engine)
     if not own_core and not starts_in_time(settings, problem):
         return "no external search: it takes too long to start for this time budget"
-    name = {TOULBAR2: "toulbar2", CP_SAT: "CP-SAT"}.get(engine, "branch and bound")
+    name = {TOULBAR2: "toulbar2", CP_SAT: "CP-SAT", MAX_SAT: "MaxSAT"}.get(engine, "branch and bound")
     where = "on a dedicated core" if own_core or settings.search != "auto" else "on cores that other work leaves idle"
     return f"{name} searches the whole problem in the background, {where}, unless tables prove the optimum first"

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 
 from dmcmc.anytime.improvers.background_search import ExternalSearchImprover
@@ -77,14 +78,20 @@ def declared(improvers: Iterable[Improver]) -> dict[str, Properties]:
 def proposals_of(improvers: Iterable[Improver], state: RankState) -> tuple[Proposal, ...]:
     """Return the proposals of all improvers that have their kernels, for one rank.
 
-    Those that search with the cores need an assignment to start from, which no rank has with private inputs.
+    Those that search with the cores need an assignment to start from, which no rank has with private inputs. While the
+    kernels of an improver with proposals are compiled, the others are proposed for short slices (``awaited``): it
+    begins as soon as it can.
     """
-    return tuple(
-        proposal
-        for improver in improvers
-        if state.is_ready(improver.name) and (state.best is not None or not _searches(improver.properties))
-        for proposal in improver.propose(state)
-    )
+    found, waiting = list[Proposal](), False
+    for improver in improvers:
+        if state.best is None and _searches(improver.properties):
+            continue
+        proposals = improver.propose(state)
+        if state.is_ready(improver.name):
+            found += proposals
+        else:
+            waiting |= bool(proposals)
+    return tuple(replace(proposal, awaited=True) for proposal in found) if waiting else tuple(found)
 
 
 def _searches(properties: Properties) -> bool:

@@ -1,8 +1,7 @@
 """Tighten the upper bounds of an agent's table by its bound provider (usually dual ascent).
 
 A row is one assignment of the agent's boundary variables. With the rows' cutoffs (the utility that a row has to
-exceed to be part of a better solution), the provider also removes values of hidden variables. *Residual*
-elimination then solves the rows over the remaining values exactly.
+exceed to be part of a better solution), the provider leaves out values with which a row stays below its cutoff.
 """
 
 import time
@@ -14,14 +13,12 @@ import numpy as np
 from dmcmc.anytime.improvers.protocol import Improver, RankState, Start, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
-from dmcmc.results.improver_names import BOUND, ROUNDING
+from dmcmc.results.improver_names import BOUND, ROUNDING, SEMIDEFINITE
 from dmcmc.solving.agent.agent import Agent
-
-_RESIDUAL_PART = 0.2  # part of a quantum for exact elimination over the values that pruning leaves
 
 
 class BoundImprover(Improver):
-    """Tighten the bounds of the rows that can still matter, and eliminate over the values that are left exactly."""
+    """Tighten the bounds of the rows that can still matter."""
 
     name, summary = BOUND, "continue dual ascent or mini-buckets"
     # The start of a dual ascent takes long on some machines; one that has converged gains nothing more.
@@ -30,39 +27,31 @@ class BoundImprover(Improver):
     def propose(self, state: RankState) -> list[Proposal]:
         """Propose agents whose bounds can get tighter.
 
-        Agents that wait for the outcome of a semidefinite relaxation are left out. A proposal is ``awaited`` if a
-        relaxation may follow the agent's branch and bound.
+        Agents that wait for the outcome of a semidefinite relaxation are left out, if the relaxation has its kernels. A
+        proposal is ``awaited`` if a relaxation may follow the agent's branch and bound.
         """
+        can_relax = state.is_ready(SEMIDEFINITE)
         return [
             Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.relaxation_may_follow)
             for number, agent in state.agents.items()
             if agent.may_improve
-            and not (agent.upper.exhausted or agent.awaits_relaxation or agent.awaits_per_row_relaxation)
+            and not (agent.upper.exhausted or agent.awaits_per_row_relaxation)
+            and not (can_relax and agent.awaits_relaxation)
         ]
 
     def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
-        """Tighten the bounds of all agents; on a GPU, if that is faster, all at once.
-
-        Where values can be removed (the request has thresholds), a fifth of the quantum is reserved for exact
-        elimination.
-        """
+        """Tighten the bounds of all agents; on a GPU, if that is faster, all at once."""
         quanta, backend = time_slice.quanta_of(allocations), time_slice.backend
         requests = [quantum.agent.bound_request(quantum.row_cutoffs) for quantum, _ in quanta]
-        bound_seconds = [
-            seconds if request.thresholds is None else (1 - _RESIDUAL_PART) * seconds
-            for (_, seconds), request in zip(quanta, requests, strict=True)
-        ]
+        bound_seconds = [seconds for _, seconds in quanta]
         gaps_before = [time_slice.gap_of(quantum.agent) for quantum, _ in quanta]
-        allowance = TighteningBudget(
-            sum(seconds for _, seconds in quanta) * backend.threads, bound_seconds, pass_on=True
-        )
-        tightened = tighten(requests, backend, allowance)
+        allowance = TighteningBudget(sum(bound_seconds) * backend.threads, bound_seconds, pass_on=True)
+        spent = tighten(requests, backend, allowance)
         gains = list[MeasuredGain]()
-        for (quantum, seconds), tightened_bound, gap_before in zip(quanta, tightened, gaps_before, strict=True):
+        for (quantum, _), request, seconds, gap_before in zip(quanta, requests, spent, gaps_before, strict=True):
             start = time.perf_counter()
-            quantum.agent.take_tightened(quantum.row_cutoffs, tightened_bound, _RESIDUAL_PART * seconds)
-            spent = tightened_bound.seconds + time.perf_counter() - start
-            gains.append(time_slice.record(self.name, quantum, gap_before, spent))
+            quantum.agent.take_tightened(quantum.row_cutoffs, request)
+            gains.append(time_slice.record(self.name, quantum, gap_before, seconds + time.perf_counter() - start))
         return gains
 
     def starts(self, agents: Iterable[Agent], is_ready: Callable[[str], bool], seed: int) -> Iterator[Start]:

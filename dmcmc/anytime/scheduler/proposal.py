@@ -123,7 +123,7 @@ class Proposal:
         Whether the work continues where it stopped, so that several short quanta (seconds for one agent in one slice)
         are as good as a long one.
     awaited : bool
-        Whether other work waits for the outcome of this work.
+        Whether the slice has to be short, because other work waits: for the outcome of this work, or for its kernels.
     excludes : tuple of str
         Improvers whose work for the same agent does not add to this work: only that with the larger expected gain is
         done.

@@ -82,8 +82,8 @@ class UnionAgent:
             upper.searched_part = SearchedPart.RECEIVED if rank else SearchedPart.SHARED
             upper.search_awaited = rank == 0
         budget = TighteningBudget(seconds * setup.backend.threads, [seconds])
-        (tightened,) = tighten([self.agent.bound_request(None)], setup.backend, budget)
-        self.agent.update_bound(tightened.seconds)
+        (spent,) = tighten([self.agent.bound_request(None)], setup.backend, budget)
+        self.agent.update_bound(spent)
 
     @property
     def gap(self) -> float | None:

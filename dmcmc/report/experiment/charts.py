@@ -97,7 +97,8 @@ def _scaling(
     title = f"{_capital(names.time)} by {name}{case_text}"
     times = fitted(series("time"), is_log=True)
     charts = [Chart(title, name, "seconds", times, is_log_x, True, legend=unanswered)]
-    if ratio := fitted(series("ratio"), _limits_of_ratios(findings)):
+    ratio = fitted(series("ratio"), _limits_of_ratios(findings))
+    if any(point[1] != 1.0 for line in ratio for point in line.points):  # else there is nothing to see
         title = f"{_capital(names.ratio)} by {name}{case_text}"
         charts.append(Chart(title, name, names.ratio, ratio, is_log_x, legend=unanswered))
     return charts

@@ -23,6 +23,7 @@ _IMPROVERS = (
     "function filtering",
     "recombination",
     "cp-sat",
+    "max-sat",
 )
 _SECONDS_NOTE = "Seconds are summed over threads and ranks, so they may add up to more than the run's time."
 

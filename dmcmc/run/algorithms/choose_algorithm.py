@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.levels.one_after_the_other import are_separate
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
@@ -11,6 +12,7 @@ from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.compilation.small_problems import interpreted_if_small
 from dmcmc.run.incremental.solve_again import solve_again
+from dmcmc.run.levels.solve_levels import solve_levels
 from dmcmc.run.warm_start.moving_costs import agree_on_costs
 from dmcmc.run.warm_start.retained_work import RetainedWork
 from dmcmc.solving.monitoring.interrupt import RunHandle
@@ -66,6 +68,14 @@ def _solve(
     retained: RetainedWork | None,
 ) -> Result | None:
     """Solve a problem without costs of moving."""
+    ranks = world or World()
+    if ranks.on_first_rank(lambda: problem is not None and are_separate(problem)):
+        return solve_levels(
+            problem,
+            settings,
+            ranks,
+            lambda part, limited: _solve(part, limited, ranks, progress, explain, ending, None),
+        )
     if settings.algorithm_settings.name == "dmcmc":
         if retained is not None and problem is not None:
             anew = partial(_solve_anew, progress, explain, ending)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import split_memory
+from dmcmc.inference.levels.one_after_the_other import check_weighted
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.marginals.k_best import best_assignments
 from dmcmc.inference.model.problem import Problem
@@ -80,6 +81,7 @@ def solve_with_alternatives(
     DmcmcError
         As for :func:`dmcmc.solve`; if the request is not allowed.
     """
+    check_weighted(problem, "alternatives")
     if settings.stay is None:
         return _find(problem, settings, request, progress, explain, ending)
     costs = agree_on_costs(problem, settings, World())

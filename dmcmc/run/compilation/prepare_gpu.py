@@ -7,7 +7,7 @@ the agents' shapes; they are compiled while other improvers work.
 
 import hashlib
 import logging
-import pickle
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from dmcmc.anytime.union.union_plan import union_of, union_provider
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
 from dmcmc.inference.bounds.tighten import gpu_table_widths, load_kernels_of_width
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.execution.load_gpu_code import load_joins, load_matched
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
@@ -81,14 +82,10 @@ class GpuKernels(NamedTuple):
 
     @property
     def later(self) -> dict[str, KernelSet]:
-        """The kernels that improvers need, by the improver's name; they depend on the shapes of the agents."""
-        setup = self.setup
-        agents = _agents_with_relaxation(setup, self.agents)
-        if not agents:
-            return {}
-        shapes = setup.choices, setup.surveys, setup.problem.domains, setup.config.local, agents
-        digest = hashlib.blake2b(pickle.dumps(shapes), digest_size=_DIGEST_BYTES).hexdigest()
-        return {SEMIDEFINITE: KernelSet(f"GPU relaxations {digest}", partial(_load_relaxations, setup, agents))}
+        """The kernels that improvers need, by the improver's name; they depend on the domains of the agents."""
+        agents = _agents_with_relaxation(self.setup, self.agents)
+        locals_ = [self.setup.division.locals[agent] for agent in agents]
+        return {SEMIDEFINITE: relaxations(locals_, self.setup.backend)} if agents else {}
 
 
 class PreparedRun(NamedTuple):
@@ -112,6 +109,18 @@ class PreparedRun(NamedTuple):
 def dual_ascent(width: int) -> KernelSet:
     """Return the GPU kernels of the dual ascent and its branch and bound for tables with ``width`` columns."""
     return KernelSet(f"GPU dual ascent, {width} columns", partial(load_kernels_of_width, width))
+
+
+def relaxations(agents: Sequence[LocalProblem], backend: Backend) -> KernelSet:
+    """Return the GPU kernels of the semidefinite relaxations of agents: those of the agent with the most values.
+
+    The name contains what the kernels depend on, the agent's domains, and nothing that is measured: each later run on
+    such agents finds them, whatever its time budget.
+    """
+    shapes = [([int(agent.domains[v]) for v in agent.hidden], agent.interface_shape) for agent in agents]
+    largest = max(range(len(agents)), key=lambda number: (sum(shapes[number][0]), shapes[number]))
+    digest = hashlib.blake2b(repr(shapes[largest]).encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return KernelSet(f"GPU relaxations {digest}", partial(_load_relaxation, agents[largest], backend))
 
 
 def prepare_gpu(
@@ -280,11 +289,11 @@ def _agents_with_relaxation(setup: Setup, agents: list[int]) -> list[int]:
     return list(dict.fromkeys(suitable))
 
 
-def _load_relaxations(setup: Setup, agents: list[int]) -> None:
-    """Load the kernels of the semidefinite relaxations of agents."""
+def _load_relaxation(agent: LocalProblem, backend: Backend) -> None:
+    """Load the kernels of the semidefinite relaxation of an agent."""
     from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import load_relaxation_kernels
 
-    load_relaxation_kernels([setup.division.locals[agent] for agent in agents], setup.backend)
+    load_relaxation_kernels([agent], backend)
 
 
 def _table_widths(setup: Setup, agents: list[int]) -> list[int]:

@@ -82,7 +82,8 @@ def _elimination_steps(problem: Problem, tree: bool = False) -> float:
     if n > MAX_INTERPRETED_VARIABLES or steps_left() <= 0:
         return inf
     scopes = [factor.scope for factor in problem.factors]
-    entries: float = sum(prod(domains[list(scope)].tolist()) for scope in scopes)
+    sizes = domains.tolist()
+    entries: float = sum(prod([sizes[v] for v in scope]) for scope in scopes)
     steps: float = _STEPS_PER_RUN + _STEPS_PER_VARIABLE * n + _STEPS_PER_ENTRY * entries
     steps += _ORDER_STEPS_PER_VARIABLE * n if n > MAX_EXACT_VARIABLES else 0
     if steps > steps_left():

@@ -20,13 +20,10 @@ from numpy.typing import NDArray
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
-from dmcmc.inference.bounds.exact_residual import solve_residual
 from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest
-from dmcmc.inference.bounds.tighten import TighteningResult
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers import improve_in_team
@@ -323,26 +320,17 @@ class Agent:
             self.pruning.open_rows, row_cutoffs, None if row_cutoffs is None else self._attained_utilities(row_cutoffs)
         )
 
-    def take_tightened(self, row_cutoffs: NDArray[Any] | None, tightened: TighteningResult, seconds: float) -> None:
-        """Take a tighter bound, and eliminate exactly over the values that remain after pruning.
-
-        The elimination may take seconds * threads * (residual cells per second of the cost model) cells of joined
-        tables.
+    def take_tightened(self, row_cutoffs: NDArray[Any] | None, request: BoundRequest) -> None:
+        """Take a tighter bound, and prune the rows that are not above their cutoffs.
 
         Parameters
         ----------
         row_cutoffs : (rows,) int64 or float64, or None
             Utility that each row has to exceed.
-        tightened
-            Result of the dual ascent; ``tightened.pruned`` is None if no values were to be removed.
-        seconds
-            Approximate seconds for the exact elimination.
+        request
+            The request that has been carried out.
         """
-        if tightened.pruned is not None:
-            backend, arithmetic = self.context.backend, self.context.arithmetic
-            max_cells = int(seconds * backend.threads * COSTS.residual_cells_per_second)
-            solve_residual(self.local, tightened.pruned, arithmetic, max_cells, backend.threads, backend.stop)
-            self.bound_tightened = True
+        self.bound_tightened |= request.thresholds is not None
         self.update_bound()
         if row_cutoffs is not None:
             self._prune(row_cutoffs)

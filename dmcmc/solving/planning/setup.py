@@ -181,6 +181,7 @@ class Setup(DividedProblem):
             temperature=temperature_of(options.temperature),
             backend=self.backend,
             starts=options.starts,
+            memory=self.limits.memory,
             diagnose=(options.diagnose or options.guarantee is not None) and not self.timed,
         )
 

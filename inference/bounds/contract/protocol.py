@@ -2,11 +2,10 @@
 
 A provider creates a ``BoundState`` for each agent's local problem. The state holds upper bounds of the agent's rows,
 which later calls tighten. A row is one assignment of the agent's boundary variables (its interface). A state that can
-also remove values of hidden variables implements ``PruningState``.
+also leave out values of hidden variables implements ``PruningState``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -72,7 +71,7 @@ class BoundState(Protocol):
 
 @runtime_checkable
 class PruningState(BoundState, Protocol):
-    """A bound that can also remove values of hidden variables that no row needs."""
+    """A bound that can also leave out values of hidden variables that no row needs."""
 
     @property
     def integral(self) -> bool:
@@ -85,10 +84,10 @@ class PruningState(BoundState, Protocol):
         rows: Rows | None = None,
         seconds: float | None = None,
         sweeps: int | None = None,
-    ) -> "Pruned":
-        """Tighten the bound and remove the values with which a row cannot reach its threshold.
+    ) -> None:
+        """Tighten the bound of rows; values with which a row cannot reach its threshold do not count.
 
-        The bounds of rows that turn out not to reach their thresholds are lowered as well.
+        The bound of a row that turns out not to reach its threshold is lowered to just below it.
 
         Parameters
         ----------
@@ -100,48 +99,8 @@ class PruningState(BoundState, Protocol):
             Approximate time to work, in seconds.
         sweeps : int, optional
             Amount of work in the provider's own unit, instead of ``seconds``.
-
-        Returns
-        -------
-        Pruned
-            The rows that may still reach their thresholds, and their remaining values.
         """
         ...
-
-    def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
-        """Lower the bounds of rows to upper bounds that another method has proven.
-
-        Parameters
-        ----------
-        rows : sequence of int or (k,) int64
-            Row numbers, in C order over the interface.
-        values : sequence of int or float
-            An upper bound on each row's utility; a higher one than the present bound has no effect.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """Rows of a bound that may still reach their thresholds, with the values that remain in each.
-
-    Attributes
-    ----------
-    state : PruningState
-        The bound that the rows belong to.
-    rows : (k,) int64
-        Row numbers, in C order over the interface.
-    thresholds : (k,) int64, float64 or object
-        Utilities: every assignment of the hidden variables with at least this utility consists of remaining values.
-    allowed : (k, hidden variables, W) bool
-        The values that remain, with variables in the order of ``Subproblem.hidden``. W is the largest padded domain
-        size.
-    """
-
-    state: PruningState
-    rows: NDArray[np.int64]
-    thresholds: NDArray[Any]
-    allowed: NDArray[np.bool_]
 
 
 class BoundRequest(NamedTuple):
@@ -161,8 +120,8 @@ class BoundRequest(NamedTuple):
     rows: Rows | None = None
     thresholds: NDArray[Any] | None = None
 
-    def carry_out(self, seconds: float | None = None, sweeps: int | None = None) -> Pruned | None:
-        """Tighten the bound; return the remaining rows and values, or None if no values were to be removed.
+    def carry_out(self, seconds: float | None = None, sweeps: int | None = None) -> None:
+        """Tighten the bound.
 
         Parameters
         ----------
@@ -171,8 +130,8 @@ class BoundRequest(NamedTuple):
         """
         if self.thresholds is None or not isinstance(self.state, PruningState):
             self.state.improve(seconds, sweeps, self.rows)
-            return None
-        return self.state.prune(self.thresholds, self.rows, seconds, sweeps)
+        else:
+            self.state.prune(self.thresholds, self.rows, seconds, sweeps)
 
 
 @runtime_checkable

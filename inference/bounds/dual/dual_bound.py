@@ -20,7 +20,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
+from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts, local_maxima
@@ -38,18 +38,22 @@ from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangl
 from dmcmc.inference.bounds.tuning.dual import (
     CONDITIONING_COST,
     INITIAL_SWEEPS,
-    MAX_ALLOWED_BYTES,
     MAX_ENUMERATED_ROWS,
     MAX_INITIAL_FRACTION,
     MAX_TEMPERATURE_RATIO,
     MAX_TRIANGLE_BYTES,
     MIN_ANNEALED_WHOLE_SWEEPS,
     MIN_PAIRS_PER_TRIANGLE,
+    MIN_REHEATING_SHARE,
     MIN_RELATIVE_GAIN,
+    REHEATED_SWEEPS,
+    REHEATING_DECAY,
     ROW_BATCHES,
     ROW_TEMPERATURE_RATIO,
     SECONDS_PER_CALL,
     SMOOTHED_SWEEP_COST,
+    STALLED_SHARE,
+    SWEEPS_PER_LAUNCH,
     TEMPERATURE_PER_TRIANGLE,
     TIMED_CALLS,
     WHOLE_SWEEPS_PER_ROW_SWEEP,
@@ -61,8 +65,6 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 
-_RowsWithValues = tuple[NDArray[np.int64], NDArray[np.bool_]]  # positions of rows, and the allowed values of each
-
 
 class RemotePotentials(Protocol):
     """Current potentials of a bound on a device, which also makes the sweeps; see ``cuda.device_ascent``."""
@@ -70,11 +72,6 @@ class RemotePotentials(Protocol):
     def potentials(self) -> DualPotentials:
         """Copy the potentials back from the device."""
         ...
-
-
-def _concatenated(groups: Sequence[_RowsWithValues]) -> _RowsWithValues:
-    """Concatenate the positions and allowed values of several groups of rows."""
-    return np.concatenate([positions for positions, _ in groups]), np.concatenate([values for _, values in groups])
 
 
 class DualState:
@@ -138,9 +135,9 @@ class DualState:
         # At the last call of tighten that added triangles: sweeps made, bound, and decrease of the bound per sweep.
         self._last_tightening: tuple[int, float, float] | None = None
         self._sweep_seconds: tuple[float, ...] = ()  # seconds per sweep on the whole graph, in the last calls
-        self._annealed_sweeps = (
-            INITIAL_SWEEPS  # number of sweeps on the whole graph that the temperature is annealed over
-        )
+        # Sweeps on the whole graph that the temperature is annealed over, the first one's number and temperature.
+        self._annealed_sweeps, self._annealing_start = INITIAL_SWEEPS, 0
+        self._temperature = self._reheating_temperature = self._first_reheating = np.float32(0)
         width = self.width
         self._scratch = np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32)
         self.initial_temperature = np.float32(0)
@@ -149,13 +146,13 @@ class DualState:
         whole, deviation = self.layout.whole, mean_standard_deviation(self.potentials)
         self._sweep_whole(1)
         timed = backend.stop.until < float("inf")
-        if timed and self.enumerated and len(whole.triangles) >= max(1, len(whole.pairs)):
-            self.initial_temperature = np.float32(
-                min(MAX_TEMPERATURE_RATIO, TEMPERATURE_PER_TRIANGLE * len(whole.triangles) / len(whole.pairs))
-                * deviation
-            )
-        first_bound = kernels.bound(whole, self.potentials)
-        self.bounds = np.full(local.rows if self.enumerated else 0, first_bound, dtype=np.int64)
+        if timed and self.enumerated and len(whole.triangles):
+            ratio = min(MAX_TEMPERATURE_RATIO, TEMPERATURE_PER_TRIANGLE * len(whole.triangles) / len(whole.pairs))
+            self._first_reheating = self._reheating_temperature = np.float32(ratio * deviation)
+            if len(whole.triangles) >= len(whole.pairs):
+                self.initial_temperature = self._temperature = self._reheating_temperature
+        self._first_bound = self._whole_bound = int(kernels.bound(whole, self.potentials))
+        self.bounds = np.full(local.rows if self.enumerated else 0, self._first_bound, dtype=np.int64)
         # Without hidden variables a row's bound is a sum of entries, which is exact.
         self.exhausted = not self.layout.n_hidden
         if self.exhausted:
@@ -231,17 +228,13 @@ class DualState:
         rows: Rows | None = None,
         seconds: float | None = None,
         sweeps: int | None = None,
-    ) -> Pruned:
-        """Tighten the bound and remove the values with which a row cannot reach its threshold.
+    ) -> None:
+        """Tighten the bounds of rows; values with which a row cannot reach its threshold do not count.
 
-        ``thresholds`` is one utility per row of the interface; the other parameters are as for ``improve``. The result
-        has no rows if the deadline passes.
+        ``thresholds`` is one utility per row of the interface; the other parameters are as for ``improve``.
         """
         chosen, cutoffs = self.rows_above_cutoff(thresholds, rows)
-        positions, allowed = self._improve_rows(chosen, seconds, sweeps, cutoffs)
-        if self.backend.stop.over:  # the values of rows that were not reached are unknown
-            positions, allowed = positions[:0], allowed[:0]
-        return Pruned(self, chosen[positions], np.asarray(thresholds)[chosen[positions]], allowed)
+        self._improve_rows(chosen, seconds, sweeps, cutoffs)
 
     def rows_above_cutoff(
         self, thresholds: NDArray[Any], rows: Rows | None = None
@@ -264,21 +257,6 @@ class DualState:
         cutoffs = scale.encode_all(np.asarray(thresholds)[chosen])
         reaching = self.bounds[chosen] >= cutoffs
         return chosen[reaching], cutoffs[reaching]
-
-    def remaining_rows(
-        self,
-        chosen: NDArray[np.int64],
-        cutoffs: NDArray[np.int64],
-        thresholds: NDArray[Any],
-        allowed: NDArray[np.bool_],
-    ) -> Pruned:
-        """Return the remaining rows and values after bounds have been lowered.
-
-        ``chosen``, ``cutoffs`` and ``allowed`` have one element per row: the row number, the cutoff, and the (hidden,
-        W) values that remain. ``thresholds`` has one utility per row of the interface.
-        """
-        reaching = self.bounds[chosen] >= cutoffs
-        return Pruned(self, chosen[reaching], np.asarray(thresholds)[chosen[reaching]], allowed[reaching])
 
     def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
         """Lower the bounds of rows to upper bounds that are known from another method, one utility per row."""
@@ -305,7 +283,7 @@ class DualState:
         seconds: float | None,
         sweeps: int | None,
         cutoffs: NDArray[np.int64] | None,
-    ) -> _RowsWithValues:
+    ) -> None:
         """Ascend on the whole graph, then in the chosen rows.
 
         Parameters
@@ -318,18 +296,12 @@ class DualState:
             Sweeps per row without a time budget; 10 if None.
         cutoffs : (k,) int64 or None
             Cutoffs of the chosen rows in the integer scale; None removes no values.
-
-        Returns
-        -------
-        positions : (r,) int64
-            Positions in ``chosen`` of rows that reach their cutoffs; none without cutoffs.
-        allowed : (r, hidden, W) bool
-            The values that remain in each.
         """
         if seconds is None:
             row_sweeps_wanted = 10 if sweeps is None else sweeps
             self._sweep_whole(WHOLE_SWEEPS_PER_ROW_SWEEP * row_sweeps_wanted - self.sweeps_done)
-            return self._bound_rows(chosen, row_sweeps_wanted, cutoffs)
+            self._bound_rows(chosen, row_sweeps_wanted, cutoffs)
+            return
         start, rows_at_once = time.perf_counter(), self._parallel_rows(chosen)
         self.tighten()
         whole_fraction = (
@@ -337,7 +309,7 @@ class DualState:
             if self.layout.n_hidden
             else 1.0
         )
-        call_sweeps, done_before, annealing_planned = 1, self.sweeps_done, False
+        call_sweeps, done_before, annealing_planned, stalled = 1, self.sweeps_done, False, False
         while self.in_range and not self.backend.stop.over:
             limit = max(whole_fraction, MAX_INITIAL_FRACTION) if self.sweeps_done < INITIAL_SWEEPS else whole_fraction
             if not annealing_planned:
@@ -348,13 +320,16 @@ class DualState:
             if not time_again and time.perf_counter() + call_sweeps * self.seconds_per_sweep > start + limit * seconds:
                 break
             self._sweep_whole(call_sweeps)
-            call_sweeps = min(2 * call_sweeps, 16)  # at most 16 sweeps between two checks of the clock
+            if call_sweeps == SWEEPS_PER_LAUNCH and not self._escape_if_stalled(start + limit * seconds):
+                stalled = True
+                break
+            call_sweeps = min(2 * call_sweeps, SWEEPS_PER_LAUNCH)
+        np.minimum(self.bounds, kernels.bound(self.layout.whole, self.potentials), out=self.bounds)
         seconds_per_sweep = (
             (time.perf_counter() - start) / (self.sweeps_done - done_before)
             if self.sweeps_done > done_before
             else self.seconds_per_sweep
         )
-        groups = [self._no_rows()]
         rows_done, sweeps_made, rows_begin = 0, 0.0, time.perf_counter()
         for part in np.array_split(chosen, min(ROW_BATCHES, -(-chosen.size // rows_at_once))) if chosen.size else []:
             if self.backend.stop.over:
@@ -367,14 +342,12 @@ class DualState:
                 0,
                 int(0.25 + seconds_left / max(seconds_per_sweep, 1e-9) / -(-(chosen.size - rows_done) // rows_at_once)),
             )
-            positions, values = self._bound_rows(
-                part, row_sweeps, None if cutoffs is None else cutoffs[rows_done : rows_done + part.size]
-            )
-            groups.append((positions + rows_done, values))
+            if stalled and not self.local.interface:  # the only row is the whole graph
+                row_sweeps = min(row_sweeps, INITIAL_SWEEPS)
+            self._bound_rows(part, row_sweeps, None if cutoffs is None else cutoffs[rows_done : rows_done + part.size])
             rows_done += part.size
             sweeps_made += (row_sweeps + CONDITIONING_COST) * -(-part.size // rows_at_once)
             seconds_per_sweep = (time.perf_counter() - rows_begin) / sweeps_made
-        return _concatenated(groups)
 
     def tighten(self) -> None:
         """Add triangles for four-cycles if the graph has few, as long as the bound keeps falling fast.
@@ -409,6 +382,7 @@ class DualState:
             (),
         )
         self.layout, self._potentials = add_triangles(self.layout, self.potentials, triples)
+        self._reheating_temperature = self._first_reheating
 
     def _plan_annealing(self, seconds: float) -> None:
         """Set the number of sweeps of the annealing schedule to what fits the time; 0 (no smoothing) if it is few."""
@@ -416,6 +390,33 @@ class DualState:
         self._annealed_sweeps = (
             min(INITIAL_SWEEPS, self.sweeps_done + sweeps) if sweeps >= MIN_ANNEALED_WHOLE_SWEEPS else 0
         )
+
+    def _escape_if_stalled(self, until: float) -> bool:
+        """Anneal the potentials again and again if the bound hardly falls; return False if that does not help either.
+
+        Potentials with a lower bound are kept; otherwise the old ones are, and the next annealing starts colder.
+        """
+        least_fall, before = STALLED_SHARE * (self._first_bound - self._whole_bound), self._whole_bound
+        self._whole_bound = int(kernels.bound(self.layout.whole, self.potentials))
+        seconds = REHEATED_SWEEPS * SMOOTHED_SWEEP_COST * self.seconds_per_sweep
+        if before - self._whole_bound > least_fall or not (self.in_range and self._reheating_temperature):
+            return True
+        while self._reheating_temperature > MIN_REHEATING_SHARE * self._first_reheating:
+            if time.perf_counter() + seconds > until:
+                return True
+            kept = DualPotentials(*(table.copy() for table in self.potentials))
+            self._temperature, self._annealing_start = self._reheating_temperature, self.sweeps_done
+            self._annealed_sweeps = REHEATED_SWEEPS // 4
+            self._sweep_whole(REHEATED_SWEEPS)
+            self._temperature = np.float32(0)
+            fall = self._whole_bound - int(kernels.bound(self.layout.whole, self.potentials)) if self.in_range else 0
+            if fall > 0:
+                self._whole_bound -= fall
+            else:
+                self._potentials, self.in_range = kept, True
+            if fall <= least_fall:
+                self._reheating_temperature = np.float32(REHEATING_DECAY * self._reheating_temperature)
+        return False
 
     def _sweep_whole(self, sweeps: int) -> None:
         """Make ``sweeps`` sweeps on the whole graph, fewer if an entry leaves the range or the deadline passes."""
@@ -451,8 +452,8 @@ class DualState:
                     potentials,
                     first,
                     first + sweeps,
-                    self.initial_temperature,
-                    first,
+                    self._temperature,
+                    first - self._annealing_start,
                     self._annealed_sweeps,
                     self._scratch,
                     halt,
@@ -464,43 +465,16 @@ class DualState:
         self.in_range = self.sweeps_done == first + sweeps  # False as well at the deadline
         return self.sweeps_done
 
-    def _no_rows(self) -> _RowsWithValues:
-        """Return no rows and no values."""
-        return np.zeros(0, dtype=np.int64), np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)
-
-    def _bound_rows(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> _RowsWithValues:
-        """Lower the bounds of some rows; return the rows that reach their cutoffs, and the allowed values of each.
-
-        The arguments and the results are as in ``_improve_rows``. At most ``MAX_ALLOWED_BYTES`` of values are
-        returned; beyond that, rows only have their bounds lowered.
-        """
-        if cutoffs is None:
-            self._bound_part(chosen, sweeps, None)
-            return self._no_rows()
-        groups, rows_per_part = (
-            [self._no_rows()],
-            max(1, MAX_ALLOWED_BYTES // max(1, self.layout.n_hidden * self.width)),
-        )
-        capacity = rows_per_part
-        for first in range(0, chosen.size, rows_per_part):
-            part = slice(first, first + rows_per_part)
-            allowed = self._bound_part(chosen[part], sweeps, cutoffs[part])
-            reaching = np.flatnonzero(self.bounds[chosen[part]] >= cutoffs[part])[:capacity]
-            groups.append((first + reaching, allowed[reaching]))
-            capacity -= reaching.size
-        return _concatenated(groups)
-
-    def _bound_part(
-        self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None
-    ) -> NDArray[np.bool_]:
+    def _bound_rows(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> None:
         """Lower the bounds of some rows, with the help of other processes if there are any.
 
-        Return the allowed values of each row, (k, hidden, W) bool, if there are cutoffs.
+        The arguments are as in ``_improve_rows``.
         """
         task = self._row_task(chosen, sweeps, cutoffs)
         if self.helpers is not None and self.helpers.wanted(task):
-            return self.helpers.ascend(task, self.bounds, self.backend)
-        return ascend_rows(task, self.bounds, self.backend)[0]
+            self.helpers.ascend(task, self.bounds, self.backend)
+        else:
+            ascend_rows(task, self.bounds, self.backend)
 
     def _row_task(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> RowAscentTask:
         """Return the task to ascend in some rows."""

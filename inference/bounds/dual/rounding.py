@@ -60,11 +60,6 @@ class Rounding:
         self.marginal_entries = int(self.graph.domains[flat.scope].sum())
         self.max_arity = int(np.diff(flat.scope_start).max(initial=1))
 
-    @property
-    def work(self) -> int:
-        """Estimate the number of entries that rounding reads per row."""
-        return self.marginal_entries + self.graph.data.size
-
     def rows(self, rows: Ints, backend: Backend = CPU) -> Ints:
         """Round some rows on the backend's threads; ``rows`` are row numbers in C order over the fixed variables.
 

@@ -5,8 +5,7 @@ The score of a value is the sum of the max-marginals of all tables at that value
 is the score of its best value minus that of its second-best. The free variable with the largest margin is fixed to its
 best value, the scores of the variables that share a table with it are updated, and so on until no variable is free.
 
-``rounding`` runs these kernels on threads, ``cuda.rounding`` on a GPU. All numbers are integers, so the order of
-additions does not matter: CPU and GPU run the same functions and find the same assignments.
+``rounding`` runs these kernels on threads. All numbers are integers, so the order of additions does not matter.
 """
 
 from typing import NamedTuple

@@ -16,18 +16,14 @@ from functools import partial
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Ints
-
-AllowedValues = NDArray[np.bool_]  # (rows, hidden, W): the values that remain allowed in each row
 
 
 class RowAscentTask(NamedTuple):
@@ -83,14 +79,6 @@ class RowAscentTask(NamedTuple):
         graph = (hidden.pairs.shape[0] + 3 * hidden.triangles.shape[0]) * width * width + int(hidden.entry_start[-1])
         return int(self.rows.size * (1 + self.sweeps) * graph)
 
-    @property
-    def initially_allowed(self) -> AllowedValues:
-        """The values that are allowed before a row is bounded, the same for all rows: (k, hidden, W) bool."""
-        hidden = self.hidden.domains.size
-        return np.broadcast_to(
-            self.potentials.unary[:hidden] >= FORBIDDEN_BELOW, (self.rows.size, hidden, self.potentials.unary.shape[1])
-        )
-
 
 class RowHelpers(Protocol):
     """Other processes that bound a part of the rows.
@@ -107,12 +95,12 @@ class RowHelpers(Protocol):
         """Return whether the task is large enough to pay for the communication."""
         ...
 
-    def ascend(self, work: RowAscentTask, bounds: Ints, backend: Backend) -> AllowedValues:
-        """Do the work of ``ascend_rows`` together with the other processes; return the values that remain allowed."""
+    def ascend(self, work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
+        """Do the work of ``ascend_rows`` together with the other processes."""
         ...
 
 
-def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> tuple[AllowedValues, bool]:
+def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
     """Lower the bounds of some rows, on the backend's threads.
 
     Parameters
@@ -121,17 +109,9 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> tuple[Al
     bounds : (rows of the interface,) int64
         Lowered in place.
     backend : Backend
-        Threads and deadline.
-
-    Returns
-    -------
-    allowed : (k, hidden, W) bool
-        The values that remain; (0, 0, 0) without cutoffs. All False for rows that there was no time for.
-    complete : bool
-        Whether there was time for all rows.
+        Threads and deadline; rows that there is no time for keep their bounds.
     """
-    width, prune, count = work.potentials.unary.shape[1], work.cutoffs is not None, work.rows.size
-    allowed: AllowedValues = np.zeros((count, work.hidden.domains.size, width) if prune else (0, 0, 0), dtype=np.bool_)
+    width, count = work.potentials.unary.shape[1], work.rows.size
     cutoffs = np.full(count, MINUS_INFINITY, dtype=np.int64) if work.cutoffs is None else work.cutoffs
     n_parts = max(1, min(backend.threads, count))
     part_bounds = [count * i // n_parts for i in range(n_parts + 1)]
@@ -152,13 +132,12 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> tuple[Al
             work.initial_temperature,
             cutoffs[first:last],
             bounds,
-            allowed[first:last] if prune else allowed,
             np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32),
             halt,
         )
 
     tasks = [partial(bound_part, a, b) for a, b in itertools.pairwise(part_bounds)]
-    return allowed, run_watched(tasks, backend.threads, backend.stop, halt)
+    run_watched(tasks, backend.threads, backend.stop, halt)
 
 
 def _uninitialised_potentials(hidden: DualGraph, width: int) -> DualPotentials:

@@ -279,7 +279,6 @@ def bound_rows(
     initial_temperature,
     cutoffs,
     bounds,
-    allowed,
     scratch,
     halt,
 ):
@@ -307,8 +306,6 @@ def bound_rows(
         removes nothing.
     bounds : (rows of the interface,) int64
         Lowered where a better bound is found.
-    allowed : (k, hidden, W) bool, or (0, 0, 0)
-        Receives the allowed values of each row.
     scratch : (6, W, W) int32
         Workspace of the caller's thread.
     halt : (1,) uint8
@@ -324,10 +321,7 @@ def bound_rows(
             remaining_digits //= shape[k]
         constant, fits = condition(whole, potentials, hidden, conditioned, sliced_factors, digits)
         if not fits:
-            for v in range(allowed.shape[1]):  # nothing is known about this row
-                for i in range(allowed.shape[2]):
-                    allowed[r, v, i] = potentials.unary[v, i] >= FORBIDDEN_BELOW
-            continue
+            continue  # nothing is known about this row
         if constant == MINUS_INFINITY:
             bounds[rows[r]] = MINUS_INFINITY
             continue
@@ -364,6 +358,3 @@ def bound_rows(
             # removed values are only known to stay below the cutoff
             row_bound = max(row_bound, cutoffs[r] - 1)
         bounds[rows[r]] = min(bounds[rows[r]], row_bound)
-        for v in range(allowed.shape[1]):
-            for i in range(allowed.shape[2]):
-                allowed[r, v, i] = conditioned.unary[v, i] >= FORBIDDEN_BELOW

@@ -20,10 +20,9 @@ from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import smoothed_max_plus, smoothed_max_plus_transposed
 from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
 from dmcmc.inference.bounds.dual.tables.pair_message_kernels import add_to_columns, add_to_rows
-from dmcmc.inference.bounds.dual.tables.pair_to_triangle_kernels import add_table
 from dmcmc.inference.bounds.dual.tables.product_kernels import SHORT_TILE_ROWS, max_plus
 from dmcmc.inference.bounds.dual.tables.transpose_kernels import transpose
-from dmcmc.inference.bounds.dual.tables.triangle_to_pair_kernels import send_to_pair
+from dmcmc.inference.bounds.dual.tables.triangle_message_kernels import add_table, send_to_pair
 from dmcmc.inference.runtime.compile import njit
 
 

@@ -10,7 +10,7 @@ share, ``initial_factors`` the start of its descent, and ``certificate`` bounds 
 does all of that for the rows of a ``DualState``.
 
 A *node* is a row, or the agent with its boundary variables hidden, with the values that each hidden variable may take.
-``nodes`` defines schedules, ``agent_buffers`` lays out the agents once, and ``node_steps`` defines the steps of a
+``schedules`` defines them, ``agent_buffers`` lays out the agents once, and ``node_steps`` defines the steps of a
 descent. ``node_batch`` makes them for many nodes at once, on the CPU by ``cpu_arrays``. ``node_certificates`` bounds
 the nodes exactly. ``bounder`` bounds the nodes of a branch and bound in rows.
 """

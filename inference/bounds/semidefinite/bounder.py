@@ -11,7 +11,6 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -35,14 +34,15 @@ from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.node_certificates import Certificates, certificate_bytes, certificates
-from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays, NodeShape
-from dmcmc.inference.bounds.semidefinite.nodes import (
-    BRANCH_SCHEDULE,
-    ROOT_SCHEDULE,
-    NodeSchedule,
-    certified_node_bound,
+from dmcmc.inference.bounds.semidefinite.node_certificates import (
+    Certificates,
+    ExactNodes,
+    certificate_bytes,
+    certificates,
+    certify,
 )
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays, NodeShape
+from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeSchedule
 from dmcmc.inference.bounds.semidefinite.shared_term import SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.bounds.tuning.semidefinite import (
@@ -52,7 +52,6 @@ from dmcmc.inference.bounds.tuning.semidefinite import (
     STEPPED_SECONDS_PER_PRODUCT,
 )
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Floats, Ints
 
 _LOG = logging.getLogger(__name__)
@@ -109,8 +108,6 @@ class SemidefiniteRunner:
         Buffer entries of each agent.
     max_nodes : int
         Maximum number of nodes that are bounded at once.
-    threads : int
-        CPU threads for certificates, if those of the device differ from those of the CPU.
     schedules : NodeSchedules
         Schedules of the descents.
 
@@ -122,8 +119,8 @@ class SemidefiniteRunner:
         One per agent.
     max_nodes : int
         Maximum number of nodes that are bounded at once.
-    exact : bool or None
-        Whether the device's certificates equal the CPU's; None before the first comparison.
+    exact : bool
+        Whether the device's first certificate equals the CPU's; False before the comparison.
     """
 
     def __init__(
@@ -132,15 +129,14 @@ class SemidefiniteRunner:
         arrays: NodeArrays,
         capacity: int,
         max_nodes: int,
-        threads: int = 1,
         schedules: NodeSchedules = _SCHEDULES,
     ) -> None:
         self.buffers = AgentBuffers(terms, arrays, capacity * len(terms))
         self.capacity, self.max_nodes, self.schedules = capacity, max_nodes, schedules
-        self.exact: bool | None = None
+        self.exact: bool | None = None  # whether the device's first certificate is that of the CPU
         h = self.buffers.shape.h
         self._has_table = np.stack([_pairs_with_tables(term.matrix, h) for term in terms]).astype(np.int64)
-        self._threads, self._step_seconds = threads, dict[int, float]()
+        self._step_seconds = dict[int, float]()
         self._bounds = np.zeros(len(terms) * (1 + capacity), dtype=np.int64)  # of the stored nodes
         self.bounders = [SemidefiniteBounder(self, agent) for agent in range(len(terms))]
 
@@ -227,26 +223,16 @@ class SemidefiniteRunner:
         The CPU checks the first bound that the device computes. If they differ, the CPU computes all bounds from then
         on.
         """
-        found = certificates(batch)
+        found = certificates(batch, on_host=self.exact is False)
         if self.exact is None:
-            self.exact = bool(found.bounds[0] == self._certify_on_cpu(batch, 0))
+            first = certify(ExactNodes.of(batch, slice(1)).on_host())
+            self.exact = bool(found.bounds[0] == first.bounds[0])
             if not self.exact:
                 _LOG.warning(
                     "dmcmc: semidefinite certificates of the GPU differ from the CPU's; the CPU computes all of them"
                 )
-        if not self.exact:
-
-            def certify(b: int) -> None:
-                found.bounds[b] = self._certify_on_cpu(batch, b)
-
-            run_parallel([partial(certify, b) for b in range(found.bounds.size)], self._threads)
+                found = certificates(batch, on_host=True)
         return found
-
-    def _certify_on_cpu(self, batch: RowNodeBatch, b: int) -> int:
-        """Return the exact bound of a node, computed on the CPU; ``OUT_OF_RANGE`` if its numbers are too large."""
-        term = self.buffers.terms[int(batch.starts.agents[b])]
-        bound = certified_node_bound(term, batch.node(b), batch.point(b))
-        return OUT_OF_RANGE if bound is None else bound
 
 
 class _Layout(NamedTuple):

@@ -29,30 +29,6 @@ _SUM_BITS = 60  # bits of a bound: exact in int64
 _MAX_ENTRIES_PER_BATCH = 1 << 22  # entries of a (rows, n) array: limits the memory of a batch of rows
 
 
-def certified_bounds(matrix: UtilityMatrix, vectors: Floats, messages: Floats, rows: Ints) -> Ints | None:
-    """Return exact upper bounds of the given rows in the matrix's scale, rounded up; None if the numbers are too large.
-
-    Parameters
-    ----------
-    matrix : UtilityMatrix
-        The agent's utilities.
-    vectors : (n + interface values + 1, r) float64
-        Factor vectors l of the n hidden values, then of the boundary variables' values and of the constant, in square
-        roots of the scale. The vector w_b of row b is the sum of those of its boundary values and of the constant.
-    messages : (h, n) float64
-        Messages in the scale, see ``node_kernels.pair_maxima``.
-    rows : (k,) int64
-        Numbers of the rows.
-
-    Returns
-    -------
-    (k,) int64 or None
-        ``MINUS_INFINITY`` for a row that is proven infeasible.
-    """
-    term = round_psd_term(matrix, vectors, messages)
-    return None if term is None else bounds_with_term(matrix, term, rows)
-
-
 class PsdTerm(NamedTuple):
     """The positive semidefinite term L Lᵀ and the messages of a bound, in fixed-point integers.
 

@@ -15,9 +15,15 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, distinct_pairs
+from dmcmc.inference.bounds.semidefinite.certificate import row_vectors
 from dmcmc.inference.bounds.semidefinite.node_steps import NodeDescent, NodeInputs
-from dmcmc.inference.bounds.semidefinite.nodes import NodeSchedule, RowNode, shared_row_vector
-from dmcmc.inference.bounds.semidefinite.shared_term import FORBIDDEN_UTILITY, DescentPoint
+from dmcmc.inference.bounds.semidefinite.schedules import NodeSchedule
+from dmcmc.inference.bounds.semidefinite.shared_term import (
+    FORBIDDEN_UTILITY,
+    DescentPoint,
+    Float32Array,
+    SharedTerm,
+)
 from dmcmc.inference.bounds.tuning.semidefinite import STEPS_PER_CHECK
 from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
@@ -112,11 +118,6 @@ class RowNodeBatch:
         self.steps.finish(passes, made)
         return made + 1
 
-    def node(self, b: int) -> RowNode:
-        """Return a node without the padding."""
-        hidden = self.buffers.terms[int(self.starts.agents[b])].matrix.starts.size - 1
-        return RowNode(int(self.starts.rows[b]), self.starts.allowed[b, :hidden])
-
     def point(self, b: int) -> DescentPoint:
         """Return the best point of a node."""
         return self.buffers.extract(int(self.starts.agents[b]), *(part[b] for part in self.steps.best))
@@ -164,7 +165,7 @@ class RowNodeBatch:
         )
         added = np.zeros((count, self.shape.r), dtype=np.float32)
         for b in np.flatnonzero(starts.entries == starts.agents).tolist():
-            row_vector = shared_row_vector(self.buffers.terms[starts.agents[b]], int(starts.rows[b]))
+            row_vector = _shared_row_vector(self.buffers.terms[starts.agents[b]], int(starts.rows[b]))
             added[b, : row_vector.size] = row_vector
         points[:, n] += arrays.put(added)
         for nodes, fixed in self._fixed_values(is_fixed):
@@ -177,3 +178,10 @@ class RowNodeBatch:
         messages *= xp.repeat(arrays.put(distinct_pairs(self.exists).astype(np.float32)), d, axis=2)
         messages *= arrays.put(value_mask)[:, None, :]
         return points, messages
+
+
+def _shared_row_vector(term: SharedTerm, row: int) -> Float32Array:
+    """Return the factor vector of a row in the term that all rows share, (r,) float32."""
+    matrix, vectors = term.matrix, term.point.vectors
+    vector: Float32Array = row_vectors(matrix, vectors[matrix.variable_of.size :], matrix.digits(np.array([row])))[0]
+    return vector

@@ -10,13 +10,15 @@ other numbers are int64.
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import OUT_OF_RANGE
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.certificate import fraction_bits_for
+from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
 from dmcmc.inference.bounds.semidefinite.node_batch import RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.node_steps import ExactInputs, NodeShape
+from dmcmc.inference.bounds.semidefinite.node_steps import ExactInputs, NodeArrays, NodeShape
 from dmcmc.inference.runtime.types import Floats, Ints
 
 _PAIR_TABLE_BYTES = 1 << 28  # pairwise products of the nodes certified together, about; 256 MiB
@@ -40,13 +42,66 @@ class Certificates(NamedTuple):
     gaps: Floats
 
 
-def certificates(batch: RowNodeBatch) -> Certificates:
-    """Return the exact bounds of a batch's best points."""
+class ExactNodes(NamedTuple):
+    """Nodes of a batch with their best points; arrays are on the device unless stated otherwise.
+
+    Attributes
+    ----------
+    arrays : NodeArrays
+        The array library.
+    shape : NodeShape
+        Array sizes.
+    pairs : (agents, n, n) int32
+        Pairwise utilities in the scale.
+    agents : (nodes,) int64, on the host
+        Agent of each node.
+    units : (nodes,) float64, on the host
+        Unit of each node's agent.
+    sizes : (nodes, h) int32, on the host
+        Domain sizes; 0 for a fixed or padded variable.
+    constants : (nodes,) int64, on the host
+        Utilities without free variables, in the scale.
+    values : (nodes, n) int64
+        Unary utilities in the scale.
+    vectors : (nodes, m, r) float32
+        Factor vectors.
+    messages : (nodes, h, n) float32
+        Messages.
+    """
+
+    arrays: NodeArrays
+    shape: NodeShape
+    pairs: Any
+    agents: Ints
+    units: Floats
+    sizes: NDArray[np.int32]
+    constants: Ints
+    values: Any
+    vectors: Any
+    messages: Any
+
+    @classmethod
+    def of(cls, batch: RowNodeBatch, part: slice) -> "ExactNodes":
+        """Return some nodes of a batch."""
+        buffers, agents = batch.buffers, batch.starts.agents[part]
+        parts = batch.sizes[part], batch.constants[part], batch.values[part], *(best[part] for best in batch.steps.best)
+        shape = batch.shape._replace(nodes=agents.size)
+        return cls(buffers.arrays, shape, buffers.pairs, agents, buffers.units[agents], *parts)
+
+    def on_host(self) -> "ExactNodes":
+        """Return a copy in host memory."""
+        get = self.arrays.get
+        return self._replace(
+            arrays=CpuArrays(), pairs=get(self.pairs), values=get(self.values), vectors=get(self.vectors),
+            messages=get(self.messages),
+        )  # fmt: skip
+
+
+def certificates(batch: RowNodeBatch, on_host: bool = False) -> Certificates:
+    """Return the exact bounds of a batch's best points, computed where the batch lies or on the host."""
     count, nodes_at_once = batch.starts.rows.size, _nodes_at_once(batch.shape)
-    parts = [
-        _certify_part(batch, slice(first, min(first + nodes_at_once, count)))
-        for first in range(0, count, nodes_at_once)
-    ]
+    chosen = (ExactNodes.of(batch, slice(first, first + nodes_at_once)) for first in range(0, count, nodes_at_once))
+    parts = [certify(nodes.on_host() if on_host else nodes) for nodes in chosen]
     return Certificates(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
@@ -63,12 +118,10 @@ def _nodes_at_once(shape: NodeShape) -> int:
     return max(1, _PAIR_TABLE_BYTES // (8 * shape.m**2), -(-shape.nodes // _PARTS_PER_BATCH))
 
 
-def _certify_part(batch: RowNodeBatch, part: slice) -> Certificates:
-    """Return the certificates of some nodes of a batch."""
-    buffers, arrays, put = batch.buffers, batch.buffers.arrays, batch.buffers.arrays.put
-    xp, n = arrays.module, batch.shape.n
-    units, exists = buffers.units[batch.starts.agents[part]], batch.exists[part]
-    points, float_messages = (best[part] for best in batch.steps.best)
+def certify(nodes: ExactNodes) -> Certificates:
+    """Return the certificates of some nodes."""
+    arrays, put, units, exists = nodes.arrays, nodes.arrays.put, nodes.units, nodes.sizes > 0
+    xp, n, points, float_messages = arrays.module, nodes.shape.n, nodes.vectors, nodes.messages
     longest_norms = xp.sqrt((points * points).sum(axis=2, dtype=np.float64).max(axis=1) * put(units))
     largest_messages = xp.abs(float_messages).reshape(len(units), -1).max(axis=1).astype(np.float64) * put(units)
     sizes = zip(
@@ -88,9 +141,12 @@ def _certify_part(batch: RowNodeBatch, part: slice) -> Certificates:
     xp.rint(vectors, out=vectors)
     messages = xp.rint(float_messages * put(units * np.ldexp(1.0, 2 * bits))[:, None, None]).astype(np.int64)
     products = arrays.exact_products(vectors)
-    pair_sums = _pair_maxima_sums(batch, part, products, messages, bits)
-    unary_maxima, gaps = map(arrays.get, _unary_maxima(batch, part, products, messages, bits))
-    row_norms, constants = arrays.get(products[:, n, n]).astype(np.int64), batch.constants[part]
+    given = ExactInputs(
+        nodes.pairs, put(nodes.agents.astype(np.int32)), products, messages, put(nodes.sizes), put(bits)
+    )
+    pair_sums = arrays.maxima_sums(given, nodes.shape)
+    unary_maxima, gaps = map(arrays.get, _unary_maxima(nodes, products, messages, bits))
+    row_norms, constants = arrays.get(products[:, n, n]).astype(np.int64), nodes.constants
     infeasible = (
         (exists & (unary_maxima == MINUS_INFINITY)).any(axis=1)
         | (constants < FORBIDDEN_BELOW)
@@ -108,7 +164,7 @@ def _certify_part(batch: RowNodeBatch, part: slice) -> Certificates:
     return Certificates(np.where(is_exact, bounds, OUT_OF_RANGE), np.ldexp(gaps, -2 * bits[:, None, None]))
 
 
-def _unary_maxima(batch: RowNodeBatch, part: slice, products: Any, messages: Any, bits: Ints) -> tuple[Any, Any]:
+def _unary_maxima(nodes: ExactNodes, products: Any, messages: Any, bits: Ints) -> tuple[Any, Any]:
     """Return the maxima of the unary tables, (nodes, h) int64, in multiples of 4^-bits of a utility, and the gaps.
 
     The maximum is ``MINUS_INFINITY`` for a variable without an allowed value. The gaps, (nodes, h, d) float64, are the
@@ -125,8 +181,8 @@ def _unary_maxima(batch: RowNodeBatch, part: slice, products: Any, messages: Any
     bits : (nodes,) int64
         Fraction bits of a vector component.
     """
-    xp, put, values = batch.buffers.arrays.module, batch.buffers.arrays.put, batch.values[part]
-    (n_nodes, h, d, _), n, m = batch.shape._replace(nodes=len(bits)), batch.shape.n, batch.shape.m
+    xp, put, values = nodes.arrays.module, nodes.arrays.put, nodes.values
+    (n_nodes, h, d, _), n, m = nodes.shape, nodes.shape.n, nodes.shape.m
     entries = values * put(np.left_shift(np.int64(1), 2 * bits))[:, None] + messages.sum(axis=1)
     # squared norms (the diagonal), and twice the products with the row's vector, which is number n
     term_values = products.reshape(n_nodes, -1)[:, :: m + 1][:, :n] + 2 * products[:, n, :n]
@@ -134,14 +190,3 @@ def _unary_maxima(batch: RowNodeBatch, part: slice, products: Any, messages: Any
     forbidden, entries = (values < FORBIDDEN_BELOW).reshape(n_nodes, h, d), entries.reshape(n_nodes, h, d)
     maxima = xp.where(forbidden, np.int64(MINUS_INFINITY), entries).max(axis=2)
     return maxima, xp.where(forbidden, np.inf, (maxima[:, :, None] - entries).astype(np.float64))
-
-
-def _pair_maxima_sums(batch: RowNodeBatch, part: slice, products: Any, messages: Any, bits: Ints) -> Ints:
-    """Return the sums of the maxima of the pairwise tables, (nodes,) int64, in multiples of 4^-bits of a utility.
-
-    A sum is ``MINUS_INFINITY`` if a table has no allowed entry. Parameters are those of ``_unary_maxima``.
-    """
-    arrays, agents = batch.buffers.arrays, batch.starts.agents[part].astype(np.int32)
-    put = arrays.put
-    given = ExactInputs(batch.buffers.pairs, put(agents), products, messages, put(batch.sizes[part]), put(bits))
-    return arrays.maxima_sums(given, batch.shape._replace(nodes=len(agents)))

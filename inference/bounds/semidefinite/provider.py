@@ -1,12 +1,10 @@
 """Bound provider ``semidefinite``: dual ascent on pairs, and a semidefinite relaxation of the rows where that helps."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
+from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
 from dmcmc.inference.bounds.tuning.semidefinite import RELAXATION_SHARE, STEPS_PER_CHECK
@@ -59,14 +57,10 @@ class SemidefiniteState:
         rows: Rows | None = None,
         seconds: float | None = None,
         sweeps: int | None = None,
-    ) -> Pruned:
-        """Tighten the bound, and remove values with which a row cannot reach its threshold."""
+    ) -> None:
+        """Tighten the bounds of rows; values with which a row cannot reach its threshold do not count."""
         seconds_left = self._improve_relaxation(seconds, sweeps, rows, thresholds)
-        return replace(self.dual.prune(thresholds, rows, seconds_left, sweeps), state=self)
-
-    def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
-        """Take over upper bounds that are known from another source, one per row."""
-        self.dual.lower(rows, values)
+        self.dual.prune(thresholds, rows, seconds_left, sweeps)
 
     def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
         """Return the bound as one table over the interface; as tables over parts of it if it has too many rows."""
@@ -86,21 +80,3 @@ class SemidefiniteState:
         steps = None if seconds is not None else STEPS_PER_CHECK * (10 if sweeps is None else sweeps)
         self.relaxation.improve(None if seconds is None else RELAXATION_SHARE * seconds, steps, rows, cutoffs)
         return None if seconds is None else (1 - RELAXATION_SHARE) * seconds
-
-
-class Semidefinite:
-    """Bound provider that adds a positive semidefinite term to the utilities.
-
-    The term is the squared norm of a linear function of the assignment, so no utility falls. The function is chosen
-    such that the sum of the maxima of the resulting tables is small.
-    """
-
-    name = "semidefinite"
-    summary = "the semidefinite relaxation, by descent: for many variables that nearly all share factors"
-
-    def start(self, local: Subproblem, backend: Backend = CPU) -> SemidefiniteState:
-        """Return an agent's bound after one sweep with the interface free."""
-        return SemidefiniteState(local, backend)
-
-
-PROVIDER = Semidefinite()

@@ -27,7 +27,7 @@ from dmcmc.inference.bounds.semidefinite.certificate import bounds_with_term, ro
 from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays
-from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeSchedule
+from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeSchedule
 from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix, build_utility_matrix, is_pairwise
 from dmcmc.inference.bounds.tuning.semidefinite import (

@@ -19,6 +19,10 @@ ROW_TEMPERATURE_RATIO = np.float32(0.25)  # first temperature of a row in that o
 FINAL_TEMPERATURE_RATIO = np.float32(0.2)  # limit of the annealed temperature in the first one
 MIN_ANNEALED_SWEEPS = 8  # with fewer sweeps, the third of them at temperature 0 cannot undo the smoothing
 MIN_ANNEALED_WHOLE_SWEEPS = 12  # the same on the whole graph: with fewer, exact sweeps lower the bound more
+REHEATED_SWEEPS = 80  # sweeps of a later annealing, most of them at temperature 0
+REHEATING_DECAY = 0.7  # factor of the temperature after an annealing that has hardly lowered the bound
+MIN_REHEATING_SHARE = 0.005  # of the first temperature: later annealings that start lower bring nothing
+STALLED_SHARE = 5e-5  # of the whole fall of the bound: SWEEPS_PER_LAUNCH sweeps that lower it by less have stalled
 SMOOTHED_SWEEP_COST = 1.3  # time of a smoothed sweep, in exact sweeps
 CONDITIONING_COST = 0.5  # time to condition on a row, in sweeps
 
@@ -27,7 +31,7 @@ SECONDS_PER_CALL = 0.2  # seconds of sweeps between two checks of the deadline, 
 TIMED_CALLS = 3  # recent calls whose sweeps are timed; the least counts, since other processes may delay some
 ROW_BATCHES = 6  # batches that the rows are processed in, so that the time limit is met
 TRIAL_SWEEPS = 2  # sweeps of a first pass over the rows on a GPU, which is timed
-SWEEPS_PER_LAUNCH = 16  # most sweeps on the whole graphs between two checks of the clock, on a GPU
+SWEEPS_PER_LAUNCH = 16  # most sweeps on the whole graphs between two checks of the clock
 
 # Triangles for cycles of four variables. Benchmark: benchmarks.bounds.providers.
 MIN_PAIRS_PER_TRIANGLE = 4  # with fewer pairs per triangle, more triangles cost more time than they gain
@@ -39,7 +43,6 @@ MAX_MIDDLES = 8  # common neighbours of a new pair that are combined with each o
 MAX_ENUMERATED_ROWS = 1 << 20  # with more rows the bound is not enumerated, but a sum of small tables
 MAX_TRIANGLE_BYTES = 1 << 28  # triangles, as sums of pairs or as tables of three variables: 256 MiB
 MAX_TRIPLETS = 10_000  # most triangles that become tables of three variables
-MAX_ALLOWED_BYTES = 1 << 26  # allowed values of rows: 64 MiB
 MAX_ROUNDED_VARIABLES = 2048  # variables; rounding potentials to assignments of more of them takes too long
 MAX_ROUNDED_ENTRIES = 1 << 22  # entries of all tables, for the same reason
 # Scales of the Gumbel noise of successive rounded assignments, in typical deviations of a table's max-marginals.

@@ -13,6 +13,5 @@ MAX_CELLS = 4_000_000_000  # joined cells of the largest z that is tried
 MAX_BYTES = 1 << 31  # tables of the largest z that is tried: 2 GiB
 SECONDS_PER_BUCKET = 4e-6  # overhead of a mini-bucket, in addition to its cells
 
-# Exact elimination of what pruning leaves of rows.
+# Elimination order of the bounder.
 ORDER_BUDGET = 300_000  # work of the search for an elimination order, in machine words of 2 ns each: under 1 ms
-MAX_PLANS = 1 << 14  # plans that are held at the same time; each takes some kilobytes

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
+from support.semidefinite.naive_certificates import certified_node_bound, node_of
 from support.semidefinite.naive_nodes import NaiveNodes
 from support.semidefinite.row_searches import agents as dense_agents
 from support.semidefinite.row_searches import tasks_of
@@ -21,8 +22,8 @@ from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_blo
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
 from dmcmc.inference.bounds.semidefinite.node_steps import NodeShape, NodeWorkspace
-from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE, certified_node_bound
 from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest, SemidefiniteRelaxation, bound_single_rows
+from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import gpu_problem
@@ -100,7 +101,7 @@ def test_nodes_end_where_the_reference_ends_and_certificates_equal_the_cpus():
         assert batch.run(BRANCH_SCHEDULE._replace(steps=4)) == 4
         bounds = certificates(batch).bounds
         for b, agent in enumerate(batch.starts.agents.tolist()):
-            assert bounds[b] == certified_node_bound(batch.buffers.terms[agent], batch.node(b), batch.point(b))
+            assert bounds[b] == certified_node_bound(batch.buffers.terms[agent], node_of(batch, b), batch.point(b))
         ends.append(bounds / batch.buffers.units[batch.starts.agents])
     assert np.allclose(*ends, rtol=1e-2)
 

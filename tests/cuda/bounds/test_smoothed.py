@@ -82,7 +82,7 @@ def test_bounds_are_valid_and_close_to_the_cpus(seed, hard, temperature, alone, 
     assert (before[alive] == after[alive]).all()  # no utility changes, whatever the temperature
     rows = np.arange(1)
     here._bound_rows(rows, MIN_ANNEALED_SWEEPS, None)
-    ((found, _),) = batch.bound_rows([0], [rows], MIN_ANNEALED_SWEEPS, [None])
+    (found,) = batch.bound_rows([0], [rows], MIN_ANNEALED_SWEEPS, [None])
     assert there.layout.scale.decode(int(found[0])) >= naive.row_values(there.local).ravel()[0]
     assert abs(int(found[0]) - int(here.bounds[0])) <= 1e-3 * np.abs(here.bounds).max()
 

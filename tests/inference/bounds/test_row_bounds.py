@@ -1,16 +1,11 @@
-"""Conversions of arrays of thresholds and bounds equal those of single numbers; limits on rows are respected."""
+"""Conversions of arrays of thresholds and bounds equal those of single numbers."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmcmc.generators.registry import generate
-from dmcmc.inference.bounds import exact_residual, registry
-from dmcmc.inference.bounds.dual import dual_bound as dual
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, Scale, encode_bound, encode_bounds
-from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic
 
 SHIFTS = st.integers(-40, 21)
 INTEGERS = st.one_of(st.integers(-50, 50), st.integers(-(2**59), 2**59))
@@ -41,33 +36,3 @@ def test_bounds_are_encoded_as_one_by_one(shift, bounds, arithmetic):
     bounds = [*bounds, MINUS_INFINITY]
     expected = [encode_bound(scale.decode(b), arithmetic) for b in bounds]
     assert encode_bounds(np.array(bounds), scale, arithmetic).tolist() == expected
-
-
-def agent():
-    """Return a small agent with rows, and its arithmetic."""
-    problem = generate("random", {"agents": 2, "variables_per_agent": 4, "domain_size": 5, "seed": 3})
-    return divide(problem).locals[0], choose_arithmetic(problem.factors)
-
-
-@pytest.mark.parametrize("memory_limit", [1, 1 << 20])
-def test_the_allowed_values_of_rows_stay_within_their_memory_limit(memory_limit, monkeypatch):
-    monkeypatch.setattr(dual, "MAX_ALLOWED_BYTES", memory_limit)
-    local, _ = agent()
-    state = registry.get("dual").start(local)
-    low = np.full(local.rows, -(2**62))
-    pruned = state.prune(low, sweeps=2)
-    assert pruned.rows.tolist() == (list(range(local.rows)) if memory_limit > 1 else [0])
-    assert pruned.allowed.shape[0] == pruned.rows.size == pruned.thresholds.size
-    other = registry.get("dual").start(local)
-    other.improve(sweeps=2)
-    assert state.bounds.tolist() == other.bounds.tolist()
-
-
-@pytest.mark.parametrize("max_plans", [1, 2, 1 << 14])
-def test_no_more_than_the_maximum_number_of_plans_is_held(max_plans, monkeypatch):
-    monkeypatch.setattr(exact_residual, "MAX_PLANS", max_plans)
-    local, arithmetic = agent()
-    state = registry.get("dual").start(local)
-    pruned = state.prune(np.full(local.rows, -(2**62)), sweeps=2)
-    unsolved = exact_residual.solve_residual(local, pruned, arithmetic, cells=10**6)
-    assert unsolved == max(0, pruned.rows.size - max_plans)

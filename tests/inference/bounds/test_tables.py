@@ -8,9 +8,8 @@ from dmcmc.inference.bounds.dual.tables import (
     log_sum_exp_kernels,
     maxima_kernels,
     pair_message_kernels,
-    pair_to_triangle_kernels,
     transpose_kernels,
-    triangle_to_pair_kernels,
+    triangle_message_kernels,
 )
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
@@ -30,9 +29,9 @@ def test_a_triangle_sends_a_fraction_of_its_max_marginal_and_the_range_is_checke
     rng, weight = np.random.default_rng(largest), np.float32(weight)
     triangle, pair, other_tables = table(rng, largest), table(rng, largest), table(rng, largest)
     before, twins = triangle.copy(), [triangle.copy(), pair.copy()]
-    fits = triangle_to_pair_kernels.send_to_pair(triangle, pair, other_tables, weight, ROWS, COLUMNS)
+    fits = triangle_message_kernels.send_to_pair(triangle, pair, other_tables, weight, ROWS, COLUMNS)
     out_of_range = [
-        triangle_to_pair_kernels._naive(*twins, other_tables, i, j, weight)
+        triangle_message_kernels._naive_send(*twins, other_tables, i, j, weight)
         for i in range(ROWS)
         for j in range(0, COLUMNS, 8)
     ]
@@ -70,10 +69,10 @@ def test_a_pair_is_added_to_a_triangle_and_forbidden_entries_stay_forbidden():
     rng = np.random.default_rng(3)
     into, entries = table(rng), table(rng)
     twin = into.copy()
-    pair_to_triangle_kernels.add_table(into, entries, ROWS, COLUMNS)
+    triangle_message_kernels.add_table(into, entries, ROWS, COLUMNS)
     for i in range(ROWS):
         for j in range(0, COLUMNS, 8):
-            pair_to_triangle_kernels._naive(twin, entries, i, j)
+            triangle_message_kernels._naive_add(twin, entries, i, j)
     assert (into == twin).all()
 
 

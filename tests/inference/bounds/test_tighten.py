@@ -26,9 +26,9 @@ class FakeState:
 def test_each_bound_gets_its_own_seconds():
     states = [FakeState(), FakeState(), FakeState()]
     budget = tighten.TighteningBudget(effort=0.0, seconds=[1.0, 2.0, 3.0])
-    results = tighten.tighten([BoundRequest(state) for state in states], CPU, budget)
+    spent = tighten.tighten([BoundRequest(state) for state in states], CPU, budget)
     assert [state.seconds for state in states] == [[1.0], [2.0], [3.0]]
-    assert [result.pruned for result in results] == [None] * 3
+    assert len(spent) == 3 and min(spent) >= 0
 
 
 def test_unused_seconds_are_passed_on():
@@ -64,15 +64,15 @@ def test_a_fixed_number_of_sweeps_gives_the_bounds_of_single_calls():
         assert (np.array(decoded) >= naive.row_values(local).ravel()).all()
 
 
-def test_thresholds_remove_values_in_every_bound_that_can_prune():
+def test_a_bound_that_can_prune_gets_the_thresholds():
     local = dense_agent(2, hidden=4)
     values = naive.row_values(local).ravel()
     state = registry.get("triangles").start(local)
     budget = tighten.TighteningBudget(effort=0.0, sweeps=3)
-    (result,) = tighten.tighten([BoundRequest(state, None, values.astype(float))], CPU, budget)
-    assert result.seconds > 0 and result.pruned.state is state
-    assert set(np.flatnonzero(values > -np.inf)) >= set(result.pruned.rows.tolist())
-    assert result.pruned.allowed.any(axis=2).all()  # each variable keeps a value
+    (spent,) = tighten.tighten([BoundRequest(state, None, values.astype(float))], CPU, budget)
+    alone = registry.get("triangles").start(local)
+    alone.prune(values.astype(float), sweeps=3)
+    assert spent > 0 and (state.bounds == alone.bounds).all()
 
 
 def test_without_requests_nothing_is_done():

@@ -72,14 +72,53 @@ def test_broken_hard_constraints_belong_to_their_level():
     assert [(level.objective, level.violation) for level in found] == [(None, 1), (3, 0)]
 
 
-def test_levels_need_integers_that_fit_and_known_names():
+def test_levels_need_integers_and_known_names():
     build = Problem.build(levels=["a", "b"])
     name = build.variable("x", 2)
     with pytest.raises(ProblemError, match="level 'c' does not exist"):
         build.level("c")
     with pytest.raises(ProblemError, match="no integer"):
         build.level("b").factor(name, [0.5, 1]).problem()
-    large = Problem.build(levels=["a", "b"])
-    large.factor(large.variable("x", 2), [0, 2**40]).level("b").factor("x", [2**40, 0])
-    with pytest.raises(ProblemError, match="more than 61 bits"):
-        large.problem()
+
+
+@pytest.mark.parametrize("sense", ["max", "min"])
+@pytest.mark.parametrize("seed", range(4))
+def test_levels_that_do_not_fit_are_solved_one_after_the_other(seed, sense):
+    rng, scales = np.random.default_rng(seed), (2**45, 2**12, 2**30)
+    build = Problem.build(sense=sense, levels=["first", "second", "third"])
+    names = [build.variable(f"x{i}", 3) for i in range(4)]
+    sign = 1 if sense == "max" else -1
+    tables = {}
+    for name, scale in zip(build.levels, scales, strict=True):
+        build.level(name)
+        # The first level can be satisfied in several ways; with 2^30 in the third one the sums need 90 bits.
+        losses = [scale * rng.integers(0, 2, (3, 3)) * rng.integers(0, 2, (3, 3)) for _ in range(3)]
+        if name == "first":
+            for table in losses:
+                table[0, :2] = table[1, 0] = 0
+        tables[name] = [((i, i + 1), -sign * table) for i, table in enumerate(losses)]
+        for (i, j), table in tables[name]:
+            build.factor((names[i], names[j]), table)
+    build.level("second").at_most(1, names, [2], cost=2).level("third").at_most(2, names, [0])
+    problem = build.problem()
+    choose = max if sense == "max" else min
+    allowed = [values for values in product(range(3), repeat=4) if values.count(0) <= 2]
+    best = choose(by_level(tables, values, sense) for values in allowed)
+    result = dmcmc.solve(problem, method="exact")
+    assert [(level.objective, level.bound) for level in result.levels] == [(value, value) for value in best]
+    assert result.status == "optimal" and result.violation == 0
+    assert by_level(tables, tuple(problem.values_of(result.assignment)), sense) == best
+
+
+def test_a_level_without_a_feasible_assignment_and_levels_that_fit_in_no_way():
+    build = Problem.build(levels=["a", "b"])
+    names = [build.variable(f"x{i}", 2) for i in range(3)]
+    build.factor(names[0], [0, 2**40]).level("b").factor(names[0], [2**40, 0]).all_different(names)
+    assert dmcmc.solve(build, method="exact").status == "infeasible"
+    build = Problem.build(levels=["a", "b"])
+    for name in ("x", "y"):
+        build.variable(name, 2)
+    build.factor(("x", "y"), [[0, 2**40], [2**41, 2**40]]).factor("x", [2**42, 0])
+    build.level("b").factor("x", [2**40, 0])
+    with pytest.raises(ProblemError, match="more than 60 bits"):
+        dmcmc.solve(build, method="exact")

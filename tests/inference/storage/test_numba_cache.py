@@ -90,6 +90,20 @@ def test_a_kernel_is_loaded_from_one_file(folder):
     assert len(stored_kernels(folder)) == 2
 
 
+def test_the_llvm_code_of_a_loaded_kernel_is_parsed_when_it_is_needed(folder):
+    hits()
+    kernel = njit(nogil=True)(doubled)
+    assert kernel(4) == 8
+    (loaded,) = kernel.overloads.values()
+    assert type(loaded.library).__name__ == "LoadedLibrary"
+    engine, inner = loaded.library.codegen._engine, loaded.fndesc.llvm_func_name
+    engine._defined_symbols.discard(inner)  # of the kernel that was compiled above
+    assert loaded.library.get_pointer_to_function(inner) != 0
+    assert engine.is_symbol_defined(inner)
+    assert inner in {function.name for function in loaded.library._get_module_for_linking().functions}
+    assert loaded.library.get_pointer_to_function("no such function") == 0
+
+
 DAMAGES = {
     "empty": lambda data: b"",
     "truncated": lambda data: data[: len(data) // 2],

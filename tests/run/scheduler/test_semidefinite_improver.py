@@ -8,6 +8,7 @@ import pytest
 from dmcmc.anytime.improvers import branch_and_bound
 from dmcmc.anytime.improvers.branch_and_bound import BranchAndBoundImprover
 from dmcmc.anytime.improvers.protocol import RankState, TimeQuantum, TimeSlice
+from dmcmc.anytime.improvers.registry import proposals_of
 from dmcmc.anytime.improvers.semidefinite import SemidefiniteImprover, agents_with_relaxation_in_time
 from dmcmc.anytime.improvers.tighten_bound import BoundImprover
 from dmcmc.anytime.scheduler.proposal import Allocation
@@ -15,7 +16,7 @@ from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation, device_
 from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, RelaxationRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.results.improver_names import BRANCH, SEMIDEFINITE
+from dmcmc.results.improver_names import BOUND, BRANCH, SEMIDEFINITE
 from dmcmc.solving.agent.upper_table import UpperTable
 
 
@@ -93,6 +94,16 @@ def test_agents_with_a_thread_each_get_more_seconds_than_allocated(threads):
 def test_dual_ascent_waits_until_the_relaxation_can_be_judged():
     agents = {0: FakeAgent(known=False), 1: FakeAgent(known=True)}
     assert [proposal.agent for proposal in BoundImprover().propose(RankState(agents, {0: 3.0, 1: 5.0}))] == [1]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_while_its_kernels_are_compiled_others_work_in_short_slices(compiled):
+    agents = {0: FakeAgent(known=False), 1: FakeAgent(known=True)}
+    state = RankState(agents, {0: 3.0, 1: 5.0}, is_ready=lambda improver: compiled or improver != SEMIDEFINITE)
+    proposals = proposals_of([SemidefiniteImprover(), BoundImprover()], state)
+    bounded = {proposal.agent for proposal in proposals if proposal.improver == BOUND}
+    assert bounded == ({1} if compiled else {0, 1})
+    assert {proposal.awaited for proposal in proposals} == {not compiled}
 
 
 @pytest.mark.parametrize("fits", [True, False])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
+from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tuning.dual import (
     INITIAL_SWEEPS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def improve_on_gpu(
     requests: Sequence[BoundRequest], backend: Backend, seconds: float | None = None, sweeps: int | None = None
-) -> list[Pruned | None] | None:
+) -> bool:
     """Tighten the bounds of several agents on the GPU.
 
     Parameters
@@ -49,27 +49,25 @@ def improve_on_gpu(
 
     Returns
     -------
-    list of (Pruned or None), or None
-        For each request the remaining rows and values; None without thresholds, or if the deadline has passed and some
-        rows were not reached. None instead of the list if the GPU cannot take all agents or its memory is exhausted;
-        they are to be improved one by one then.
+    bool
+        False if the GPU cannot take all agents or its memory is exhausted; they are to be improved one by one then.
     """
     from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
 
     states = [request.state for request in requests if isinstance(request.state, DualState)]
     if not states or len(states) < len(requests) or not all(map(fits_gpu, states)):
-        return None
+        return False
     try:
-        return _BatchedAscent(
-            requests, states, place_on_device(states, backend.processes_per_gpu), backend.stop
-        ).improve(seconds, sweeps)
+        places = place_on_device(states, backend.processes_per_gpu)
+        _BatchedAscent(requests, states, places, backend.stop).improve(seconds, sweeps)
+        return True
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         for state in states:
             state.fetch_potentials()
         shared_device().release()
-        return None
+        return False
 
 
 class _BatchedAscent:
@@ -80,7 +78,6 @@ class _BatchedAscent:
 
     Attributes
     ----------
-    requests : sequence of BoundRequest
     states : sequence of DualState
     places : sequence of DevicePlacement
     stop : Deadline
@@ -100,7 +97,7 @@ class _BatchedAscent:
         places: "Sequence[DevicePlacement]",
         stop: Deadline,
     ) -> None:
-        self.requests, self.states, self.places, self.stop = requests, states, places, stop
+        self.states, self.places, self.stop = states, places, stop
         self.rows: list[NDArray[np.int64]] = []
         self.cutoffs: list[NDArray[np.int64] | None] = []
         self.groups: dict[int, list[int]] = {}
@@ -117,8 +114,8 @@ class _BatchedAscent:
         """Return the device object of a group, given the indices of its requests."""
         return self.places[group[0]].group
 
-    def improve(self, seconds: float | None, sweeps: int | None) -> list[Pruned | None]:
-        """Ascend on the whole graphs, then in the rows; return the remaining rows and values of each request.
+    def improve(self, seconds: float | None, sweeps: int | None) -> None:
+        """Ascend on the whole graphs, then in the rows.
 
         ``seconds`` is the time budget for all agents together. Without it, each row gets ``sweeps`` sweeps (10 if None)
         and each whole graph ``WHOLE_SWEEPS_PER_ROW_SWEEP`` times as many.
@@ -126,14 +123,15 @@ class _BatchedAscent:
         if seconds is None:
             row_sweeps = 10 if sweeps is None else sweeps
             self._sweep([WHOLE_SWEEPS_PER_ROW_SWEEP * row_sweeps - state.sweeps_done for state in self.states])
-            return self._bound_rows(row_sweeps)
+            self._bound_rows(row_sweeps)
+            return
         start = time.perf_counter()
         deadline, seconds_per_sweep, sweeps_per_call = start + seconds, 0.0, 1
         while self._fewest_sweeps() < INITIAL_SWEEPS and time.perf_counter() < start + MAX_INITIAL_FRACTION * seconds:
             seconds_per_sweep = self._timed_sweeps(sweeps_per_call)
             sweeps_per_call = self._limit_sweeps(2 * sweeps_per_call, seconds_per_sweep)
         trial_start = time.perf_counter()
-        remaining = self._bound_rows(TRIAL_SWEEPS)
+        self._bound_rows(TRIAL_SWEEPS)
         seconds_per_row_sweep = (time.perf_counter() - trial_start) / TRIAL_SWEEPS  # for one sweep of all rows
         seconds_per_sweep = seconds_per_sweep or self._timed_sweeps(1)
         # The whole graphs get WHOLE_SWEEPS_PER_ROW_SWEEP sweeps per sweep of the rows; the rows come last.
@@ -147,7 +145,7 @@ class _BatchedAscent:
             max_row_sweeps,
         )
         if row_sweeps_left <= TRIAL_SWEEPS:
-            return remaining
+            return
         final_rows_start = deadline - row_sweeps_left * seconds_per_row_sweep
         sweeps_per_call = self._limit_sweeps(SWEEPS_PER_LAUNCH, seconds_per_sweep)
         while (
@@ -155,7 +153,8 @@ class _BatchedAscent:
         ):
             seconds_per_sweep = self._timed_sweeps(sweeps_per_call)
         row_sweeps_left = min(int((deadline - time.perf_counter()) / seconds_per_row_sweep), max_row_sweeps)
-        return self._bound_rows(row_sweeps_left) if row_sweeps_left > TRIAL_SWEEPS and not self.stop.over else remaining
+        if row_sweeps_left > TRIAL_SWEEPS and not self.stop.over:
+            self._bound_rows(row_sweeps_left)
 
     def _limit_sweeps(self, sweeps: int, seconds_per_sweep: float) -> int:
         """Limit a number of sweeps so that a launch takes at most ``SECONDS_PER_CALL``."""
@@ -191,19 +190,13 @@ class _BatchedAscent:
             for k, next_sweep, last in zip(chosen, next_sweeps, lasts, strict=True):
                 self.states[k].record_device_sweeps(next_sweep, next_sweep == last)
 
-    def _bound_rows(self, sweeps: int) -> list[Pruned | None]:
-        """Lower the bounds of all rows; return the remaining rows and values of each request."""
-        remaining: list[Pruned | None] = [None] * len(self.requests)
+    def _bound_rows(self, sweeps: int) -> None:
+        """Lower the bounds of all rows."""
         for group in self.groups.values():
-            rows, cutoffs = [self.rows[k] for k in group], [self.cutoffs[k] for k in group]
+            rows = [self.rows[k] for k in group]
             results = self._device(group).bound_rows(
-                [self.places[k].index for k in group], rows, sweeps, cutoffs, self.stop
+                [self.places[k].index for k in group], rows, sweeps, [self.cutoffs[k] for k in group], self.stop
             )
-            for k, request_rows, cutoff, (bounds, allowed) in zip(group, rows, cutoffs, results, strict=True):
-                state, thresholds = self.states[k], self.requests[k].thresholds
+            for k, request_rows, bounds in zip(group, rows, results, strict=True):
+                state = self.states[k]
                 state.bounds[request_rows] = np.minimum(state.bounds[request_rows], bounds)
-                if (
-                    thresholds is not None and cutoff is not None and not self.stop.over
-                ):  # otherwise some rows were not reached
-                    remaining[k] = state.remaining_rows(request_rows, cutoff, thresholds, allowed)
-        return remaining

@@ -63,10 +63,10 @@ def fits_gpu(state: DualState) -> bool:
 def load_kernels(width: int) -> None:
     """Load the kernels for tables with ``width`` columns; compile them if they are not cached on disk."""
     device = shared_device()
-    ints, longs, bytes_ = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64, np.uint8))
+    ints, longs = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64))
     octets = (0,) * (width // 8)  # only the length matters: it is a compile-time constant of the kernels
     device.load(rows_cuda.sweep_graphs, (ints, longs, ints, longs, longs, longs, longs, 0, octets))
-    device.load(rows_cuda.bound_rows, (ints, longs, ints, longs, ints, 0, 0, longs, bytes_, 0, 0, octets))
+    device.load(rows_cuda.bound_rows, (ints, longs, ints, longs, ints, 0, 0, longs, 0, octets))
 
 
 def _threads_per_block(threads: int) -> int:
@@ -219,8 +219,6 @@ class DeviceDualAscent:
         )
         blocks = max(1, min(_BLOCKS_PER_MULTIPROCESSOR, shared // (4 * self._shared_entries + _RESERVED_BYTES)))
         self._threads, self.blocks = _threads_per_block(threads // blocks), processors * blocks
-        # Entries of ``allowed`` per row: a flag per hidden variable and column, for the agent with the most.
-        self._allowed_size = max(layout.n_hidden * self.width for layout in self.layouts)
         self._arena = self.device.lease(table_start, np.dtype(np.int32), self)
         for k, state in enumerate(states):
             start = int(self._agents[k, rows_cuda.TABLES_START])
@@ -278,7 +276,7 @@ class DeviceDualAscent:
         sweeps: int,
         cutoffs: Sequence[Ints | None],
         stop: Deadline = NO_DEADLINE,
-    ) -> list[tuple[Ints, NDArray[np.bool_]]]:
+    ) -> list[Ints]:
         """Bound some rows of some agents.
 
         Parameters
@@ -296,10 +294,9 @@ class DeviceDualAscent:
 
         Returns
         -------
-        list of ((k,) int64, (k, hidden, W) bool)
+        list of (k,) int64
             Bounds in the agent's integer scale: ``MINUS_INFINITY`` for an infeasible row, ``-MINUS_INFINITY`` for a row
-            without a new bound (not reached, or an entry left the range in conditioning). And the values that remain,
-            without rows if the agent has no cutoffs; all False for rows that are not reached.
+            without a new bound (not reached, or an entry left the range in conditioning).
         """
         counts = [r.size for r in rows]
         jobs = np.full((sum(counts), rows_cuda.JOB_SIZE), MINUS_INFINITY, dtype=np.int64)
@@ -309,34 +306,23 @@ class DeviceDualAscent:
         for cutoff, (first, last) in zip(cutoffs, pairwise(offsets.tolist()), strict=True):
             if cutoff is not None:
                 jobs[first:last, rows_cuda.JOB_CUTOFF] = cutoff
-        bounds, allowed = self._run_jobs(jobs, sweeps, any(cutoff is not None for cutoff in cutoffs), stop)
-        results = []
-        for index, cutoff, (first, last) in zip(indices, cutoffs, pairwise(offsets.tolist()), strict=True):
-            hidden = self.layouts[index].n_hidden
-            agent_allowed = allowed[first:last] if cutoff is not None else allowed[:0]
-            results.append(
-                (bounds[first:last], agent_allowed[:, : hidden * self.width].reshape(-1, hidden, self.width))
-            )
-        return results
+        return np.split(self._run_jobs(jobs, sweeps, stop), offsets[1:-1])
 
-    def _run_jobs(self, jobs: Ints, sweeps: int, prune: bool, stop: Deadline) -> tuple[Ints, NDArray[np.bool_]]:
+    def _run_jobs(self, jobs: Ints, sweeps: int, stop: Deadline) -> Ints:
         """Bound rows in one launch, or in launches of about ``MAX_CHECK_INTERVAL`` seconds if there is a deadline.
 
-        The results are those of ``bound_rows``, for all agents together: (jobs,) int64 bounds, and the allowed values,
-        (jobs, largest hidden * W) bool, or no rows unless ``prune``. ``jobs`` is (jobs, ``JOB_SIZE``) int64: index of
-        the agent, row number, and cutoff.
+        The results are those of ``bound_rows``, for all agents together: (jobs,) int64 bounds. ``jobs`` is (jobs,
+        ``JOB_SIZE``) int64: index of the agent, row number, and cutoff.
         """
         device, job_count = self.device, len(jobs)
         host_bounds = np.full(job_count, rows_cuda.OUT_OF_RANGE, dtype=np.int64)
-        allowed = np.zeros((job_count if prune else 0, self._allowed_size), dtype=np.uint8)
         if not job_count:
-            return host_bounds, allowed.astype(np.bool_)
+            return host_bounds
         # The workspaces of all blocks, of four bytes per entry, take at most half of this process's device memory.
         max_blocks = max(1, device.limit // (2 * self._sharers) // (4 * self._block_entries))
         blocks = min(job_count, self.blocks, max_blocks)
         workspace = device.buffer("dual work", blocks * self._block_entries, np.dtype(np.int32))
         device_bounds = device.buffer("dual bounds", job_count, np.dtype(np.int64))
-        device_allowed = device.buffer("dual allowed", max(1, allowed.size), np.dtype(np.uint8))
         # With a deadline, the first launch has one row per block; after a short launch, the next has twice as many.
         first, launch_rows = 0, job_count if stop is NO_DEADLINE else blocks
         while first < job_count and not (first and stop.over):
@@ -344,16 +330,13 @@ class DeviceDualAscent:
             self._launch(
                 rows_cuda.bound_rows, min(blocks, last - first), self._descriptors, self._agent_records, self._arena,
                 device.upload("dual jobs", jobs[first:last].reshape(-1)), workspace, self._block_entries, sweeps,
-                device_bounds[: last - first], device_allowed, self._allowed_size if prune else 0,
+                device_bounds[: last - first],
             )  # fmt: skip
             device_bounds[: last - first].copy_to_host(host_bounds[first:last])
-            if allowed.size:
-                part = allowed[first:last].reshape(-1)
-                device_allowed[: part.size].copy_to_host(part)
             if time.perf_counter() - start < _SHORT_LAUNCH:
                 launch_rows *= 2
             first = last
-        return np.where(host_bounds == rows_cuda.OUT_OF_RANGE, -MINUS_INFINITY, host_bounds), allowed.astype(np.bool_)
+        return np.where(host_bounds == rows_cuda.OUT_OF_RANGE, -MINUS_INFINITY, host_bounds)
 
     def launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         """Launch a kernel of another module on the agents' tables.

@@ -268,8 +268,6 @@ def bound_rows(
     block_entries,
     sweeps,
     bounds,
-    allowed,
-    allowed_size,
     shared_size,
     octets,
 ):
@@ -293,9 +291,6 @@ def bound_rows(
     bounds : (jobs,) int64
         Receives the bound in the agent's integer scale; ``MINUS_INFINITY`` for an infeasible row, ``OUT_OF_RANGE`` if
         an entry left the range in conditioning, so that there is no new bound.
-    allowed : (jobs * allowed_size,) uint8
-        Receives whether each value of the hidden variables is allowed, as (hidden, W) per job; not used if
-        ``allowed_size`` is 0.
     shared_size : int
         Number of int32 entries of dynamic shared memory per block.
     octets : tuple of W / 8 zeros
@@ -303,7 +298,7 @@ def bound_rows(
     tiles = shared_array()
     partial_sums = cuda.shared.array(MAX_PARTIAL_SUMS, int64)
     digits = cuda.shared.array(MAX_INTERFACE, int32)
-    tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
+    tid = np.int32(cuda.threadIdx.x)
     conditioned = workspace[np.int64(cuda.blockIdx.x) * block_entries :]
     for job in range(cuda.blockIdx.x, bounds.size, cuda.gridDim.x):
         agent = jobs[job * JOB_SIZE + JOB_AGENT] * AGENT_SIZE
@@ -359,10 +354,4 @@ def bound_rows(
                 best = max(best, cutoff - 1)
         if tid == 0:
             bounds[job] = best
-        if allowed_size > 0:
-            # If conditioning left the range, nothing is known: the values that the whole graph allows remain.
-            size = np.int32(descriptors[hidden + N] * 8 * len(octets))
-            source = conditioned if best != OUT_OF_RANGE else tables
-            for i in range(tid, size, threads):
-                allowed[job * allowed_size + i] = constant != MINUS_INFINITY and source[np.uint32(i)] >= FORBIDDEN_BELOW
         cuda.syncthreads()

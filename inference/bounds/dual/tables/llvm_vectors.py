@@ -6,16 +6,21 @@ entries; LLVM splits or joins vectors to suit the processor. A table row need no
 """
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from llvmlite import ir
+from numba import types
 from numba.core import cgutils
+
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
 _ENTRY_BYTES = 4  # bytes per entry
 _BYTE_POINTER = ir.IntType(8).as_pointer()
 LANES = 8  # entries per vector; domains are padded to a multiple of it
 INTEGER = ir.IntType(32)
 FLOAT = ir.FloatType()
+INTEGER_LANES, FLOAT_LANES = ir.VectorType(INTEGER, LANES), ir.VectorType(FLOAT, LANES)
 
 
 class VectorTable:
@@ -54,19 +59,44 @@ class VectorTable:
         """Store a number at (i, j), or a vector to the consecutive entries that start there."""
         self._builder.store(value, self._typed_address(value.type, i, j), align=_ENTRY_BYTES)
 
-    def row_maxima(self, i: Any, columns: Any, least: Any) -> Any:
-        """Return the elementwise maximum of ``least`` and all whole vectors in the first ``columns`` of row i."""
+    def row_maximum(self, i: Any, columns: Any) -> Any:
+        """Return the largest of the first ``columns`` entries of row i, at least ``FORBIDDEN``."""
         builder = self._builder
 
         def update(k: Any, maxima: Sequence[Any]) -> list[Any]:
             """Raise the maxima to the k-th vector of the row."""
-            return [elementwise_maximum(builder, self.load(i, multiply_by(builder, k, LANES), least.type), *maxima)]
+            return [elementwise_maximum(builder, self.load(i, multiply_by(builder, k, LANES), INTEGER_LANES), *maxima)]
 
-        return emit_loop(builder, vector_count(builder, columns), [least], update)[0]
+        return reduce_maximum(builder, *emit_loop(builder, vector_count(builder, columns), [FORBIDDEN_LANES], update))
+
+    def column_maxima(self, j: Any, rows: Any) -> Any:
+        """Return the maxima of eight columns, from j on, over the first ``rows`` rows, at least ``FORBIDDEN``."""
+
+        def update(k: Any, maxima: Sequence[Any]) -> list[Any]:
+            """Raise the maxima to the entries of row k."""
+            return [elementwise_maximum(self._builder, self.load(k, j, INTEGER_LANES), *maxima)]
+
+        return emit_loop(self._builder, rows, [FORBIDDEN_LANES], update)[0]
 
     def _typed_address(self, kind: Any, i: Any, j: Any) -> Any:
         """Return the address of entry (i, j) as a pointer to ``kind``."""
         return self._builder.bitcast(self.address(i, j), kind.as_pointer())
+
+
+def emitter(emit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the code generator of an intrinsic from ``emit(builder, *arguments)``, which gets arrays as tables."""
+
+    @wraps(emit)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Emit the intrinsic's code and return its result, if it has one."""
+        values = [
+            VectorTable(context, builder, kind, value) if isinstance(kind, types.Array) else value
+            for kind, value in zip(signature.args, arguments, strict=True)
+        ]
+        result = emit(builder, *values)
+        return context.get_dummy_value() if result is None else result
+
+    return generate
 
 
 def splat(builder: Any, number: Any, lanes: int) -> Any:
@@ -79,6 +109,25 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
 def constant(kind: Any, lanes: int, number: float) -> Any:
     """Return a vector constant with ``number`` in every lane."""
     return ir.Constant(ir.VectorType(kind, lanes), [number] * lanes)
+
+
+FORBIDDEN_LANES = constant(INTEGER, LANES, FORBIDDEN)
+
+
+def is_forbidden(builder: Any, entries: Any) -> Any:
+    """Return a mask of the forbidden ones of eight entries."""
+    return builder.icmp_signed("<", entries, constant(INTEGER, LANES, FORBIDDEN_BELOW))
+
+
+def is_out_of_range(builder: Any, entries: Any) -> Any:
+    """Return a mask of the ones of eight entries outside ±``MAX_MAGNITUDE``, with one unsigned comparison."""
+    moved = builder.add(entries, constant(INTEGER, LANES, MAX_MAGNITUDE))
+    return builder.icmp_unsigned(">", moved, constant(INTEGER, LANES, 2 * MAX_MAGNITUDE))
+
+
+def mask_as_integer(builder: Any, mask: Any) -> Any:
+    """Return a mask of eight lanes as an integer, 0 if no lane is set."""
+    return builder.zext(builder.bitcast(mask, ir.IntType(LANES)), ir.IntType(64))
 
 
 def multiply_by(builder: Any, number: Any, factor: int) -> Any:

@@ -11,25 +11,26 @@ Entries are exponentiated relative to their row's or column's maximum, so that t
 temperature. The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where
 kernels are interpreted.
 
-The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. ``arguments`` holds the LLVM values of the
-intrinsic's arguments, and ``signature`` their Numba types.
+The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. Their other arguments are LLVM values.
 """
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     FLOAT,
+    FLOAT_LANES,
+    FORBIDDEN_LANES,
     INTEGER,
+    INTEGER_LANES,
     LANES,
-    VectorTable,
     constant,
-    elementwise_maximum,
     emit_loop,
+    emitter,
+    is_forbidden,
+    mask_as_integer,
     multiply_by,
-    reduce_maximum,
     splat,
     vector_count,
 )
@@ -100,94 +101,70 @@ def _naive_replace_small_sums(bits, exact, i, j, out):
     out[i, j : j + LANES][unreliable] = exact[i, j : j + LANES][unreliable]
 
 
-_INTEGER_LANES, _FLOAT_LANES = ir.VectorType(INTEGER, LANES), ir.VectorType(FLOAT, LANES)
-_FORBIDDEN_LANES = constant(INTEGER, LANES, int(FORBIDDEN))
-
-
 def _power(builder, entries, top, bits_per_unit):
     """Emit the bit patterns of the exponentials of eight entries relative to ``top``."""
-    power = builder.fmul(builder.sitofp(builder.sub(entries, top), _FLOAT_LANES), bits_per_unit)
+    power = builder.fmul(builder.sitofp(builder.sub(entries, top), FLOAT_LANES), bits_per_unit)
     power = builder.fadd(power, constant(FLOAT, LANES, float(MAX_POWER_BITS)))
     representable = builder.fcmp_ordered(">", power, constant(FLOAT, LANES, float(MIN_POWER_BITS)))
-    return builder.fptosi(builder.select(representable, power, constant(FLOAT, LANES, 0.0)), _INTEGER_LANES)
+    return builder.fptosi(builder.select(representable, power, constant(FLOAT, LANES, 0.0)), INTEGER_LANES)
 
 
-def _emit_exponentiate_columns(context, builder, signature, arguments):
+@emitter
+def _emit_exponentiate_columns(builder, table, j, count, bits_per_unit, maxima, out):
     """Emit the maxima and exponentials of eight columns."""
-    table, j, count, bits_per_unit, maxima, out = arguments
-    table, maxima, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
-    rates = splat(builder, bits_per_unit, LANES)
-
-    def find(k, maxima_so_far):
-        """Raise the maxima to the entries of row k."""
-        return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *maxima_so_far)]
-
-    (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
+    rates, top = splat(builder, bits_per_unit, LANES), table.column_maxima(j, count)
     maxima.store(None, j, top)
 
     def write(k, _):
         """Store the exponentials of row k."""
-        out.store(k, j, _power(builder, table.load(k, j, _INTEGER_LANES), top, rates))
+        out.store(k, j, _power(builder, table.load(k, j, INTEGER_LANES), top, rates))
         return []
 
     emit_loop(builder, count, [], write)
-    return context.get_dummy_value()
 
 
-def _emit_exponentiate_row(context, builder, signature, arguments):
+@emitter
+def _emit_exponentiate_row(builder, table, i, columns, bits_per_unit, maxima, out):
     """Emit the maximum and exponentials of a row."""
-    table, i, columns, bits_per_unit, maxima, out = arguments
-    table, maxima, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 4, 5))
-    rates = splat(builder, bits_per_unit, LANES)
-    largest = reduce_maximum(builder, table.row_maxima(i, columns, _FORBIDDEN_LANES))
+    rates, largest = splat(builder, bits_per_unit, LANES), table.row_maximum(i, columns)
     maxima.store(None, i, largest)
     maximum_lanes = splat(builder, largest, LANES)
 
     def write(k, _):
         """Store the exponentials of the k-th vector of the row."""
         j = multiply_by(builder, k, LANES)
-        out.store(i, j, _power(builder, table.load(i, j, _INTEGER_LANES), maximum_lanes, rates))
+        out.store(i, j, _power(builder, table.load(i, j, INTEGER_LANES), maximum_lanes, rates))
         return []
 
     emit_loop(builder, vector_count(builder, columns), [], write)
-    return context.get_dummy_value()
 
 
 def _below_reliable(builder, bits):
     """Return a mask of the sums below ``MIN_RELIABLE_SUM``."""
     return builder.fcmp_ordered(
-        "<", builder.bitcast(bits, _FLOAT_LANES), constant(FLOAT, LANES, float(MIN_RELIABLE_SUM))
+        "<", builder.bitcast(bits, FLOAT_LANES), constant(FLOAT, LANES, float(MIN_RELIABLE_SUM))
     )
 
 
-def _emit_write_logarithms(context, builder, signature, arguments):
+@emitter
+def _emit_write_logarithms(builder, bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out):
     """Emit eight smoothed maxima of a row."""
-    bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out = arguments
-    bits, row_maxima, column_maxima, out = (
-        VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 2, 7)
-    )
-    sum_bits = bits.load(i, j, _INTEGER_LANES)
-    excess = builder.fsub(builder.sitofp(sum_bits, _FLOAT_LANES), constant(FLOAT, LANES, float(MAX_PRODUCT_BITS)))
-    excess = builder.fptosi(builder.fmul(excess, splat(builder, units_per_bit, LANES)), _INTEGER_LANES)
-    left, right = (
-        splat(builder, row_maxima.load(None, i, INTEGER), LANES),
-        column_maxima.load(None, j, _INTEGER_LANES),
-    )
+    sum_bits = bits.load(i, j, INTEGER_LANES)
+    excess = builder.fsub(builder.sitofp(sum_bits, FLOAT_LANES), constant(FLOAT, LANES, float(MAX_PRODUCT_BITS)))
+    excess = builder.fptosi(builder.fmul(excess, splat(builder, units_per_bit, LANES)), INTEGER_LANES)
+    left, right = splat(builder, row_maxima.load(None, i, INTEGER), LANES), column_maxima.load(None, j, INTEGER_LANES)
     value = builder.add(builder.add(left, right), builder.add(excess, splat(builder, margin, LANES)))
     smaller = builder.select(builder.icmp_signed("<", left, right), left, right)
-    allowed = builder.icmp_signed(">=", smaller, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
-    out.store(i, j, builder.select(allowed, value, _FORBIDDEN_LANES))
-    unreliable = builder.and_(_below_reliable(builder, sum_bits), allowed)
-    return builder.zext(builder.bitcast(unreliable, ir.IntType(LANES)), ir.IntType(64))
+    allowed = builder.not_(is_forbidden(builder, smaller))
+    out.store(i, j, builder.select(allowed, value, FORBIDDEN_LANES))
+    return mask_as_integer(builder, builder.and_(_below_reliable(builder, sum_bits), allowed))
 
 
-def _emit_replace_small_sums(context, builder, signature, arguments):
+@emitter
+def _emit_replace_small_sums(builder, bits, exact, i, j, out):
     """Emit the copy of exact entries to where the sums are unreliable."""
-    bits, exact, i, j, out = arguments
-    bits, exact, out = (VectorTable(context, builder, signature.args[n], arguments[n]) for n in (0, 1, 4))
-    unreliable = _below_reliable(builder, bits.load(i, j, _INTEGER_LANES))
-    out.store(i, j, builder.select(unreliable, exact.load(i, j, _INTEGER_LANES), out.load(i, j, _INTEGER_LANES)))
-    return context.get_dummy_value()
+    unreliable = _below_reliable(builder, bits.load(i, j, INTEGER_LANES))
+    out.store(i, j, builder.select(unreliable, exact.load(i, j, INTEGER_LANES), out.load(i, j, INTEGER_LANES)))
 
 
 @intrinsic(_naive_exponentiate_columns)

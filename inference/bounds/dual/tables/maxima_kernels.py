@@ -5,24 +5,15 @@ The kernels of dual ascent call ``row_maxima`` and ``column_maxima``. Both clamp
 The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where kernels are
 interpreted.
 
-The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. ``arguments`` holds the LLVM values of the
-intrinsic's arguments, and ``signature`` their Numba types. ``FORBIDDEN`` is the entry that stands for minus infinity.
+The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. Their other arguments are LLVM values.
+``FORBIDDEN`` is the entry that stands for minus infinity.
 """
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
-    INTEGER,
-    LANES,
-    VectorTable,
-    constant,
-    elementwise_maximum,
-    emit_loop,
-    reduce_maximum,
-)
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import LANES, emitter
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.runtime.interpreted import intrinsic
 
@@ -37,34 +28,22 @@ def _naive_row_maximum(table, i, columns, out):
     out[i] = max(FORBIDDEN, table[i, :columns].max())
 
 
-_INTEGERS = ir.VectorType(INTEGER, LANES)
-
-
-def _emit(context, builder, signature, arguments):
+@emitter
+def _emit_columns(builder, table, j, count, out):
     """Emit the maxima of eight columns."""
-    table, j, count, out = arguments
-    table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, out)))
-
-    def update(k, maxima):
-        """Raise the maxima to the entries of row k."""
-        return [elementwise_maximum(builder, table.load(k, j, _INTEGERS), *maxima)]
-
-    out.store(None, j, *emit_loop(builder, count, [constant(INTEGER, LANES, int(FORBIDDEN))], update))
-    return context.get_dummy_value()
+    out.store(None, j, table.column_maxima(j, count))
 
 
-def _emit_row(context, builder, signature, arguments):
+@emitter
+def _emit_row(builder, table, i, columns, out):
     """Emit the maximum of a row."""
-    table, i, columns, out = arguments
-    table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, out)))
-    out.store(None, i, reduce_maximum(builder, table.row_maxima(i, columns, constant(INTEGER, LANES, int(FORBIDDEN)))))
-    return context.get_dummy_value()
+    out.store(None, i, table.row_maximum(i, columns))
 
 
 @intrinsic(_naive_columns)
 def _vector_maxima(context, table, j, count, out):
     """Compute what ``_naive_columns`` does."""
-    return types.void(table, types.intp, types.intp, out), _emit
+    return types.void(table, types.intp, types.intp, out), _emit_columns
 
 
 @intrinsic(_naive_row_maximum)

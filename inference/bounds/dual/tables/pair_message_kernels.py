@@ -9,8 +9,7 @@ In all functions ``table`` is (>= rows, >= columns) int32 and ``columns`` is a m
 are NumPy twins of the intrinsics: they define what these compute, and run where kernels are interpreted. Both return 0
 if no entry left the range, and another number if one did.
 
-The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. ``arguments`` holds the LLVM values of the
-intrinsic's arguments, and ``signature`` their Numba types.
+The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. Their other arguments are LLVM values.
 """
 
 import numpy as np
@@ -19,14 +18,17 @@ from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
+    FORBIDDEN_LANES,
     INTEGER,
+    INTEGER_LANES,
     LANES,
-    VectorTable,
     constant,
-    elementwise_maximum,
     emit_loop,
+    emitter,
+    is_forbidden,
+    is_out_of_range,
+    mask_as_integer,
     multiply_by,
-    reduce_maximum,
     splat,
     vector_count,
 )
@@ -61,47 +63,34 @@ def _naive_subtract_column_maxima(table, j, count, maxima):
     )
 
 
-_INTEGER_LANES, _FORBIDDEN_LANES = ir.VectorType(INTEGER, LANES), constant(INTEGER, LANES, int(FORBIDDEN))
 _NO_LANES = constant(ir.IntType(1), LANES, 0)
 
 
 def _emit_add_message(builder, table, i, j, message, overflow):
     """Emit the addition of a vector to eight entries; return ``overflow`` or the mask of lanes out of range."""
-    total = builder.add(table.load(i, j, _INTEGER_LANES), message)
-    is_forbidden = builder.icmp_signed("<", total, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
-    offset = builder.add(total, constant(INTEGER, LANES, int(MAX_MAGNITUDE)))
-    out_of_range = builder.icmp_unsigned(">", offset, constant(INTEGER, LANES, 2 * int(MAX_MAGNITUDE)))
-    table.store(i, j, builder.select(is_forbidden, _FORBIDDEN_LANES, total))
-    return builder.or_(overflow, builder.and_(out_of_range, builder.not_(is_forbidden)))
+    total = builder.add(table.load(i, j, INTEGER_LANES), message)
+    forbidden = is_forbidden(builder, total)
+    table.store(i, j, builder.select(forbidden, FORBIDDEN_LANES, total))
+    return builder.or_(overflow, builder.and_(is_out_of_range(builder, total), builder.not_(forbidden)))
 
 
 def _negated_maxima(builder, maxima):
     """Return the negated maxima, with 0 in the lanes whose maximum is forbidden."""
-    is_allowed = builder.icmp_signed(">=", maxima, constant(INTEGER, LANES, int(FORBIDDEN_BELOW)))
-    return builder.select(is_allowed, builder.neg(maxima), constant(INTEGER, LANES, 0))
+    return builder.select(is_forbidden(builder, maxima), constant(INTEGER, LANES, 0), builder.neg(maxima))
 
 
-def _lane_mask(builder, overflow):
-    """Return a mask of eight lanes as an integer, 0 if no lane is set."""
-    return builder.zext(builder.bitcast(overflow, ir.IntType(LANES)), ir.IntType(64))
-
-
-def _emit_add(context, builder, signature, arguments):
+@emitter
+def _emit_add(builder, table, i, j, message, by_row):
     """Emit the addition of a message to eight entries."""
-    table, i, j, message, by_row = arguments
-    table, message = (
-        VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, message))
-    )
     row_addend = splat(builder, message.load(None, i, INTEGER), LANES)
-    addend = builder.select(by_row, row_addend, message.load(None, j, _INTEGER_LANES))
-    return _lane_mask(builder, _emit_add_message(builder, table, i, j, addend, _NO_LANES))
+    addend = builder.select(by_row, row_addend, message.load(None, j, INTEGER_LANES))
+    return mask_as_integer(builder, _emit_add_message(builder, table, i, j, addend, _NO_LANES))
 
 
-def _emit_subtract_row_maximum(context, builder, signature, arguments):
+@emitter
+def _emit_subtract_row_maximum(builder, table, i, columns, maxima):
     """Emit the maximum of a row and its subtraction."""
-    table, i, columns, maxima = arguments
-    table, maxima = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, maxima)))
-    top = reduce_maximum(builder, table.row_maxima(i, columns, _FORBIDDEN_LANES))
+    top = table.row_maximum(i, columns)
     maxima.store(None, i, top)
     negated = _negated_maxima(builder, splat(builder, top, LANES))
 
@@ -109,19 +98,13 @@ def _emit_subtract_row_maximum(context, builder, signature, arguments):
         """Subtract from the k-th vector of the row."""
         return [_emit_add_message(builder, table, i, multiply_by(builder, k, LANES), negated, *overflow)]
 
-    return _lane_mask(builder, *emit_loop(builder, vector_count(builder, columns), [_NO_LANES], update))
+    return mask_as_integer(builder, *emit_loop(builder, vector_count(builder, columns), [_NO_LANES], update))
 
 
-def _emit_subtract_column_maxima(context, builder, signature, arguments):
+@emitter
+def _emit_subtract_column_maxima(builder, table, j, count, maxima):
     """Emit the maxima of eight columns and their subtraction."""
-    table, j, count, maxima = arguments
-    table, maxima = (VectorTable(context, builder, signature.args[n], value) for n, value in ((0, table), (3, maxima)))
-
-    def find(k, maxima_so_far):
-        """Raise the maxima to the entries of row k."""
-        return [elementwise_maximum(builder, table.load(k, j, _INTEGER_LANES), *maxima_so_far)]
-
-    (top,) = emit_loop(builder, count, [_FORBIDDEN_LANES], find)
+    top = table.column_maxima(j, count)
     maxima.store(None, j, top)
     negated = _negated_maxima(builder, top)
 
@@ -129,7 +112,7 @@ def _emit_subtract_column_maxima(context, builder, signature, arguments):
         """Subtract from the entries of row k."""
         return [_emit_add_message(builder, table, k, j, negated, *overflow)]
 
-    return _lane_mask(builder, *emit_loop(builder, count, [_NO_LANES], update))
+    return mask_as_integer(builder, *emit_loop(builder, count, [_NO_LANES], update))
 
 
 @intrinsic(_naive_add)

@@ -17,10 +17,10 @@ from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     FLOAT,
     INTEGER,
-    VectorTable,
     constant,
     elementwise_maximum,
     emit_loop,
+    emitter,
     splat,
 )
 from dmcmc.inference.runtime.compile import njit
@@ -55,16 +55,11 @@ def _tile(rows, lanes, entry_type, start, step, naive):
         """Compute the tile in NumPy."""
         out[i : i + rows, j : j + lanes] = naive(left[i : i + rows, :inner], right[:inner, j : j + lanes])
 
-    def emit(context, builder, signature, arguments):
+    @emitter
+    def emit(builder, left, right, out, i, j, inner):
         """Emit the loop over the terms of a tile."""
-        *tables, i, j, inner = arguments
-        left, right, out = (
-            VectorTable(context, builder, kind, table) for kind, table in zip(signature.args, tables, strict=False)
-        )
-        row_numbers, initial = (
-            [builder.add(i, ir.Constant(i.type, row)) for row in range(rows)],
-            constant(entry_type, lanes, start),
-        )
+        row_numbers = [builder.add(i, ir.Constant(i.type, row)) for row in range(rows)]
+        initial = constant(entry_type, lanes, start)
 
         def update(k, entries):
             """Add the k-th term to all entries of the tile."""
@@ -76,7 +71,6 @@ def _tile(rows, lanes, entry_type, start, step, naive):
 
         for line, entries in zip(row_numbers, emit_loop(builder, inner, [initial] * rows, update), strict=True):
             out.store(line, j, entries)
-        return context.get_dummy_value()
 
     @intrinsic(numpy_tile)
     def tile(context, left, right, out, i, j, inner):

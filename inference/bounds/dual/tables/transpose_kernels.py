@@ -3,13 +3,13 @@
 
 The triangle pass transposes a table before a max-plus product. ``_naive`` is the NumPy twin of the intrinsic: it
 defines what this computes, and runs where kernels are interpreted. ``_emit`` writes the intrinsic's LLVM code with
-``builder``: ``arguments`` holds the LLVM values of the intrinsic's arguments, and ``signature`` their Numba types.
+``builder``; its other arguments are LLVM values.
 """
 
 from llvmlite import ir
 from numba import types
 
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, LANES, VectorTable
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, INTEGER_LANES, LANES, emitter
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.runtime.interpreted import intrinsic
 
@@ -30,19 +30,17 @@ def _exchange(builder, upper, lower, step):
     return [builder.shuffle_vector(upper, lower, ir.Constant(kind, order)) for order in (first, second)]
 
 
-def _emit(context, builder, signature, arguments):
+@emitter
+def _emit(builder, table, out, i, j):
     """Emit the transposition of an 8 x 8 block in registers: three steps of row exchanges."""
-    table, out, i, j = arguments
-    table, out = (VectorTable(context, builder, signature.args[n], value) for n, value in enumerate((table, out)))
     offsets = [ir.Constant(i.type, n) for n in range(LANES)]
-    rows = [table.load(builder.add(i, n), j, ir.VectorType(INTEGER, LANES)) for n in offsets]
+    rows = [table.load(builder.add(i, n), j, INTEGER_LANES) for n in offsets]
     for step in (1, 2, 4):
         for n in range(LANES):
             if n & step == 0:
                 rows[n], rows[n + step] = _exchange(builder, rows[n], rows[n + step], step)
     for n, row in zip(offsets, rows, strict=True):
         out.store(builder.add(j, n), i, row)
-    return context.get_dummy_value()
 
 
 @intrinsic(_naive)

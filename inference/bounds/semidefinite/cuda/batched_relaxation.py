@@ -21,13 +21,13 @@ from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_blo
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
 from dmcmc.inference.bounds.semidefinite.node_steps import NodeShape
-from dmcmc.inference.bounds.semidefinite.nodes import ROOT_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.relaxation import (
     RelaxationRequest,
     RelaxationTask,
     bound_single_rows,
     lower_terms,
 )
+from dmcmc.inference.bounds.semidefinite.schedules import ROOT_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.shared_term import Float32Array, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.bounds.tuning.search import DEVICE_MEMORY_SHARE
@@ -168,7 +168,7 @@ def _create_searches(tasks: Sequence[RelaxationTask], backend: Backend, arrays: 
     capacity = stored // len(terms)
     if max_nodes < 1 or capacity <= MAX_BRANCHES:
         raise MemoryError("out of memory: not enough device memory for per-row semidefinite bounds")
-    runner = SemidefiniteRunner(terms, arrays, capacity, max_nodes, backend.threads)
+    runner = SemidefiniteRunner(terms, arrays, capacity, max_nodes)
     for task, bounder in zip(tasks, runner.bounders, strict=True):
         task.relaxation.per_row.search = BoundarySearch(task.relaxation.state, bounder)
 

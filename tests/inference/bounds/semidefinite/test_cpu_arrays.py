@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.semidefinite.naive_certificates import certified_node_bound, node_of
 from support.semidefinite.naive_nodes import NaiveNodes
 from support.semidefinite.row_searches import relaxations, tasks_of
 
@@ -10,7 +11,7 @@ from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
 from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
-from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE, certified_node_bound
+from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE
 
 
 def batch_of(arrays, hard=0.0):
@@ -42,7 +43,7 @@ def test_nodes_end_where_the_reference_ends_and_certificates_equal_single_ones()
         batch.run(BRANCH_SCHEDULE._replace(steps=4))
         bounds = certificates(batch).bounds.tolist()
         for b, agent in enumerate(batch.starts.agents.tolist()):
-            assert bounds[b] == certified_node_bound(batch.buffers.terms[agent], batch.node(b), batch.point(b))
+            assert bounds[b] == certified_node_bound(batch.buffers.terms[agent], node_of(batch, b), batch.point(b))
         ends.append(bounds)
     assert np.allclose(*ends, rtol=5e-3)
 

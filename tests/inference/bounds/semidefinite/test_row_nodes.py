@@ -5,6 +5,13 @@ import math
 import numpy as np
 import pytest
 from support.semidefinite.dense_agents import dense_agent
+from support.semidefinite.naive_certificates import (
+    RowNode,
+    certified_node_bound,
+    node_matrix,
+    node_of,
+    node_utilities,
+)
 from support.semidefinite.naive_nodes import NaiveNodes
 from support.semidefinite.row_searches import relaxations, tasks_of
 
@@ -15,16 +22,12 @@ from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, entr
 from dmcmc.inference.bounds.semidefinite.bounder import max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
-from dmcmc.inference.bounds.semidefinite.nodes import (
+from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
+from dmcmc.inference.bounds.semidefinite.schedules import (
     BRANCH_SCHEDULE,
     ROOT_SCHEDULE,
     NodeSchedule,
-    RowNode,
-    certified_node_bound,
-    node_matrix,
-    node_utilities,
 )
-from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
 from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint
 from dmcmc.inference.runtime.deadline import Deadline
 
@@ -79,7 +82,7 @@ def test_batched_certificates_equal_single_ones(hard):
         batch.run(BRANCH_SCHEDULE._replace(steps=3))
         bounds, gaps = certificates(batch)
         for b, agent in enumerate(batch.starts.agents.tolist()):
-            assert bounds[b] == certified_node_bound(terms[agent], batch.node(b), batch.point(b))
+            assert bounds[b] == certified_node_bound(terms[agent], node_of(batch, b), batch.point(b))
         assert MINUS_INFINITY not in bounds or hard
         feasible = batch.exists & (bounds > MINUS_INFINITY)[:, None]
         assert (gaps[batch.starts.allowed & feasible[:, :, None]] >= 0).all()
@@ -95,7 +98,7 @@ def test_numbers_that_are_too_large_are_not_certified():
     with np.errstate(over="ignore"):
         bounds = certificates(batch).bounds
     assert (bounds == OUT_OF_RANGE).tolist()[:3] == [False, True, True]
-    assert certified_node_bound(terms[batch.starts.agents[1]], batch.node(1), batch.point(1)) is None
+    assert certified_node_bound(terms[batch.starts.agents[1]], node_of(batch, 1), batch.point(1)) is None
 
 
 def test_a_batch_makes_the_steps_of_single_nodes():
@@ -182,7 +185,7 @@ def test_a_batch_has_the_utilities_of_its_nodes():
     first, second = batch_of(terms)
     for batch in (first, second):
         for b, agent in enumerate(batch.starts.agents.tolist()):
-            values, constant = node_utilities(terms[agent].matrix, batch.node(b))
+            values, constant = node_utilities(terms[agent].matrix, node_of(batch, b))
             assert batch.constants[b] == constant
             assert (batch.values[b, batch.buffers.value_columns[agent]] == values).all()
 

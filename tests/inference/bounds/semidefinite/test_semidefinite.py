@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import naive
 from support.semidefinite.dense_agents import dense_agent as agent
+from support.semidefinite.naive_certificates import certified_bounds
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.certificate import certified_bounds
 from dmcmc.inference.bounds.semidefinite.initial_factors import spectral_start
 from dmcmc.inference.bounds.semidefinite.node_kernels import pair_maxima
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation, is_suitable

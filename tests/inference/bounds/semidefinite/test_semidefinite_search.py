@@ -95,23 +95,22 @@ def test_branches_that_are_no_lower_than_their_parent_make_more_steps_first():
     assert (results.variables >= 0).all()
 
 
-def test_wrong_certificates_of_the_device_are_replaced_by_the_cpus(monkeypatch):
-    (found, exact), (other, _) = relaxations(), relaxations()
-    same, right = tasks_of(other), bounder_module.certificates
-    start_searches(same)
-    bound_single_rows(same, batches=3)
+def test_wrong_certificates_of_the_device_are_replaced_by_those_of_the_cpu(monkeypatch, caplog):
+    (found, exact), right = relaxations(), bounder_module.certificates
 
-    def wrong(batch):
+    def wrong(batch, on_host=False):
         certified = right(batch)
+        if on_host:
+            return certified
         return certified._replace(bounds=np.full_like(certified.bounds, MINUS_INFINITY + 9))
 
     monkeypatch.setattr(bounder_module, "certificates", wrong)
     active = tasks_of(found)
     runner = start_searches(active)
     bound_single_rows(active, batches=3)
-    assert runner.exact is False
-    for relaxation, expected, values in zip(found, other, exact, strict=True):
-        assert (decoded(relaxation) >= values).all() and (relaxation.state.bounds == expected.state.bounds).all()
+    assert runner.exact is False and "differ from the CPU's" in caplog.text
+    for relaxation, values in zip(found, exact, strict=True):
+        assert (decoded(relaxation) >= values).all()
 
 
 def test_a_failure_ends_the_search_for_good():

@@ -12,8 +12,8 @@ from dmcmc import Factor
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite.certificate import bounds_with_term, round_psd_term
 from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
-from dmcmc.inference.bounds.semidefinite.nodes import BRANCH_SCHEDULE, ROOT_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation, lower_terms
+from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.shared_term import FORBIDDEN_UTILITY, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import build_utility_matrix
 from dmcmc.inference.execution.backend import Backend

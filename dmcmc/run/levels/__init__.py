@@ -1,0 +1,1 @@
+"""Solve the levels of an objective one after the other."""
