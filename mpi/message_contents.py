@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
@@ -25,11 +26,14 @@ class SentMessages:
         Bytes of all of them.
     kind : str
         Kind of the messages, such as ``UTIL``.
+    entries : int
+        Table entries in UTIL messages.
     """
 
     count: int = 0
     size: int = 0
     kind: str = ""
+    entries: int = 0
 
 
 class Clock(NamedTuple):
@@ -92,6 +96,23 @@ def util_size(message: UtilTables | None) -> int:
         return 0
     tables = [*message.lower, *(message.upper or () if message.upper is not message.lower else ())]
     return tables_size(tables)
+
+
+def util_entries(message: UtilTables | None) -> int:
+    """Return the number of entries of the lower tables of a UTIL message; a sparse table counts its stored ones only.
+
+    Upper tables of the same entries are bounds on them, or the same numbers.
+    """
+    return 0 if message is None else sum(map(_entries_of, message.lower))
+
+
+def _entries_of(table: AnyTable) -> int:
+    """Return the number of stored entries of a table; 0 for a constant."""
+    if not table.scope:
+        return 0
+    if isinstance(table, SparseBackedTable):
+        return table.rows.rows
+    return prod(table.shape) if isinstance(table, DeviceTable) else table.values.size
 
 
 def tables_size(tables: Sequence[AnyTable]) -> int:

@@ -39,6 +39,7 @@ from dmcmc.mpi.message_contents import (
     UtilTables,
     Values,
     latest,
+    util_entries,
     util_size,
     value_size,
 )
@@ -224,7 +225,7 @@ class _SlicedAgent:
             if key[0] == "VALUE":
                 break
             answer = FAILED if message is FAILED else (yield from self._util_message(message))
-            self._send("UTIL", self.agent, self.parent, answer, util_size(answer))
+            self._send("UTIL", self.agent, self.parent, answer, util_size(answer), util_entries(answer))
         decided = FAILED if message is FAILED else (yield from self._decide(message))
         if decided is not None:
             self.outcome.decided[self.agent] = decided
@@ -333,10 +334,12 @@ class _SlicedAgent:
         self.clocks[self.agent] = latest([self.clocks[self.agent], *(clock for _, clock in received.values())])
         return {key: message for key, (message, _) in received.items()}
 
-    def _send(self, kind: str, edge: int, receiver: int, message: Any, size: int) -> None:
-        """Send a message of ``size`` bytes along the edge whose lower agent is ``edge``, and count it."""
+    def _send(self, kind: str, edge: int, receiver: int, message: Any, size: int, entries: int = 0) -> None:
+        """Send a message of ``size`` bytes along the edge with the lower agent ``edge``; count it and its entries."""
         before = self.outcome.sent[kind].get(self.agent, SentMessages(0, 0, kind))
-        self.outcome.sent[kind][self.agent] = SentMessages(before.count + 1, before.size + size, kind)
+        self.outcome.sent[kind][self.agent] = SentMessages(
+            before.count + 1, before.size + size, kind, before.entries + entries
+        )
         self.phase.mailbox.send(kind, edge, receiver, message, self.clocks[self.agent])
 
     def _cut_assignments(self) -> Iterator[Values]:

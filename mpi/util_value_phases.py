@@ -33,6 +33,7 @@ from dmcmc.mpi.message_contents import (
     Values,
     latest,
     tables_size,
+    util_entries,
     util_size,
     value_size,
 )
@@ -207,7 +208,7 @@ def util_phase(
             steps[agent] = step
         if tree.parent[agent] >= 0:
             message = FAILED if step is None else step.message
-            sent[agent] = SentMessages(1, util_size(message), "UTIL")
+            sent[agent] = SentMessages(1, util_size(message), "UTIL", util_entries(message))
             mailbox.send("UTIL", agent, tree.parent[agent], message, clocks[agent])
     phase.close()
     return steps

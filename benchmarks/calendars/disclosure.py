@@ -3,30 +3,17 @@
     python -m benchmarks.calendars.disclosure [--people 5] [--meetings 3] [--days 1] [--seeds 3] [--output FILE]
 
 Each person is an agent with a variable for each of its meetings (PEAV), and the tables are exact. A UTIL message is a
-table over variables of other agents. ``own`` counts the entries of the agent's own preferences, which nobody else has
-at the start. ``disclosed`` counts the entries of its UTIL messages, 8 bytes each: an upper bound on the number of sums
-of utilities of the agent and its children that the receiver learns. This is no claim of cryptographic privacy.
+table over variables of other agents. ``own`` counts the agent's own utilities, which nobody else has at the start, and
+``disclosed`` is an upper bound on how many of them others can reconstruct: the fields ``own_utilities`` and
+``disclosed`` of the result. This is no claim of cryptographic privacy.
 """
 
 import dmcmc
 from benchmarks.calendars.team import team_calendar
 from benchmarks.harness import Report, options
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.plan import Calendar
-from dmcmc.formats.calendar.participations import participations
 from dmcmc.formats.calendar.problem import problem_of
 from dmcmc.formats.calendar.read import read_calendar
-
-_BYTES_PER_ENTRY = 8
-
-
-def own_entries(calendar: Calendar) -> list[int]:
-    """Return for each person the number of values of its variables for which the person has a preference."""
-    found = [0] * len(calendar.people)
-    for x in participations(calendar):
-        person, length = calendar.people[x.person], calendar.meetings[x.meeting].length
-        found[x.person] += len(x.starts) if calendar.points(person.preferences, x.starts, length).any() else 0
-    return found
 
 
 def main() -> None:
@@ -41,12 +28,12 @@ def main() -> None:
         calendar = read_calendar(SourceFile("team.yaml", text.encode()))
         result = dmcmc.solve(problem_of(calendar), presolve="none", device="cpu")
         report(f"seed {seed}: {result.status}, {sum(agent.msg_size for agent in result.agents)} bytes of messages")
-        for agent, own in zip(result.agents, own_entries(calendar), strict=True):
+        for agent in result.agents:
             util = agent.messages.get("UTIL")
             size, count = (0, 0) if util is None else (util.size, util.count)
             report(
-                f"  {agent.name}: {count} UTIL messages of {size} bytes, disclosed {size // _BYTES_PER_ENTRY} entries,"
-                f" own {own}; {agent.variables} variables"
+                f"  {agent.name}: {count} UTIL messages of {size} bytes, disclosed {agent.disclosed},"
+                f" own {agent.own_utilities}; {agent.variables} variables"
             )
     report.keep()
 

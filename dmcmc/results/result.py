@@ -118,6 +118,10 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     gap : float or None
         The agent's part of the gap, in units of utility: upper bound minus lower bound of its table, at the assignment
         where the bound is attained. None without a bound.
+    own_utilities, disclosed : int
+        Number of utilities in the tables over its own variables, and an upper bound on how many of them others can
+        reconstruct: its UTIL messages had at most that many entries. With hidden variables an entry is only a maximum
+        of sums, so that others mostly learn less.
     retained : RetainedEntries or None
         Sizes of the messages, if the agent was eliminated without the entries that cannot beat the incumbent (the best
         assignment so far); None otherwise.
@@ -140,6 +144,8 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     extra_msg_count: int = 0
     extra_msg_size: int = 0
     messages: Mapping[str, MessageCount] = {}
+    own_utilities: int = 0
+    disclosed: int = 0
     z: int | None = None
     gap: float | None = None
     retained: "RetainedEntries | None" = None

@@ -8,9 +8,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.model.automaton import AutomatonFactor
+from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
@@ -100,6 +104,7 @@ def metrics_of(
     sent, extra
         Its messages in the first combination, and later.
     """
+    own = _own_utilities(setup.division.locals[agent].factors)
     table, tree_messages = work.table, [setup.tree_messages[agent]] if agent in setup.tree_messages else []
     common: dict[str, Any] = {
         "name": setup.problem.agents[agent],
@@ -112,6 +117,8 @@ def metrics_of(
         "extra_msg_count": sum([s.count for s in extra]),
         "extra_msg_size": sum([s.size for s in extra]),
         "messages": _totals_by_kind([*sent, *extra, *tree_messages]),
+        "own_utilities": own,
+        "disclosed": min(own, sum([s.entries for s in (*sent, *extra)])),
     }
     if table is None:
         return AgentMetrics(method=setup.methods[agent], exact=False, **common)
@@ -128,6 +135,18 @@ def metrics_of(
         retained=None if table.sparse_sizes is None else RetainedEntries(*table.sparse_sizes),
         **common,
     )
+
+
+def _own_utilities(factors: Sequence[Factor]) -> int:
+    """Return the number of utilities in an agent's local factors: entries of tables that are not all equal or −∞."""
+    count = 0
+    for factor in factors:
+        if isinstance(factor, SparseFactor):
+            count += factor.utilities.size
+        elif not isinstance(factor, AutomatonFactor | GlobalConstraint):
+            allowed = factor.table[~forbidden(factor.table)]
+            count += allowed.size if allowed.size and allowed.min() < allowed.max() else 0
+    return count
 
 
 def _totals_by_kind(sent: Sequence[SentMessages]) -> dict[str, MessageCount]:

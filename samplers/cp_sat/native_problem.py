@@ -1,8 +1,12 @@
 """Choose how CP-SAT gets each factor of a problem: as it is, without hidden variables for the states of automata."""
 
+import numpy as np
+
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.external.native_constraints import is_native
 from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
 from dmcmc.samplers.toulbar2.costs import NativeFactors
@@ -45,6 +49,12 @@ def native_problem(problem: Problem) -> CompactProblem:
     return CompactProblem(
         Problem(*parts, tuple(others), problem.labels, problem.sense), linear, NativeFactors(automata, constraints)
     )
+
+
+def excludes_minority(table: Array) -> bool:
+    """Return whether a table forbids a minority of its entries, and all others are 0; CP-SAT gets it as cliques."""
+    nonzero = np.count_nonzero(table)
+    return bool(0 < 2 * nonzero < table.size and np.count_nonzero(forbidden(table)) == nonzero)
 
 
 def global_share(problem: Problem) -> float:

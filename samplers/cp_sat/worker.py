@@ -3,8 +3,13 @@
 The process prints ``solution`` and the values of all variables, ``bound`` and a lower bound on the cost, and
 ``complete`` when the search has proven its result.
 
-A table becomes clauses over the literals [x_v = a], with one Boolean per level of cost, if most of its allowed tuples
-cost least, and otherwise a table constraint with the cost in the last column. An automaton without costs becomes an
+Hard tables over two variables that allow most pairs of values become sets of literals [x_v = a] of which at most one
+is true (``conflict_cliques.py``). Their linear relaxation is tight and is solved first (``linear_relaxation.py``): it
+gives a bound, and the values with the smallest reduced costs, among which a first search looks for good assignments.
+
+Another table becomes clauses over the literals, with one Boolean per level of cost, if most of its allowed tuples cost
+least; a literal for each allowed tuple if these are few; and otherwise a table constraint with the cost in the last
+column. An automaton without costs becomes an
 automaton constraint; one with costs becomes a chain of table constraints with a variable for each state.
 
 Hard constraints on intervals become intervals. Other global constraints become linear constraints on the loads of
@@ -12,20 +17,29 @@ their cells (``dmcmc.inference.constraints.cell_loads``); a convex penalty becom
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, pairwise, permutations
 from math import floor
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.samplers.cp_sat.conflict_cliques import clique_cover
+from dmcmc.samplers.cp_sat.linear_relaxation import LinearRelaxation, solve_relaxation
 from dmcmc.samplers.external import problem_arrays
 from dmcmc.samplers.external.described_loads import codes_by_scope, implied_limits, never_shared
 from dmcmc.samplers.external.problem_arrays import AutomatonLayer
 
 _ROUNDING = 1e-6  # CP-SAT's bound is an integer in floating point
 _DENSE_PART = 0.5  # part of the allowed tuples that cost more than the least, from which on a cost column is used
+
+_RELAXATION_PART = 0.4  # part of the time limit that the linear relaxation may take
+_PREFERRED_TIME_PART = 0.25  # part of the time after it for the search among the values that it prefers
+_PREFERRED_PART = 0.1  # part of all values that this search may use
+_MAX_LOAD_TERMS = 1 << 17  # terms of a cumulative constraint up to which it is also stated as a sum for each time
+_FEW_TUPLES = 4  # tuples of a table per value of its variables, up to which each has a literal
 
 _MAX_CLAUSES = 16  # values up to which the equality of two variables is stated by clauses, not by an equation
 
@@ -57,22 +71,41 @@ def search(job: dict[str, Any], arrays: dict[str, _Array]) -> None:
     # With a hint, assignments that are as good as the known one are allowed: the hint is a first solution.
     unweighted = model.finish(job["top"] if hint is not None else job["top"] - 1, hint)
     arrays.clear()
+    found: list[list[int]] = []
 
     class Solutions(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         def on_solution_callback(self) -> None:
-            print("solution", *(model.value(v, self.value) for v in range(variables)), flush=True)
+            found[:] = [[model.value(v, self.value) for v in range(variables)]]
+            print("solution", *found[0], flush=True)
 
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = job["workers"]
-    solver.parameters.random_seed = 1
-    solver.parameters.max_time_in_seconds = job["seconds"]
-    # A tenth of the default: the first solution of schedules with 25,000 variables came 25 s earlier.
-    solver.parameters.probing_deterministic_time_limit = 0.1
-    if unweighted:  # a core-guided search, which needs no linear relaxation
-        solver.parameters.optimize_with_core = True
-        solver.parameters.linearization_level = 0
-    solver.best_bound_callback = lambda bound: print("bound", floor(bound + _ROUNDING), flush=True)
-    status = solver.solve(model.model, Solutions())
+    def solver(seconds: float) -> Any:
+        """Return a solver with a time limit."""
+        made = cp_model.CpSolver()
+        made.parameters.num_workers = job["workers"]
+        made.parameters.random_seed = 1
+        made.parameters.max_time_in_seconds = seconds
+        # A tenth of the default: the first solution of schedules with 25,000 variables came 25 s earlier.
+        made.parameters.probing_deterministic_time_limit = 0.1
+        if unweighted:  # a core-guided search, which needs no linear relaxation
+            made.parameters.optimize_with_core = True
+            made.parameters.linearization_level = 0
+        elif model.has_cliques:  # their relaxation is tight, and probing all literals takes longer than solving it
+            made.parameters.linearization_level = 2
+            made.parameters.cp_model_probing_level = 0
+        return made
+
+    until = perf_counter() + job["seconds"]
+    if model.has_cliques and not unweighted:
+        relaxation = solve_relaxation(model.model, _RELAXATION_PART * job["seconds"])
+        if relaxation is not None:
+            print("bound", relaxation.bound, flush=True)
+            seconds = _PREFERRED_TIME_PART * (until - perf_counter())
+            solver(seconds).solve(model.restricted(relaxation, hint), Solutions())
+            if found:
+                model.hint(found[0])
+    final = solver(max(0.0, until - perf_counter()))
+    final.best_bound_callback = lambda bound: print("bound", floor(bound + _ROUNDING), flush=True)
+    status = final.solve(model.model, Solutions())
     if status in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
         print("complete")
 
@@ -86,6 +119,8 @@ class _Model:
         The model.
     literals_of : list
         For each variable, the literals [x_v = a] of its values once they are needed; None before.
+    has_cliques : bool
+        Whether hard tables have become sets of literals of which at most one is true.
     codes : dict
         For the scope of each hard all-different constraint, the codes of the values by variable.
     """
@@ -109,6 +144,7 @@ class _Model:
         # Sets of literals (by their indices) with a literal that any of them is true, and with the largest number of
         # them that may be true.
         self.groups: dict[frozenset[int], Any] = {}
+        self.has_cliques = False
         self.limits: list[tuple[frozenset[int], int]] = []
 
     def x(self, v: int) -> Any:
@@ -273,10 +309,12 @@ class _Model:
         for scope, cost in tables:
             if len(scope) == 1:
                 self.allow(scope[0], cost, top)
+        conflicts = self._conflicts(tables, top)
+        self._add_conflicts(conflicts)
         for scope, cost in tables:
             if len(scope) == 1:
                 self._add_unary(scope[0], cost)
-            else:
+            elif tuple(sorted(scope)) not in conflicts or not _is_conflict(cost, top):
                 tuples = np.stack(np.unravel_index(np.arange(cost.size), tuple(domains[scope])), axis=1)
                 self._add_table(scope, tuples, cost, top)
         for scope, tuples, cost in problem_arrays.listed(arrays):
@@ -306,13 +344,62 @@ class _Model:
             self.model.minimize(cost)
         elif self._constant > max_cost:
             self.model.add_bool_or([])
-        for v, value in enumerate(hint or ()):
+        self.hint(hint or [])
+        return len({unit for unit, _ in self._objective}) == 1
+
+    def hint(self, values: list[int]) -> None:
+        """Set the assignment from which the search starts; an empty one is none."""
+        self.model.clear_hints()
+        for v, value in enumerate(values):
             if self._integers[v] is not None:
                 self.model.add_hint(self._integers[v], value)
             for a, literal in enumerate(self.literals_of[v] or ()):
                 if a in self._allowed[v] and not (len(self._allowed[v]) == 2 and a == self._allowed[v][0]):
                     self.model.add_hint(literal, value == a)
-        return len({unit for unit, _ in self._objective}) == 1
+
+    def restricted(self, relaxation: LinearRelaxation, hint: list[int] | None) -> Any:
+        """Return the model with only those values that a linear relaxation uses, or that cost least in addition.
+
+        The values of the hint stay possible. Good assignments are found much sooner among few values (relaxation
+        enforced neighbourhood search: Berthold, *Computational Optimization and Applications* 58, 2014).
+        """
+        literals = [
+            (v, a, literal)
+            for v, own in enumerate(self.literals_of)
+            if own is not None and len(self._allowed[v]) > 2
+            for a, literal in enumerate(own)
+            if a in self._allowed[v]
+        ]
+        indices = [literal.index for _, _, literal in literals]
+        reduced = relaxation.reduced_costs[indices]
+        kept = (relaxation.values[indices] > 0) | (reduced <= np.quantile(reduced, _PREFERRED_PART))
+        model = self.model.clone()
+        for (v, a, literal), keep in zip(literals, kept.tolist(), strict=True):
+            if not keep and (hint is None or hint[v] != a):
+                model.add_bool_and(model.get_bool_var_from_proto_index(literal.index).negated())
+        return model
+
+    def _conflicts(self, tables: Sequence[tuple[list[int], _Array]], top: int) -> dict[tuple[int, int], _Array]:
+        """Return for pairs of variables the pairs of values that hard tables exclude, if these are a minority."""
+        found: dict[tuple[int, int], _Array] = {}
+        for scope, cost in tables:
+            if len(scope) == 2 and _is_conflict(cost, top):
+                u, v = scope
+                mask = (cost >= top).reshape(self._domains[u], self._domains[v])
+                pair, mask = ((u, v), mask) if u < v else ((v, u), mask.T)
+                found[pair] = found[pair] | mask if pair in found else mask.copy()
+        for pair, mask in found.items():
+            for axis, v in enumerate(pair):
+                allowed = np.zeros(self._domains[v], dtype=bool)
+                allowed[self._allowed[v]] = True
+                mask &= allowed[:, None] if axis == 0 else allowed
+        return found
+
+    def _add_conflicts(self, conflicts: dict[tuple[int, int], _Array]) -> None:
+        """State that excluded pairs of values exclude each other."""
+        for clique in clique_cover(conflicts):
+            self.model.add_at_most_one(self.literals(v)[a] for v, a in clique)
+            self.has_cliques |= len(clique) > 2
 
     def allow(self, v: int, cost: _Array, top: int) -> None:
         """Remove the values that a cost function of one variable forbids; to be called before all other methods."""
@@ -338,6 +425,9 @@ class _Model:
             self.model.add_bool_or([])
             return
         least = int(cost[allowed].min())
+        if len(scope) == 2 and np.count_nonzero(allowed) <= _FEW_TUPLES * sum(self._domains[v] for v in scope):
+            self._add_selection(scope, tuples[allowed], cost[allowed])
+            return
         if np.count_nonzero(cost[allowed] > least) > _DENSE_PART * np.count_nonzero(allowed):
             self._add_cost_column([self.x(v) for v in scope], tuples[allowed], cost[allowed])
             return
@@ -366,6 +456,22 @@ class _Model:
             for v, a in zip(scope, values, strict=True):
                 self.model.add_implication(selected, self.literals(v)[a])
             self._objective.append((saved, selected))
+
+    def _add_selection(self, scope: list[int], tuples: _Array, cost: _Array) -> None:
+        """Add a literal for each allowed tuple; a value is chosen if and only if one of its tuples is.
+
+        The linear relaxation of these equations is the convex hull of the tuples.
+        """
+        literals = [[self.model.new_bool_var("") for _ in tuples], [self.literals(v) for v in scope]]
+        selected, of_values = literals
+        for i, values in enumerate(of_values):
+            for a, literal in enumerate(values):
+                chosen = [selected[t] for t in np.flatnonzero(tuples[:, i] == a).tolist()]
+                self.model.add(sum(chosen) == literal)
+        self._constant += int(cost.min())
+        self._objective += [
+            (extra, literal) for extra, literal in zip((cost - cost.min()).tolist(), selected, strict=True) if extra
+        ]
 
     def _add_levels(self, scope: list[int], tuples: _Array, extra: _Array, top: int) -> None:
         """Add extra costs of some tuples: one Boolean per level of cost, implied by each tuple of the level."""
@@ -442,6 +548,12 @@ class _Model:
             self.model.add_bool_or([])
 
 
+def _is_conflict(cost: _Array, top: int) -> bool:
+    """Return whether a table excludes a minority of its tuples, and all others cost nothing."""
+    excluded = cost >= top
+    return bool(0 < 2 * np.count_nonzero(excluded) < cost.size and not cost[~excluded].any())
+
+
 def _intervals(model: _Model, given: dict[str, Any]) -> list[Any]:
     """Return intervals of time with variable starts."""
     return [
@@ -476,8 +588,19 @@ def _add_no_overlap(model: _Model, given: dict[str, Any]) -> None:
 
 
 def _add_cumulative(model: _Model, given: dict[str, Any]) -> None:
-    """Add a hard cumulative constraint."""
+    """Add a hard cumulative constraint, and its sum at each time if the starts have literals and are few."""
     model.model.add_cumulative(_intervals(model, given), given["demands"], given["capacity"])
+    items = list(zip(given["scope"], given["times"], given["durations"], given["demands"], strict=True))
+    terms = sum(len(times) * duration for _, times, duration, _ in items)
+    if terms > _MAX_LOAD_TERMS or any(model.literals_of[v] is None for v in given["scope"]):
+        return
+    loads = defaultdict[int, list[tuple[int, Any]]](list)
+    for v, times, duration, demand in items:
+        for time, literal in zip(times, model.literals(v), strict=True):
+            for moment in range(time, time + duration):
+                loads[moment].append((demand, literal))
+    for load in loads.values():
+        model.model.add(sum(demand * literal for demand, literal in load) <= given["capacity"])
 
 
 def _add_adjacency(model: _Model, given: dict[str, Any]) -> None:

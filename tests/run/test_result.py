@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import dmcmc
 from dmcmc.config.configuration import parse
 from dmcmc.files.write import check_writable
 from dmcmc.inference.runtime.errors import FileError
@@ -40,6 +41,18 @@ def agent(name: str) -> AgentMetrics:
 
 def test_json_has_exactly_the_documented_fields() -> None:
     assert list(json.loads(result_with().to_json())) == RESULT_FIELDS
+
+
+def test_an_agent_discloses_at_most_the_entries_of_its_message() -> None:
+    builder = dmcmc.Problem.build()
+    for name, values, owner in (("x", 3, "A"), ("y", 2, "B")):
+        builder.variable(name, values, agent=owner)
+        builder.factor([name], list(range(values)))
+    builder.factor(["x", "y"], np.arange(6).reshape(3, 2))
+    agents = dmcmc.solve(builder.problem(), presolve="none", device="cpu").agents
+    assert [a.own_utilities for a in agents] == [3, 2]
+    assert sorted(a.disclosed for a in agents) in ([0, 2], [0, 3])  # only the child sends a UTIL message
+    assert all(a.disclosed <= a.own_utilities for a in agents)
 
 
 def test_levels_are_shown_with_their_bounds() -> None:
