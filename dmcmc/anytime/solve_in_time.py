@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from msgspec.structs import replace as replace_settings
+
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.union.union_plan import union_provider
@@ -91,7 +93,8 @@ def solve_in_time(  # long: the order of a run's steps
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
         first = world.on_all_ranks(partial(_first_answer, problem, config, stop, start, watch, kernels, world.rank))
     can_plan = _are_ready_in_time(kernels, sets_for_plan, stop)
-    parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
+    settings = config if can_plan else replace_settings(config, presolve="none")  # presolve needs the kernels of plans
+    parts, unscattered = divide_on_ranks(problem, settings, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
     proves_soon = world.on_first_rank(lambda: soon_proven(parts))
     if seconds is not None:
@@ -276,4 +279,5 @@ def _first_answer(
     if problem is None or rank:
         return None
     is_compiled = partial(kernels.is_ready, kernel_sets.first_search_of(problem))
-    return find_first_answer(problem, config, stop, start, watch.progress, is_compiled)
+    can_plan = partial(kernels.is_ready, *_sets_for_plan(problem, config))
+    return find_first_answer(problem, config, stop, start, watch.progress, is_compiled, can_plan)
