@@ -25,6 +25,7 @@ Unit = tuple[int, ...]
 _MAX_COMBINATIONS = 2**16  # combinations of values of two variables that are examined at once
 _MAX_CANDIDATES = 4  # units of a violated constraint that are examined before one of them changes
 _SIDEWAYS_PROBABILITY = 0.3  # of a change that lowers nothing, where none lowers the violation
+_FOCUS = 0.5  # probability that only units in violated cells are examined; others can fill cells that need a load
 _FIRST_STEPS = 300  # steps of the first repair, and in addition to those per unit
 _STEPS_PER_UNIT = 2
 _STEPS_GROWTH = 1.5  # ratio of the steps of a repair to those of the one before
@@ -134,10 +135,10 @@ class UncompiledSearch:
         """Return the number of combinations of a unit, divided by the weights of what it can violate."""
         model = self.model
         constraints = {int(model.item_constraint[i]) for v in unit for i in self._items[v]}
-        weight = sum(self._often_violated[c] for c in constraints if model.hard[c])
+        weight = sum(float(self._often_violated[c]) for c in constraints if model.hard[c])
         for v in unit:
             factors = model.factor[model.start[v] : model.start[v + 1]]
-            weight += self._often_violated[model.constraints + factors].sum()
+            weight += float(self._often_violated[model.constraints + factors].sum())
         return float(np.prod(model.domains[list(unit)])) / max(1.0, weight)
 
     def _unit(self, v: int) -> Unit:
@@ -168,16 +169,16 @@ class UncompiledSearch:
         self._assign(best[1], best[2])
 
     def _candidates(self, c: int) -> Iterable[Unit]:
-        """Return some units of a violated constraint, table or automaton; of a constraint those in its bad cells."""
+        """Return some units of a violated constraint, table or automaton; half the time only those in its bad cells."""
         model, constraints = self.model, self.model.constraints
         if c >= constraints:
             variables = model.scope[model.scope_start[c - constraints] : model.scope_start[c - constraints + 1]]
         else:
             items = np.arange(model.item_start[c], model.item_start[c + 1])
-            if not model.counts_runs[c]:
+            if not model.counts_runs[c] and self._rng.random() < _FOCUS:
                 cells = slice(int(model.cell_start[c]), int(model.cell_start[c + 1]))
                 bad = np.concatenate([[0], np.cumsum(self._penalties(c)[self._load[cells]] > 0)])
-                begin = np.array([self._first_cell(i) for i in items.tolist()]) - cells.start
+                begin = np.array([self._first_cell(i) for i in items.tolist()], dtype=np.int64) - cells.start
                 end = np.where(begin < 0, 0, begin + model.item_length[items])
                 inside = bad[end] > bad[np.maximum(begin, 0)]
                 items = items[inside] if inside.any() else items
@@ -221,13 +222,13 @@ class UncompiledSearch:
         start, sizes = int(model.item_first[item]), [int(model.domains[v]) for v in (a, b) if v >= 0]
         first = model.first[start : start + int(np.prod(sizes))].reshape(sizes)
         added = self._placing_costs(int(model.item_constraint[item]), item, first)
-        axes = []
+        axes: list[int] = []
         for axis, v in reversed(list(enumerate((a, b)[: len(sizes)]))):
             if v in unit:
                 axes.insert(0, unit.index(v))
             else:
                 known = int(self.values[v])
-                added = added.min(axis=axis) if known < 0 else added.take(known, axis=axis)
+                added = np.asarray(added.min(axis=axis) if known < 0 else added.take(known, axis=axis))
         if axes != sorted(axes):
             added = added.T
         return added.reshape([int(model.domains[v]) if i in axes else 1 for i, v in enumerate(unit)])
