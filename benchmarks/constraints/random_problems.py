@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -40,6 +41,7 @@ from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 
 _MOVES = 4000  # of the local search; one solution of 1,000 may need more
+_MAX_REPAIRS = 10  # repairs of the search for the first answer, each from a new construction
 _SEARCH_SECONDS = 20.0  # time limit of branch and bound; it takes a millisecond
 _ENGINES = ("branch-and-bound", "toulbar2")
 
@@ -78,7 +80,8 @@ def _sum(parts: list[Factor], constraint: GlobalConstraint, values: tuple[int, .
 def wrong_search(problem: Problem, best: float | None) -> Iterator[str]:
     """Yield a text if the first answer violates a constraint for no reason, or the local search misses the optimum."""
     if best is not None:
-        _, degree = UncompiledSearch(search_model(problem), 0).search(Deadline(), lambda: True, lambda values: None)
+        ends = partial(next, iter([False] * _MAX_REPAIRS + [True]))
+        _, degree = UncompiledSearch(search_model(problem), 0).search(Deadline(), ends, lambda values: None)
         if degree:
             yield "first answer"
     start = np.zeros(problem.n_variables, dtype=np.int64)
