@@ -50,6 +50,9 @@ from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
 
+# Part of the time budget, and seconds at most, in which a problem is divided whose plan has no kernels in time
+_DIVISION_PART = 0.05
+_MAX_DIVISION_SECONDS = 1.0
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 
 
@@ -90,9 +93,10 @@ def solve_in_time(  # long: the order of a run's steps
     if seconds is not None:
         start += kernels.request(*sets_for_plan, *world.on_first_rank(partial(_sets_for_chains, problem, config)))
         stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
+    soon = stop if seconds is None else _before_division(stop, seconds)
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
-        first = world.on_all_ranks(partial(_first_answer, problem, config, stop, start, watch, kernels, world.rank))
-    can_plan = _are_ready_in_time(kernels, sets_for_plan, stop)
+        first = world.on_all_ranks(partial(_first_answer, problem, config, soon, start, watch, kernels, world.rank))
+    can_plan = _are_ready_in_time(kernels, sets_for_plan, soon)
     settings = config if can_plan else replace_settings(config, presolve="none")  # presolve needs the kernels of plans
     parts, unscattered = divide_on_ranks(problem, settings, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
@@ -255,6 +259,11 @@ def _sets_for_large_plan(parts: DividedProblem, world: World) -> list[KernelSet]
 def _has_start(problem: Problem | None, config: Settings) -> bool:
     """Return whether an assignment is given to start from (rank 0)."""
     return problem is not None and has_start(problem, config)
+
+
+def _before_division(stop: Deadline, seconds: float) -> Deadline:
+    """Return a deadline that leaves time to divide the problem, for a time budget in seconds."""
+    return stop.by(stop.until - min(_MAX_DIVISION_SECONDS, _DIVISION_PART * seconds))
 
 
 def _are_ready_in_time(kernels: KernelSupply, sets: list[KernelSet], stop: Deadline) -> bool:
