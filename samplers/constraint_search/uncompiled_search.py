@@ -26,6 +26,7 @@ _MAX_COMBINATIONS = 2**16  # combinations of values of two variables that are ex
 _MAX_CANDIDATES = 4  # units of a violated constraint that are examined before one of them changes
 _SIDEWAYS_PROBABILITY = 0.3  # of a change that lowers nothing, where none lowers the violation
 _FOCUS = 0.5  # probability that only units in violated cells are examined; others can fill cells that need a load
+_NOISE = 0.02  # probability of a random change of a violated constraint (Selman, Kautz and Cohen, AAAI 1994)
 _FIRST_STEPS = 300  # steps of the first repair, and in addition to those per unit
 _STEPS_PER_UNIT = 2
 _STEPS_GROWTH = 1.5  # ratio of the steps of a repair to those of the one before
@@ -152,6 +153,10 @@ class UncompiledSearch:
         """Change one unit of a violated constraint, or raise the weights of what is violated."""
         violated = sorted(self._violated)
         candidates = self._candidates(violated[int(self._rng.integers(len(violated)))])
+        if candidates and self._rng.random() < _NOISE:
+            unit = candidates[0]
+            self._assign(unit, tuple(self._rng.integers(self.model.domains[list(unit)]).tolist()))
+            return
         best: tuple[float, Unit, tuple[int, ...]] | None = None
         for unit in candidates:
             now = self._assign(unit, (-1,) * len(unit))
@@ -168,7 +173,7 @@ class UncompiledSearch:
                 return
         self._assign(best[1], best[2])
 
-    def _candidates(self, c: int) -> Iterable[Unit]:
+    def _candidates(self, c: int) -> list[Unit]:
         """Return some units of a violated constraint, table or automaton; half the time only those in its bad cells."""
         model, constraints = self.model, self.model.constraints
         if c >= constraints:
