@@ -249,9 +249,10 @@ class UncompiledSearch:
             starts = np.concatenate([[0, 0], np.cumsum(occupied[1:] & ~occupied[:-1])])
             runs = int(starts[-1])
             touched = occupied[at] + starts[at + length + 2] - starts[at + 1]  # runs beside and inside the range
-            added = penalty[runs + 1 - touched] - penalty[runs]
+            added = penalty.take(runs + 1 - touched, mode="clip") - penalty[runs]
         else:
-            rise = penalty[load + int(model.item_weight[item])] - penalty[load]
+            # Cells that the item cannot reach may be full; their differences cancel out.
+            rise = penalty.take(load + int(model.item_weight[item]), mode="clip") - penalty[load]
             sums = np.concatenate([[0], np.cumsum(rise)])
             added = sums[at + length] - sums[at]
         return np.where(first < 0, 0, added).astype(np.float64)

@@ -249,3 +249,12 @@ def test_a_timed_search_reports_each_better_assignment_once():
     ConstraintSearch(problem, 1).improve(start, 0.2, 2, Deadline(), found.append)
     for one, other in zip([start, *found], found, strict=False):
         assert ascent.better(other, one)
+
+
+def test_the_uncompiled_search_reads_no_penalties_of_loads_that_cannot_occur():
+    build = Problem.build()
+    names = [build.variable("fixed", [0]), build.variable("other", [1, 2])]
+    problem = build.all_different(names).problem()
+    search = UncompiledSearch(search_model(problem), 0)
+    search._assign((0,), (0,))
+    assert search.costs((1,))[0].tolist() == [0, 0]
