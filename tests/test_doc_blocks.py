@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import time
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +24,7 @@ from dmcmc.anytime.improvers.protocol import RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.files.text import SourceFile
+from dmcmc.formats import native
 from dmcmc.formats import registry as formats
 from dmcmc.formats.calendar.problem import read as read_calendar
 from dmcmc.inference.bounds import bounders
@@ -37,6 +39,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.storage.cache_folders import CACHE_VARIABLE
 from dmcmc.results.outcome import quality_of
+from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 TESTED_BY_OTHER_TESTS = {"samplers.md"}  # by tests/samplers/test_plugin.py
@@ -121,6 +124,28 @@ def test_the_example_bounder_finds_the_exact_bounds_of_rows(developed):
     run_boundary_searches([BoundarySearchRequest(search, cutoffs, cutoffs)])
     found = [state.layout.scale.decode(int(bound)) for bound in state.bounds]
     assert search.exhausted and found == naive.row_values(local).ravel().tolist()
+
+
+def test_the_example_constraint_is_solved_searched_and_stored(developed, register, tmp_path):
+    register("dmcmc.constraints", "increasing", developed("A constraint", "my_constraint").IncreasingConstraint)
+    for cost in (None, 2):
+        build = dmcmc.Problem.build(sense="max")
+        names = [build.variable(f"x{i}", range(4)) for i in range(5)]
+        for i, name in enumerate(names):
+            build.factor(name, [(7 * i + 3 * x) % 5 for x in range(4)])
+        problem = build.constraint("increasing", names, {"numbers": [range(4)] * 5}, cost).problem()
+        chosen = max(
+            (problem.evaluate(values) for values in product(range(4), repeat=5)),
+            key=lambda evaluation: (-evaluation.violation, evaluation.objective),
+        )
+        assert dmcmc.solve(problem).objective == chosen.objective
+        search = ConstraintSearch(problem, 0)
+        assert problem.evaluate(search.improve_by_moves(np.zeros(5, dtype=np.int64), 5000, Deadline())) == chosen
+        native.save(problem, tmp_path / "stored.npz")
+        stored = native.load(tmp_path / "stored.npz")
+        assert [stored.evaluate(x) for x in ([3, 2, 1, 0, 0], [0, 0, 1, 2, 2])] == [
+            problem.evaluate(x) for x in ([3, 2, 1, 0, 0], [0, 0, 1, 2, 2])
+        ]
 
 
 def test_the_example_improver_works_in_a_run_and_improves_assignments(developed, register, clock):

@@ -1,32 +1,48 @@
 """Compare global constraints with brute force on random problems, for each constraint and each method.
 
-    python -m benchmarks.constraints.random_problems [--problems 1000] [--solved 100] [--output FILE]
+    python -m benchmarks.constraints.random_problems [--problems 1000] [--solved 10] [--output FILE]
 
 On every problem: degrees against their definition, the decomposition, the relaxation, propagation (no solution is
-removed), and the local search by a fixed number of moves. On ``--solved`` of them: exact elimination, presolve,
-branch and bound, and toulbar2 if it is installed. The exit code is 1 if anything is wrong.
+removed), presolve, exact elimination, the bound of the relaxed problem, branch and bound, the first answer without
+kernels, and the local search by a fixed number of moves. All of that works in this process, with the same kernels. On
+``--solved`` problems: whole runs of ``dmcmc.solve``, and toulbar2 if it is installed. The exit code is 1 if anything is
+wrong.
 """
 
 import collections
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 from support.constraints.naive_degrees import naive_degree
 from support.constraints.random_constraints import KINDS, best_objective, random_problem
 
 import dmcmc
 from benchmarks.harness import Report, options
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
+from dmcmc.samplers.constraint_search.search_model import search_model
+from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
 from dmcmc.samplers.toulbar2 import process
+from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
+from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 
 _MOVES = 4000  # of the local search; one solution of 1,000 may need more
+_MAX_REPAIRS = 10  # repairs of the search for the first answer, each from a new construction
+_SEARCH_SECONDS = 20.0  # time limit of branch and bound; it takes a millisecond
 _ENGINES = ("branch-and-bound", "toulbar2")
 
 
@@ -62,7 +78,12 @@ def _sum(parts: list[Factor], constraint: GlobalConstraint, values: tuple[int, .
 
 
 def wrong_search(problem: Problem, best: float | None) -> Iterator[str]:
-    """Yield a text if the local search misses the optimum."""
+    """Yield a text if the first answer violates a constraint for no reason, or the local search misses the optimum."""
+    if best is not None:
+        ends = partial(next, iter([False] * _MAX_REPAIRS + [True]))
+        _, degree = UncompiledSearch(search_model(problem), 0).search(Deadline(), ends, lambda values: None)
+        if degree:
+            yield "first answer"
     start = np.zeros(problem.n_variables, dtype=np.int64)
     evaluation = problem.evaluate(ConstraintSearch(problem, 0).improve_by_moves(start, _MOVES, Deadline()))
     found = None if evaluation.violation else evaluation.objective
@@ -70,13 +91,58 @@ def wrong_search(problem: Problem, best: float | None) -> Iterator[str]:
         yield "local search"
 
 
-def wrong_answers(problem: Problem, best: float | None, engines: tuple[str, ...]) -> Iterator[str]:
-    """Yield the methods that do not find the optimum."""
-    if dmcmc.solve(problem).objective != best:
-        yield "elimination"
+def wrong_exact_methods(problem: Problem, best: float | None) -> Iterator[str]:
+    """Yield the exact methods that do not find the optimum, and "bound" if that of the relaxed problem is none."""
     reduced = presolve(problem, 2**30)
     if (None if reduced.infeasible else best_objective(reduced.problem)) != best:
         yield "presolve"
+    dense = densify(problem, 2**30).problem
+    if answer(problem, eliminated(dense)[1]) != best:
+        yield "elimination"
+    bound, _ = eliminated(densify(relaxed(problem), 2**30).problem)
+    utility = None if best is None else problem.to_own_sense(best)
+    if utility is not None and (bound is None or bound < utility):
+        yield "bound"
+    progress = BranchAndBound().search(costs_of_compact(CompactProblem(dense)), None, _SEARCH_SECONDS)
+    if not progress.complete or answer(problem, progress.values) != best:
+        yield "branch and bound"
+
+
+def relaxed(problem: Problem) -> Problem:
+    """Return a problem with the relaxation of each constraint in its place."""
+    factors = [
+        part for f in problem.factors for part in (f.relaxed_parts() if isinstance(f, GlobalConstraint) else [f])
+    ]
+    return replace(problem, factors=tuple(factors))
+
+
+def eliminated(dense: Problem) -> tuple[float | None, NDArray[np.int64]]:
+    """Return the largest utility of a problem of dense tables by exact elimination, and an assignment that has it."""
+    tables = [factor for factor in dense.factors if factor.scope]
+    values, total = np.zeros(dense.n_variables, dtype=np.int64), 0.0
+    if tables:
+        arithmetic = choose_arithmetic(tables)
+        plan = plan_elimination([f.scope for f in tables], dense.domains, range(dense.n_variables), ())
+        done = eliminate([arithmetic.encode(factor) for factor in tables], plan, arithmetic)
+        done.choose(values)
+        total = -np.inf if arithmetic.is_lowest(done.total()) else done.total()
+    constants = [factor.entry(()) for factor in dense.factors if not factor.scope]
+    total += sum(-np.inf if constant is None else constant for constant in constants)
+    return (total if np.isfinite(total) else None), values
+
+
+def answer(problem: Problem, values: NDArray[np.int64] | None) -> float | None:
+    """Return the objective of an assignment; None if there is none, or it violates a constraint."""
+    if values is None:
+        return None
+    evaluation = problem.evaluate(values[: problem.n_variables])
+    return None if evaluation.violation else evaluation.objective
+
+
+def wrong_answers(problem: Problem, best: float | None, engines: tuple[str, ...]) -> Iterator[str]:
+    """Yield the methods that do not find the optimum."""
+    if dmcmc.solve(problem).objective != best:
+        yield "whole run"
     for engine in engines:
         if dmcmc.solve(problem, timeout=20, search=engine).objective != best:
             yield engine
@@ -86,7 +152,7 @@ def main() -> int:
     """Check all problems, and print what is wrong for each constraint."""
     parser = options(__file__, __doc__ or "", only=True)
     parser.add_argument("--problems", type=int, default=1000)
-    parser.add_argument("--solved", type=int, default=100)
+    parser.add_argument("--solved", type=int, default=10)
     given = parser.parse_args()
     engines = _ENGINES if process.available() else _ENGINES[:1]
     report, total = Report(__file__, given, engines=", ".join(engines)), 0
@@ -103,6 +169,7 @@ def main() -> int:
             for factor in problem.factors:
                 wrong.update(set(wrong_constraint(factor, rng)) if isinstance(factor, GlobalConstraint) else ())
             wrong.update(wrong_search(problem, best))
+            wrong.update(wrong_exact_methods(problem, best))
             if seed < given.solved:
                 wrong.update(wrong_answers(problem, best, engines))
         total += wrong.total()

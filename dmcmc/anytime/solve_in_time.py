@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from msgspec.structs import replace as replace_settings
+
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.union.union_plan import union_provider
@@ -47,6 +49,9 @@ from dmcmc.solving.presolve.restore_result import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
+# Part of the time budget, and seconds at most, in which a problem is divided whose plan has no kernels in time
+_DIVISION_PART = 0.05
+_MAX_DIVISION_SECONDS = 1.0
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 
 
@@ -87,10 +92,12 @@ def solve_in_time(  # long: the order of a run's steps
     if seconds is not None:
         start += kernels.request(*sets_for_plan, *world.on_first_rank(partial(_sets_for_chains, problem, config)))
         stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
+    soon = stop if seconds is None else _before_division(stop, seconds)
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
-        first = world.on_all_ranks(partial(_first_answer, problem, config, stop, start, watch, kernels, world.rank))
-    can_plan = _are_ready_in_time(kernels, sets_for_plan, stop)
-    parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
+        first = world.on_all_ranks(partial(_first_answer, problem, config, soon, start, watch, kernels, world.rank))
+    can_plan = _are_ready_in_time(kernels, sets_for_plan, soon)
+    settings = config if can_plan else replace_settings(config, presolve="none")  # presolve needs the kernels of plans
+    parts, unscattered = divide_on_ranks(problem, settings, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
     proves_soon = world.on_first_rank(lambda: soon_proven(parts))
     if seconds is not None:
@@ -253,6 +260,11 @@ def _has_start(problem: Problem | None, config: Settings) -> bool:
     return problem is not None and has_start(problem, config)
 
 
+def _before_division(stop: Deadline, seconds: float) -> Deadline:
+    """Return a deadline that leaves time to divide the problem, for a time budget in seconds."""
+    return stop.by(stop.until - min(_MAX_DIVISION_SECONDS, _DIVISION_PART * seconds))
+
+
 def _are_ready_in_time(kernels: KernelSupply, sets: list[KernelSet], stop: Deadline) -> bool:
     """Wait for kernels; return whether all ranks have them before the deadline."""
     try:
@@ -275,4 +287,5 @@ def _first_answer(
     if problem is None or rank:
         return None
     is_compiled = partial(kernels.is_ready, kernel_sets.first_search_of(problem))
-    return find_first_answer(problem, config, stop, start, watch.progress, is_compiled)
+    can_plan = partial(kernels.is_ready, *_sets_for_plan(problem, config))
+    return find_first_answer(problem, config, stop, start, watch.progress, is_compiled, can_plan)

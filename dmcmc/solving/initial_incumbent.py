@@ -21,7 +21,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
-from dmcmc.samplers.local_search.constraint_ascent import ascent_of
+from dmcmc.samplers.local_search.constraint_ascent import ConstraintAscent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.agent.uncombined_bound import largest_total
 from dmcmc.solving.incumbent import Incumbent
@@ -98,6 +98,7 @@ def find_first_answer(
     start: float,
     progress: ProgressReporter,
     is_compiled: Callable[[], bool] = lambda: True,
+    can_plan: Callable[[], bool] = lambda: True,
 ) -> FirstAnswer:
     """Return a greedy assignment of the problem as given, and report it at once; called on rank 0 only.
 
@@ -122,6 +123,9 @@ def find_first_answer(
     is_compiled
         Returns whether the kernels of the first search are compiled; until then, NumPy finds the answer to a problem of
         tables.
+    can_plan
+        Returns whether the kernels that divide and plan the problem are compiled; until then, the search on global
+        constraints goes on.
     """
     proof = None
     if problem.dense and problem.factors and config.local.bound != "none":
@@ -146,6 +150,8 @@ def find_first_answer(
             if trace.violated:
                 repaired = ascent.repair(trace.values, is_compiled)
                 trace.record(ascent.climb(repaired))
+        if isinstance(ascent, ConstraintAscent):
+            ascent.improve_until(can_plan, trace.values, trace.record)
     assert trace.quality is not None
     return FirstAnswer(trace.values, trace.quality, trace.bound, tuple(trace.points), ascent)
 

@@ -98,7 +98,7 @@ def time_grid(
     """
     earliest = min((int(s.min()) for s in starts), default=0)
     shifted = [s - earliest for s in starts]
-    unit = max(1, int(np.gcd.reduce([0, *durations, *(int(x) for s in shifted for x in np.unique(s))])))
+    unit = max(1, int(np.gcd.reduce(np.concatenate([[0], durations, *shifted]).astype(np.int64))))
     start_steps, lengths = [s // unit for s in shifted], [d // unit for d in durations]
     steps = max((int(s.max()) + d for s, d in zip(start_steps, lengths, strict=True)), default=0)
     return max(1, steps), unit, start_steps, lengths

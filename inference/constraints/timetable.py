@@ -96,16 +96,18 @@ def overload(
     steps, unit, starts, lengths = time_grid(times, durations)
     members = [i for i in range(len(times)) if lengths[i] and demands[i]]
     penalty = excess_penalty(capacity, sum(demands), unit)
-    running = [np.zeros((steps, 0), dtype=np.int64)] * len(times)  # (steps, values): demand at each step
-    for i in members:
-        step = np.arange(steps)[:, None]
-        running[i] = np.where((starts[i] <= step) & (step < starts[i] + lengths[i]), demands[i], 0)
-    found, entries = [], 0
+    possible = np.zeros((steps + 1, len(members)), dtype=np.int64)  # whether each member can run at each step
+    for k, i in enumerate(members):
+        np.add.at(possible[:, k], starts[i], 1)
+        np.add.at(possible[:, k], starts[i] + lengths[i], -1)
+    can_run = np.cumsum(possible[:-1], axis=0) > 0
+    states = np.minimum(can_run @ np.array([demands[i] for i in members], dtype=np.int64), capacity + 1) + 1
+    sizes = can_run @ np.array([starts[i].size for i in members], dtype=np.int64)
+    if int((sizes * states * np.minimum(states, 2)).sum()) > MAX_DECOMPOSITION_ENTRIES:
+        return None
+    found = []
     for now in range(steps):
-        positions = [i for i in members if running[i][now].any()]
-        states = min(sum(demands[i] for i in positions), capacity + 1) + 1
-        entries += sum(running[i][now].size for i in positions) * states * min(states, 2)
-        if entries > MAX_DECOMPOSITION_ENTRIES:
-            return None
-        found.append(constraint.sum_part(positions, [running[i][now] for i in positions], penalty))
+        positions = [i for k, i in enumerate(members) if can_run[now, k]]
+        running = [np.where((starts[i] <= now) & (now < starts[i] + lengths[i]), demands[i], 0) for i in positions]
+        found.append(constraint.sum_part(positions, running, penalty))
     return [part for part in found if part is not None]

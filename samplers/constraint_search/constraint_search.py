@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.interpreted import interpreted_kernels
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.constraint_search.search_model import SearchModel, search_model
+from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
 from dmcmc.samplers.constraint_search.walker import Walker
 
 Values = NDArray[np.int64]
@@ -19,8 +19,8 @@ Values = NDArray[np.int64]
 _SLICE_SECONDS = 0.25  # seconds after which the walks compare their best assignments
 _ENDLESS = 1 << 40  # moves of a walk that ends by the clock
 _FIRST_MOVES = 50_000  # moves of the first search between two checks of the deadline
-_INTERPRETED_MOVES = 200  # the same for interpreted kernels
 _MAX_FIRST_CALLS = 20  # of this number of moves, until the first search gives up
+_MAX_UNCOMPILED_VARIABLES = 2000  # variables up to which NumPy makes the first assignment, about 1 ms per variable
 
 
 class ConstraintSearch:
@@ -53,30 +53,16 @@ class ConstraintSearch:
             self._walkers.append(Walker(self.model, int(state[0])))
         return self._walkers[number]
 
-    def first(self, stop: Deadline, report: Callable[[Values], object] = lambda values: None) -> Values:
-        """Construct an assignment, and search until it violates no hard constraint, for a limited number of moves.
-
-        Parameters
-        ----------
-        stop : Deadline
-            Ends the search.
-        report : callable
-            Called with the constructed assignment if it violates a hard constraint.
-        """
-        walker, halt = self.walker(0), np.zeros(1, dtype=np.uint8)
-        walker.construct()
-        if walker.best_totals[0]:
-            report(walker.best.copy())
-        for _ in range(_MAX_FIRST_CALLS):
-            if not walker.best_totals[0] or stop.over:
-                break
-            run_watched([partial(walker.run, _FIRST_MOVES, halt)], 1, stop, halt)
-        return walker.best.copy()
-
-    def first_without_kernels(
-        self, stop: Deadline, is_ready: Callable[[], bool], report: Callable[[Values], object]
+    def first(
+        self,
+        stop: Deadline,
+        is_ready: Callable[[], bool] = lambda: True,
+        report: Callable[[Values], object] = lambda values: None,
     ) -> Values:
-        """Do the same with interpreted kernels, which takes a hundred times as long, until the kernels are compiled.
+        """Return an assignment that violates no hard constraint, if a search of limited length finds one.
+
+        A search in NumPy constructs and repairs assignments until the kernels are compiled, but at least once. If it
+        finds none, a walk by the kernels continues. Large problems are constructed by the kernels if they are there.
 
         Parameters
         ----------
@@ -85,16 +71,23 @@ class ConstraintSearch:
         is_ready : callable
             Returns whether the kernels are compiled.
         report : callable
-            Called with each assignment that violates less.
+            Called with each assignment that violates less than all before.
         """
+        found: Values | None = None
+        if self.model.domains.size <= _MAX_UNCOMPILED_VARIABLES or not is_ready():
+            found, degree = UncompiledSearch(self.model, self._seed).search(stop, is_ready, report)
+            if not degree or stop.over or not is_ready():
+                return found
         walker, halt = self.walker(0), np.zeros(1, dtype=np.uint8)
-        with interpreted_kernels():
+        if found is None:
             walker.construct()
-            while walker.best_totals[0] and not (stop.over or is_ready()):
-                before = walker.best_totals[0]
-                walker.run(_INTERPRETED_MOVES, halt)
-                if walker.best_totals[0] < before:
-                    report(walker.best.copy())
+            report(walker.best.copy())
+        else:
+            walker.start_from(found)
+        for _ in range(_MAX_FIRST_CALLS):
+            if not walker.best_totals[0] or stop.over:
+                break
+            run_watched([partial(walker.run, _FIRST_MOVES, halt)], 1, stop, halt)
         return walker.best.copy()
 
     def climb(self, values: Values, stop: Deadline) -> Values:

@@ -6,6 +6,8 @@ larger (adaptive cooling: Huang, Romeo and Sangiovanni-Vincentelli, ICCAD 1986).
 end of a cycle get a larger weight (the breakout method: Morris, AAAI 1993).
 """
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -82,7 +84,6 @@ class Walker:
         self._changed, self._moved = np.zeros((2, _MAX_CHANGES), dtype=np.int64), np.full(n, -1, dtype=np.int64)
         self._counters, self._statistics = np.zeros(2, dtype=np.int64), np.zeros((3, 5))
         self._rng = np.random.default_rng(seed)
-        self._has_pairs = bool((model.partner >= 0).any()) or has_followers(model)
         self._mean_domain = float(model.domains.mean()) if n else 1.0
         self._temperatures = np.zeros(0)  # of a cycle, from the highest
         self._spread = np.ones(_TEMPERATURES)
@@ -90,6 +91,11 @@ class Walker:
         self._cycle_moves = _FIRST_CYCLE_MOVES
         self._suggested: tuple[Values, tuple[float, float]] | None = None
         self._plan: list[tuple[int, int]] = []  # (temperature, moves) that are left of this cycle, in reverse order
+
+    @cached_property
+    def _has_pairs(self) -> bool:
+        """Whether variables change together; found by a kernel, which is not compiled before the walk begins."""
+        return bool((self.model.partner >= 0).any()) or has_followers(self.model)
 
     @property
     def moves(self) -> int:

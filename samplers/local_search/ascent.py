@@ -1,7 +1,7 @@
 """A greedy first assignment, and 1-opt hill climbing from any assignment, decided by exact utilities."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -65,14 +65,15 @@ class Ascent:
     ----------
     problem : Problem
         The problem.
-    graph : FactorGraph
-        The factor graph of the problem.
     """
 
     def __init__(self, problem: Problem, threads: int, stop: Deadline) -> None:
-        self.threads = threads
-        self.problem, self.graph = problem, build_graph(problem)
-        self.stop = stop
+        self.threads, self.problem, self.stop = threads, problem, stop
+
+    @cached_property
+    def graph(self) -> FactorGraph:
+        """The factor graph, which hill climbing on global constraints does not need."""
+        return build_graph(self.problem)
 
     def greedy(
         self, soon: Deadline = NO_DEADLINE, report: Callable[[NDArray[np.int64]], object] = lambda values: None

@@ -133,7 +133,7 @@ class LocalSearch:
             An assignment of the original variables to climb from; None for the greedy one.
         """
         greedy = self.ascent.greedy() if start is None else start
-        if self.ascent.graph.data.size > _LARGE_ENTRIES:
+        if self.original.tabular and self.ascent.graph.data.size > _LARGE_ENTRIES:
             on_better(self._with_states(greedy))
         return self._with_states(self.ascent.climb(greedy))
 

@@ -8,12 +8,15 @@ import pytest
 from support.constraints.random_constraints import KINDS, best_objective, random_problem
 
 from dmcmc import Problem
+from dmcmc.inference.runtime.compile import compilation_seconds
 from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
 from dmcmc.inference.runtime.interpreted import interpreted_kernels
+from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.samplers.constraint_search import move_kernels as moves
 from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.constraint_search.search_model import search_model
 from dmcmc.samplers.constraint_search.state_kernels import DEGREE, SOFT, WEIGHTED, change_value, cost_change
+from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
 from dmcmc.samplers.constraint_search.walker import Walker
 from dmcmc.samplers.local_search.constraint_ascent import ConstraintAscent
 from dmcmc.samplers.local_search.local_search import LocalSearch
@@ -170,14 +173,62 @@ def test_the_ascent_is_1_optimal_and_never_worse():
         assert not late.better(start, late.climb(start))
 
 
-def test_interpreted_kernels_find_the_first_answer_until_the_kernels_are_ready():
+def test_the_first_answer_needs_no_kernels():
     build = Problem.build()
     names = [build.variable(f"x{i}", 4) for i in range(4)]
     problem = build.all_different(names).precedence("x0", "x1", 2).problem()
     ascent = ConstraintAscent(problem, 1, Deadline(), lambda: False)
+    compiled = unsaved_kernels(), compilation_seconds()
     values = ascent.greedy()
     assert problem.evaluate(values).violation == 0
     assert np.array_equal(ascent.climb(np.zeros(4, dtype=np.int64)), np.zeros(4))
+    assert (unsaved_kernels(), compilation_seconds()) == compiled
+
+
+def test_uncompiled_costs_are_the_changes_of_the_definition():
+    for seed, problem in enumerate(problems(8)):
+        search, rng = UncompiledSearch(search_model(problem), seed), np.random.default_rng(seed)
+        for v, x in enumerate(rng.integers(problem.domains).tolist()):
+            search._assign((v,), (x,))
+        for unit in search._units:
+            constraints = [search.model.item_constraint[i] for i in {i for v in unit for i in search._items[v]}]
+            if len(constraints) > len(set(constraints)):
+                continue  # the costs are those of one item at a time
+            now = search._assign(unit, (-1,) * len(unit))
+            hard, soft = search.costs(unit)
+            found = {}
+            for chosen in np.ndindex(hard.shape):
+                search._assign(unit, chosen)
+                degree, cost = cost_of(problem, search.values)
+                assert search.degree == degree
+                found[chosen] = degree - hard[chosen], cost - soft[chosen]
+                search._assign(unit, (-1,) * len(unit))
+            assert np.ptp(np.array(list(found.values())), axis=0) == pytest.approx([0, 0])
+            search._assign(unit, now)
+
+
+def test_the_uncompiled_search_satisfies_small_problems_that_can_be_satisfied():
+    for seed, problem in enumerate(problems(4)):
+        search = UncompiledSearch(search_model(problem), seed)
+        values, degree = search.search(Deadline(), lambda: True, lambda values: None)
+        assert degree == cost_of(problem, values)[0] == problem.evaluate(values).violation
+        assert (degree > 0) == (best_objective(problem) is None)
+
+
+def test_the_uncompiled_search_ends_at_the_deadline_with_a_complete_assignment():
+    problem = next(iter(problems(1)))
+    values, _ = UncompiledSearch(search_model(problem), 0).search(Deadline(until=0.0), lambda: False, lambda v: None)
+    assert (values >= 0).all() and (values < problem.domains).all()
+
+
+def test_the_first_answer_is_improved_until_other_work_can_begin():
+    build = Problem.build()
+    problem = build.all_different([build.variable(f"x{i}", 4) for i in range(4)]).problem()
+    found = []
+    ascent = ConstraintAscent(problem, 1, Deadline())
+    ascent.improve_until(lambda: len(found) > 0, np.zeros(4, dtype=np.int64), found.append)
+    assert problem.evaluate(found[-1]).violation == 0
+    ascent.improve_until(lambda: True, found[-1], lambda values: pytest.fail("it does not end at once"))
 
 
 def test_interpreted_moves_are_those_of_the_kernels():
@@ -198,3 +249,12 @@ def test_a_timed_search_reports_each_better_assignment_once():
     ConstraintSearch(problem, 1).improve(start, 0.2, 2, Deadline(), found.append)
     for one, other in zip([start, *found], found, strict=False):
         assert ascent.better(other, one)
+
+
+def test_the_uncompiled_search_reads_no_penalties_of_loads_that_cannot_occur():
+    build = Problem.build()
+    names = [build.variable("fixed", [0]), build.variable("other", [1, 2])]
+    problem = build.all_different(names).problem()
+    search = UncompiledSearch(search_model(problem), 0)
+    search._assign((0,), (0,))
+    assert search.costs((1,))[0].tolist() == [0, 0]
