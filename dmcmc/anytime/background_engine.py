@@ -133,7 +133,7 @@ class BackgroundEngine:
         """
         memory = engine_memory(self.parts.config)
         if self.name in (TOULBAR2, CP_SAT):
-            engine = Toulbar2Process if self.name == TOULBAR2 else partial(CpSatProcess, known=self._known_values)
+            engine = partial(Toulbar2Process if self.name == TOULBAR2 else CpSatProcess, known=self._known_values)
             wait = _START_DELAY if self._starts_in_time else math.inf
             return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
         from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
