@@ -6,6 +6,9 @@
 Each sequence begins with a random problem of two to four agents. A change replaces tables, or it is of any other kind:
 factors, variables, domains and agents are added, removed and replaced. After each one the objective, the bound and
 the status of the session must be those of an enumeration of all assignments.
+
+With ``--timeout`` each solve has that time budget, and agents are sampled and bounded. Objectives must then be at most
+the optimum and bounds at least. ``DMCMC_COMPILE=first`` waits for compiled kernels, which may take longer.
 """
 
 import collections
@@ -103,8 +106,6 @@ def main() -> None:
     report = Report(__file__, given) if world.rank == 0 else None
     reused = 0
     kinds, statuses, start = collections.Counter[str](), collections.Counter[str](), time.process_time()
-    if given.timeout is not None:
-        dmcmc.solve_on(world, first_problem(np.random.default_rng(3)), timeout=120, **TIMED)  # loads the kernels
     for seed in range(given.sequences):
         rng = np.random.default_rng(seed)
         settings = {} if given.timeout is None else TIMED

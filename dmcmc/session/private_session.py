@@ -31,7 +31,7 @@ from dmcmc.solving.private.rank_inputs import RankInputs
 class PrivateSession:
     """A problem with private inputs that changes and is solved again; all ranks create it together.
 
-    Each rank reads the files of its own agents, which ``dmcmc split`` has written, and changes their tables. No factor
+    Each rank reads the files of its agents, which ``dmcmc split`` has written, and changes their tables. No factor
     leaves its rank: the ranks exchange what a private run does, UTIL and VALUE messages and sums. Exact tables, bounds
     and UTIL messages of agents whose inputs have not changed are used again.
 
@@ -85,9 +85,7 @@ class PrivateSession:
         config = with_memory_limit(self._settings, self._world)
         self._inputs = RankInputs.read(folder, index, config, self._world)
         self._number = {index.agents[agent]: agent for agent in self._inputs.parts}
-        self.problems: dict[str, Problem] = {
-            name: self._inputs.parts[agent] for name, agent in self._number.items()
-        }
+        self.problems: dict[str, Problem] = {name: self._inputs.parts[agent] for name, agent in self._number.items()}
         self.result: Result | None = None
         self.assignment: Mapping[str, Label] = {}
         self.reused: Reused | None = None

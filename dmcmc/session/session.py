@@ -45,7 +45,8 @@ class Session:
     """A problem that changes and is solved again.
 
     The exact tables of agents and the UTIL messages of subtrees in which nothing has changed are kept. With a time
-    budget the last assignment is the first incumbent. Objective and proof are those of a new run. With ``stay``, it
+    budget the last assignment is the first incumbent, and the bounds of the last run are continued. Without one,
+    objective and proof are those of a new run. With ``stay``, it
     costs something to move a variable away from the last assignment; in the first run it costs nothing.
 
     Parameters

@@ -1,4 +1,4 @@
-"""What is kept of an agent whose table was sampled and bounded: its bound, its open nodes, and its best rows' values.
+"""Retain the bound of a sampled agent, its open nodes and the best values of its rows for the next run.
 
 The bound of an unchanged local problem continues where it stopped, with the open nodes of its branch and bound. If
 factors have changed, the new bound takes over the dual variables of the others, and the rows' bounds plus what the

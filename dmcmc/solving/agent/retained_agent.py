@@ -59,7 +59,7 @@ def continue_sampling(agent: Agent, retained: RetainedWork | None, name: str) ->
     kept, chains = None if retained is None else retained.find_bound(name), agent.lower.chains
     if kept is None or kept.states is None or chains is None or agent.lower.local is not agent.local:
         return
-    if agent.team.size > 1:  # each rank of the team holds the values of its own rows
+    if agent.team.size > 1:  # the values of the rows are divided over the ranks of the team
         return
     if has_same_variables(kept.local, agent.local):
         chains.take_better(np.arange(agent.local.rows), kept.states)
