@@ -23,7 +23,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.model.tables import forbidden, magnitude
 
-_EXACT_FLOAT = 2**53  # integers up to this magnitude are float64 numbers
+_EXACT_FLOAT = 2**53  # sums of integers up to this magnitude are exact in float64
 
 Differences = Mapping[tuple[int, ...], NDArray[np.float64]]
 
@@ -51,21 +51,19 @@ def factor_differences(before: Sequence[Factor], after: Sequence[Factor]) -> Dif
         now, and +inf if it was forbidden before and is not any more. Scopes without a change are left out. None if a
         factor is not dense, or numbers are too large for float64.
     """
-    counts = [Counter(map(id, factors)) for factors in (before, after)]
+    changed, size = _changed_factors(before, after), 0.0
     sums: list[dict[tuple[int, ...], NDArray[np.float64]]] = [{}, {}]
-    for side, factors in zip(sums, (before, after), strict=True):
+    for side, factors in zip(sums, changed, strict=True):
         for factor in factors:
-            if counts[0][id(factor)] == counts[1][id(factor)]:
-                continue
             if type(factor) is not Factor:
                 return None
-            is_forbidden = forbidden(factor.table)
-            if np.abs(np.where(is_forbidden, 0, factor.table)).max(initial=0) > _EXACT_FLOAT // 2:
-                return None
+            size += float(magnitude(factor.table))
             order = np.argsort(factor.scope).tolist()
-            table = np.where(is_forbidden, -np.inf, factor.table.astype(np.float64)).transpose(order)
+            table = np.where(forbidden(factor.table), -np.inf, factor.table.astype(np.float64)).transpose(order)
             scope = tuple(sorted(factor.scope))
             side[scope] = side[scope] + table if scope in side else table
+    if size > _EXACT_FLOAT:
+        return None
     found = dict[tuple[int, ...], NDArray[np.float64]]()
     for scope in sums[0].keys() | sums[1].keys():
         shape = (sums[0] if scope in sums[0] else sums[1])[scope].shape
@@ -124,16 +122,18 @@ def largest_increase(before: Problem, after: Problem) -> float | None:
     largest = [float(difference.max()) for difference in differences.values()]
     if not all(map(math.isfinite, largest)):
         return None
-    total = math.fsum(largest)
-    if all(value.is_integer() for value in largest):
+    total, changed = math.fsum(largest), [f for side in _changed_factors(before.factors, after.factors) for f in side]
+    if all(factor.table.dtype.kind == "i" for factor in changed):
         return total
-    # Each difference of a scope is rounded once per factor, by at most 2^-53 of the numbers involved.
-    return total + 2.0**-52 * len(after.factors) * _magnitude(before, after)
+    # Each sum of a scope is rounded once per factor, by at most 2^-53 of the numbers involved.
+    return total + 2.0**-52 * (len(changed) + 1) * math.fsum(float(magnitude(factor.table)) for factor in changed)
 
 
-def _magnitude(before: Problem, after: Problem) -> float:
-    """Return the sum of the largest absolute entries of two problems' factors, as a float."""
-    return math.fsum(float(magnitude(factor.table)) for problem in (before, after) for factor in problem.factors)
+def _changed_factors(before: Sequence[Factor], after: Sequence[Factor]) -> tuple[list[Factor], list[Factor]]:
+    """Return the old and the new factors, without the objects that are in both."""
+    counts = Counter(map(id, before)), Counter(map(id, after))
+    is_changed = {number for number in counts[0] | counts[1] if counts[0][number] != counts[1][number]}
+    return [f for f in before if id(f) in is_changed], [f for f in after if id(f) in is_changed]
 
 
 def continue_bound(state: DualState, earlier: DualState) -> bool:
