@@ -17,6 +17,7 @@ if _typing.TYPE_CHECKING:
     from dmcmc.results.alternatives import Alternative
     from dmcmc.results.result import Result, Solution, TracePoint
     from dmcmc.results.version import __version__
+    from dmcmc.session.private_session import PrivateSession
     from dmcmc.session.session import Session
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "JunctionTree",
     "Local",
     "Plan",
+    "PrivateSession",
     "Problem",
     "Result",
     "Session",
@@ -61,6 +63,7 @@ _PUBLIC_NAMES = {
     "dmcmc.results.alternatives": ("Alternative",),
     "dmcmc.results.result": ("Result", "Solution", "TracePoint"),
     "dmcmc.results.version": ("__version__",),
+    "dmcmc.session.private_session": ("PrivateSession",),
     "dmcmc.session.session": ("Session",),
 }
 _MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}

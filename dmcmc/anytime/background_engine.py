@@ -135,7 +135,7 @@ class BackgroundEngine:
         """
         memory = engine_memory(self.parts.config)
         processes: dict[str, Callable[[int], CostSearchEngine]] = {
-            TOULBAR2: Toulbar2Process,
+            TOULBAR2: partial(Toulbar2Process, known=self._known_values),
             CP_SAT: partial(CpSatProcess, known=self._known_values),
             MAX_SAT: MaxSatProcess,
         }

@@ -33,6 +33,7 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.result import Result
 from dmcmc.samplers import improve_in_team
+from dmcmc.solving.agent.retained_agent import UNION_NAME, keep_agent
 from dmcmc.solving.coordinator import Coordinator, CycleReport
 from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.combination_plan import will_prove
@@ -302,6 +303,16 @@ class RankRun:
         if self.setup.timed and isinstance(error, OutOfMemory):
             with suppress(OutOfMemory):
                 self.searches.use_remaining_time()
+
+    def keep_for_next_run(self) -> None:
+        """Keep the tables and bounds of this rank's agents, and of their union, for the next run of a session."""
+        retained, choices, names = self.setup.retained_bounds, self.setup.choices, self.setup.problem.agents
+        if retained is None:
+            return
+        for number, agent in self.tables.agents.items():
+            keep_agent(agent, choices[number].bound, retained, names[number])
+        if self.union.agent is not None:
+            keep_agent(self.union.agent.agent, self.union.provider or "", retained, UNION_NAME)
 
     def result(self) -> Result | None:
         """Return the result, put together from all ranks' parts; None except on rank 0."""

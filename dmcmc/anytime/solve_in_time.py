@@ -12,6 +12,7 @@ from functools import partial
 
 from msgspec.structs import replace as replace_settings
 
+from dmcmc.anytime.known_bound import take_known_bound
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.union.union_plan import union_provider
@@ -105,6 +106,8 @@ def solve_in_time(  # long: the order of a run's steps
     search_of = partial(IncumbentSearch, kernels=kernels)
     with begin(parts, world, stop, start, watch.progress, search_of, may_wait=True) as search:
         handle.best = search.best_so_far
+        if seconds is not None:
+            world.on_first_rank(partial(take_known_bound, search.incumbent, parts))
         if world.on_first_rank(lambda: parts.given.proven_infeasible):
             return search.result_without_tables()
         stop = search.start_engine(stop)
@@ -221,6 +224,7 @@ def improve_until_stop(
                 run.improve(directive)
         except (OutOfTime, OutOfMemory) as error:
             run.give_up(error)
+        world.on_all_ranks(run.keep_for_next_run)
         return run.result()
 
 

@@ -30,22 +30,24 @@ class UnionPart:
 
     Attributes
     ----------
+    provider : str or None
+        The parameter.
     agent : UnionAgent or None
         The union as an agent; None before its bound is started.
     """
 
     def __init__(self, world: World, incumbent: Incumbent, searches: WholeSearches, provider: str | None) -> None:
-        self._world, self._incumbent, self._searches, self._provider = world, incumbent, searches, provider
+        self._world, self._incumbent, self._searches, self.provider = world, incumbent, searches, provider
         self.agent: UnionAgent | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether the union is to be bounded, and has no bound yet."""
-        return self.agent is None and self._provider is not None
+        return self.agent is None and self.provider is not None
 
     def start(self, setup: Setup) -> None:
         """Give the union its first bound on this rank."""
-        assert self._provider is not None, "a plan wants the union"
+        assert self.provider is not None, "a plan wants the union"
         is_first = self._world.rank == 0
 
         def utility() -> Number | None:
@@ -53,7 +55,7 @@ class UnionPart:
 
         seconds = FIRST_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
         shared = self._world.size > 1
-        self.agent = UnionAgent(setup, self._provider, utility, seconds, self._world.rank, shared)
+        self.agent = UnionAgent(setup, self.provider, utility, seconds, self._world.rank, shared)
         if is_first:
             self._incumbent.update_bound(self.agent.bound, self.agent.bounded_by)
 

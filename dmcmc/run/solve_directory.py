@@ -7,8 +7,10 @@ searches over the whole assignment; the improvers sample tables further, tighten
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +19,7 @@ from dmcmc.anytime.solve_in_time import improve_until_stop
 from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import read_index
+from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
@@ -32,8 +35,10 @@ from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.private.private_inputs import PrivateInputs
 from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.solve import solve_planned
+from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
 def solve_directory(
@@ -75,7 +80,7 @@ def solve_directory(
     """
     world, progress = world or World(), progress or NoProgress()
     try:
-        _refuse(config)
+        refuse(config)
         index = world.on_first_rank(lambda: read_index(folder))
         config = with_memory_limit(config, world)
         with (
@@ -85,17 +90,75 @@ def solve_directory(
             kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
             start = time.perf_counter()
             inputs = RankInputs.read(folder, index, config, world)
-            work = _solve if config.budget.time is None else _solve_in_time
             watch = Watch(progress, handle=ending, handles_signals=ending is not None)
-            result = work(inputs, world, watch, kernels, start, share_assignment)
-            seconds = sum(world.allgather(kernels.seconds))
-            return None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
+            return solve_inputs(inputs, world, watch, kernels, start, share_assignment).result
     except BaseException as error:
         world.abort_on_exit(error)
         raise
 
 
-def _refuse(config: Settings) -> None:
+class PrivateAnswer(NamedTuple):
+    """The answer of a private run as one rank knows it.
+
+    Attributes
+    ----------
+    result : Result or None
+        The result on rank 0, None on the others.
+    known : dict of int to int
+        The best assignment: values of this rank's agents and of the variables that they share factors with.
+    assignment : dict of str to label
+        The values of this rank's agents, by the names of their variables.
+    """
+
+    result: Result | None
+    known: Mapping[int, int]
+    assignment: Mapping[str, Label]
+
+
+def solve_inputs(
+    inputs: RankInputs,
+    world: World,
+    watch: Watch,
+    kernels: KernelSupply,
+    start: float,
+    share_assignment: bool,
+    retained: RetainedWork | None = None,
+    known: Mapping[int, int] | None = None,
+) -> PrivateAnswer:
+    """Solve a problem whose parts the ranks have read; called by all ranks.
+
+    Parameters
+    ----------
+    inputs
+        The parts of this rank's agents.
+    world
+        The ranks.
+    watch
+        The observer of the run.
+    kernels
+        The kernels of the run.
+    start
+        Time at which the run's clock started (``time.perf_counter``).
+    share_assignment
+        Whether rank 0 gathers the assignment.
+    retained
+        Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
+    known
+        An assignment to start from, as this rank knows it, in a run with a time budget; None on all ranks without one.
+    """
+    if inputs.config.budget.time is None:
+        result, coordinator = _solve(inputs, world, watch, kernels, start, share_assignment, retained)
+    else:
+        given = inputs, world, watch, kernels, start, share_assignment, retained, known
+        result, coordinator = _solve_in_time(*given)
+    seconds = sum(world.allgather(kernels.seconds))
+    result = None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
+    by_agent = coordinator.storage.by_name(coordinator.known) if coordinator.known else {}
+    own = {name: value for values in by_agent.values() for name, value in values.items()}
+    return PrivateAnswer(result, coordinator.known, own)
+
+
+def refuse(config: Settings) -> None:
     """Raise an error for settings that need the whole problem on one rank."""
     if config.local.order is not None:
         raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
@@ -108,23 +171,36 @@ def _refuse(config: Settings) -> None:
 
 
 def _solve(
-    inputs: RankInputs, world: World, watch: Watch, kernels: KernelSupply, start: float, share_assignment: bool
-) -> Result | None:
+    inputs: RankInputs,
+    world: World,
+    watch: Watch,
+    kernels: KernelSupply,
+    start: float,
+    share_assignment: bool,
+    retained: RetainedWork | None,
+) -> tuple[Result | None, PrivateInputs]:
     """Solve with a fixed amount of work."""
-    setup, factors = inputs.plan(world, NO_DEADLINE)
+    setup, factors = inputs.plan(world, NO_DEADLINE, retained)
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
     if not kernels.is_off:
         watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, can_end_early=False))
-    return coordinator.with_moves(solve_planned(setup, coordinator, watch))
+    return coordinator.with_moves(solve_planned(setup, coordinator, watch)), coordinator
 
 
 def _solve_in_time(
-    inputs: RankInputs, world: World, watch: Watch, kernels: KernelSupply, start: float, share_assignment: bool
-) -> Result | None:
+    inputs: RankInputs,
+    world: World,
+    watch: Watch,
+    kernels: KernelSupply,
+    start: float,
+    share_assignment: bool,
+    retained: RetainedWork | None,
+    known: Mapping[int, int] | None,
+) -> tuple[Result | None, PrivateInputs]:
     """Combine and improve tables until the time is over or the goal is reached."""
     seconds, handle = inputs.config.budget.time or 0.0, watch.handle or RunHandle()
     stop = Deadline(work_deadline(start, seconds, len(inputs.index.agents)), cancellation=handle.cancellation)
-    setup, factors = _plan(inputs, world, stop)
+    setup, factors = _plan(inputs, world, stop, retained)
     needed = world.bcast(agent_kernel_sets.agent_work(setup, "deadline", solve_tiny))
     later = world.bcast(agent_kernel_sets.for_improvers(setup, needed))
     compile_seconds = kernels.request(*needed.tables, *later.values())
@@ -135,17 +211,20 @@ def _solve_in_time(
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
     with handle.deliver_if_late(stop):
         coordinator.take_initial(setup)
+        if known is not None:
+            coordinator.take(dict(known))
     handle.save_partial = coordinator.save_partial
     is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
     searches, watch = WholeSearches(world, None), watch.with_handle(handle)
-    return coordinator.with_moves(improve_until_stop(setup, coordinator, searches, watch, is_ready))
+    result = improve_until_stop(setup, coordinator, searches, watch, is_ready)
+    return coordinator.with_moves(result), coordinator
 
 
-def _plan(inputs: RankInputs, world: World, stop: Deadline) -> tuple[Setup, int]:
+def _plan(inputs: RankInputs, world: World, stop: Deadline, retained: RetainedWork | None) -> tuple[Setup, int]:
     """Return the plan and the number of factors; after the deadline plan without one, for an answer needs a plan."""
     try:
-        return inputs.plan(world, stop)
+        return inputs.plan(world, stop, retained)
     except OutOfTime as error:
         if not world.is_agreed(error):
             raise
-        return inputs.plan(world, NO_DEADLINE)
+        return inputs.plan(world, NO_DEADLINE, retained)

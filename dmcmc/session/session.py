@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any, NamedTuple, Unpack
 
 import msgspec
@@ -9,8 +10,11 @@ from numpy.typing import ArrayLike
 
 from dmcmc.config.keywords import Keywords, settings_from
 from dmcmc.config.settings import Settings, Stay
+from dmcmc.inference.bounds.continued_bound import largest_increase
 from dmcmc.inference.model.builder import Builder, as_problem
+from dmcmc.inference.model.exact_sum import round_up
 from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
@@ -27,17 +31,22 @@ class Reused(NamedTuple):
         Number of agents whose exact tables were kept.
     messages : int
         Number of UTIL steps, and so of UTIL messages, that were kept.
+    bounds : int
+        Number of agents (and of unions of all agents) whose bounds and sampled values were continued; 0 without a time
+        budget.
     """
 
     tables: int
     messages: int
+    bounds: int = 0
 
 
 class Session:
     """A problem that changes and is solved again.
 
     The exact tables of agents and the UTIL messages of subtrees in which nothing has changed are kept. With a time
-    budget the last assignment is the first incumbent. Objective and proof are those of a new run. With ``stay``, it
+    budget the last assignment is the first incumbent, and the bounds of the last run are continued. Without one,
+    objective and proof are those of a new run. With ``stay``, it
     costs something to move a variable away from the last assignment; in the first run it costs nothing.
 
     Parameters
@@ -88,6 +97,8 @@ class Session:
         self.result: Result | None = None
         self._settings, self._world = settings_from(settings, keywords), world or World()
         self._retained = RetainedWork()
+        self._solved: Problem | None = None  # the problem of the last result
+        self._costs_of_moving = False  # whether its bound contains costs of moving
 
     def solve(self, timeout: float | None = None) -> Result:
         """Solve the problem as it stands.
@@ -116,13 +127,30 @@ class Session:
         self._retained.begin_run()
         if self.result is not None and len(self.result.agents) != self.problem.n_agents:
             self._retained.forget_others(self.problem.agents)
+        self._retained.known_bound = self._known_bound(settings)
         found = choose_algorithm.solve(self.problem, settings, self._world, retained=self._retained)
         result: Result | None = found if self._retained.result_is_shared else self._world.bcast(found)
         assert result is not None
-        counts = self._world.allgather((self._retained.tables_reused, self._retained.steps_reused))
-        self.reused = Reused(sum(tables for tables, _ in counts), sum(steps for _, steps in counts))
-        self.result = result
+        self.reused = Reused(*map(sum, zip(*self._world.allgather(self._retained.counts), strict=True)))
+        self.result, self._solved, self._costs_of_moving = result, self.problem, settings.stay is not None
         return result
+
+    def _known_bound(self, settings: Settings) -> Number | None:
+        """Return an upper bound on the utility of the problem as it stands, from the last result; None without one.
+
+        It is the last bound plus the largest differences of the tables that have changed since. Costs of moving are
+        different in each run, and a run without a time budget takes no bound from an earlier one.
+        """
+        result, solved = self.result, self._solved
+        if settings.budget.time is None or settings.stay is not None or self._costs_of_moving:
+            return None
+        if result is None or solved is None or result.bound is None:
+            return None
+        increase = 0.0 if solved is self.problem else largest_increase(solved, self.problem)
+        if increase is None:
+            return None
+        exact = Fraction(self.problem.to_own_sense(result.bound)) + Fraction(increase)
+        return int(exact) if exact.denominator == 1 else round_up(exact)
 
     def _known_part(self, result: Result) -> dict[str, Label] | None:
         """Return the last assignment without variables and values that no longer exist."""

@@ -41,6 +41,7 @@ from dmcmc.solving.agent.filtered_table import FilteredTable
 from dmcmc.solving.agent.gains import MeasuredGain
 from dmcmc.solving.agent.lower_table import LowerTable
 from dmcmc.solving.agent.relaxation_time import agents_with_relaxation_in_time
+from dmcmc.solving.agent.retained_agent import continue_sampling, resume_bound, start_bound
 from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
 from dmcmc.solving.agent_steps import Sides, gather_sides
 from dmcmc.solving.planning.setup import Setup
@@ -287,6 +288,7 @@ def _sampled_agents(
                 setup.exact_seconds(number),
                 [MeasuredGain(SAMPLING, table.seconds)],
             )
+            continue_sampling(agent, setup.retained_bounds, setup.problem.agents[number])
             if setup.may_filter(number):
                 agent.filtered = FilteredTable(setup.limits.memory, setup.timed)
             agents[number] = agent
@@ -341,9 +343,9 @@ def _eliminate_exact_agents(
         loaded = {agent: table for agent, table in found_before.items() if table is not None}
     if (retained := setup.retained) is not None:
         agents = setup.problem.agents
-        for local, _ in exact_agents:
+        for local in [setup.division.locals[a] for a in served if setup.methods[a] == "exact" or setup.timed]:
             kept = retained.find_table(agents[local.agent], local, setup.arithmetic)
-            if kept is not None:
+            if kept is not None and not setup.listed_rows[local.agent]:
                 loaded[local.agent] = kept
     finished = None if checkpoint is None else partial(checkpoint.save, "none")
     exact = [(local, seconds) for local, seconds in exact_agents if local.agent not in loaded]
@@ -430,12 +432,14 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[]
     stop, started = setup.backend.stop.later(_FIRST_ANSWER_GRACE), list[Agent]()
     for agent in agents:
         start, provider = _now(), setup.choices[agent.local.agent].bound
+        kept = setup.retained_bounds, setup.problem.agents[agent.local.agent]
         if provider == "none":
             continue
-        if setup.timed and stop.over:
-            agent.table = replace(agent.table, upper=(_constant(setup, agent),))
-            continue
-        agent.start_bound(provider)
+        if not resume_bound(agent, provider, *kept):
+            if setup.timed and stop.over:
+                agent.table = replace(agent.table, upper=(_constant(setup, agent),))
+                continue
+            start_bound(agent, provider, *kept)
         agent.table = replace(agent.table, seconds=agent.table.seconds + _now() - start)
         agent.gains.append(MeasuredGain(BOUND, _now() - start))
         started.append(agent)

@@ -2,13 +2,16 @@
 
 import importlib.util
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import Unavailable
-from dmcmc.samplers.external.process import EngineProcess, SearchProgress
+from dmcmc.samplers.external.process import EngineProcess, SearchedProblem, SearchProgress
 
 # Lines of toulbar2's output: the values of all variables of an assignment; a lower bound on the cost.
 _ASSIGNMENT = re.compile(r"\d+( \d+)*")
@@ -46,6 +49,9 @@ class Toulbar2Process(EngineProcess):
     ----------
     memory : int
         Maximum of bytes besides its libraries; 0 for no limit.
+    known : callable
+        Returns the best known assignment, whose values a search tries first: value indices of the first variables;
+        None if there is none.
 
     Raises
     ------
@@ -55,10 +61,16 @@ class Toulbar2Process(EngineProcess):
 
     engine = Path(__file__).with_name("worker.py")
 
-    def __init__(self, memory: int = 0) -> None:
+    def __init__(self, memory: int = 0, known: Callable[[], NDArray[np.int64] | None] = lambda: None) -> None:
         if not available():
             raise Unavailable("toulbar2 is not installed; pip install 'dmcmc[toulbar2]'")
+        self._known = known
         super().__init__(memory)
+
+    def _job(self, costs: SearchedProblem) -> dict[str, Any]:
+        """Return the initial solution."""
+        known = self._known()
+        return {"known": None if known is None else known[: costs.domains.size].tolist()}
 
     def _progress(self) -> SearchProgress:
         """Return the object that reads toulbar2's output."""

@@ -21,7 +21,8 @@ def search(job: dict[str, Any], arrays: dict[str, _Array]) -> None:
     Parameters
     ----------
     job : dict
-        ``top``: the cost to beat; ``seconds``: the limit of processor time.
+        ``top``: the cost to beat; ``seconds``: the limit of processor time; ``known``: a solution whose values
+        are tried first, or None.
     arrays : dict of ndarray
         The arrays of ``CostProblem.save``.
     """
@@ -31,6 +32,8 @@ def search(job: dict[str, Any], arrays: dict[str, _Array]) -> None:
     try:
         _load(network, arrays)
         arrays.clear()
+        for v, value in enumerate(job["known"] or ()):
+            network.CFN.wcsp.setBestValue(v, value)  # the value that branching tries first
         network.Solve(showSolutions=1, timeLimit=job["seconds"])
     except pytoulbar2.tb2.Contradiction:
         pass  # propagation alone proves infeasibility

@@ -28,6 +28,7 @@ from dmcmc.results.improver_names import BOUND, BRANCH
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.lower_table import LowerTable
+from dmcmc.solving.agent.retained_agent import UNION_NAME, resume_bound, start_bound
 from dmcmc.solving.planning.setup import Setup
 
 
@@ -75,7 +76,8 @@ class UnionAgent:
         context = AgentContext(setup.sampling_settings(), setup.config.budget.gap)
         self.number = union_number(rank)
         self.agent = Agent(context, local, self._leaves.table(), LowerTable(local, self._leaves))
-        self.agent.start_bound(provider)
+        if not resume_bound(self.agent, provider, setup.retained_bounds, UNION_NAME):
+            start_bound(self.agent, provider, setup.retained_bounds, UNION_NAME)
         upper = self.agent.upper
         upper.search_stalled = False  # one row: a search is never dropped for a relaxation, which would start anew
         if shared:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress, count
+from operator import is_not
 from typing import NamedTuple
 
 from dmcmc.inference.dpop.division import Division, LocalProblem
@@ -76,8 +78,8 @@ def changed_positions(before: Problem, after: Problem) -> list[int] | None:
     for one, other in ((before.domains, after.domains), (before.owner, after.owner)):
         if one is not other and not (one.shape == other.shape and bool((one == other).all())):
             return None
-    pairs = enumerate(zip(before.factors, after.factors, strict=True))
-    differing = [(i, one, other) for i, (one, other) in pairs if one is not other]
+    others = map(is_not, before.factors, after.factors)
+    differing = [(i, before.factors[i], after.factors[i]) for i in compress(count(), others)]
     if any(one.scope != other.scope or type(other) is not Factor for _, one, other in differing):
         return None
     return [i for i, one, other in differing if one != other]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest
-from dmcmc.inference.bounds.contract.protocol import BoundRequest
+from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState
 from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilMessage
@@ -217,6 +217,17 @@ class Agent:
     def start_bound(self, provider: str) -> None:
         """Start an upper bound of the table by a bound provider, given by its registered name."""
         self.upper.start(provider, self.local, self.context.backend)
+        self._use_team()
+
+    def continue_bound(self, state: BoundState) -> None:
+        """Continue a bound of an earlier run of the same problem."""
+        state.backend, self.upper.state = self.context.backend, state
+        if self.upper.dual is not None:
+            self.upper.dual.begin_run(self.context.backend)
+        self._use_team()
+
+    def _use_team(self) -> None:
+        """Let the ranks of the team bound rows, and put the present bound into the table."""
         if self.team.size > 1 and not self.team.private and self.upper.dual is not None:
             self.upper.dual.helpers = TeamRowBounds(self.team)
         self.update_bound()

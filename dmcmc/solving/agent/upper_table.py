@@ -71,6 +71,8 @@ class UpperTable:
         Whether a semidefinite relaxation is excluded: it does not suit the agent, or there is no time to see its gain.
     uncharged_seconds : float
         Seconds of a semidefinite relaxation whose gain cannot be judged yet.
+    retained_search : BoundarySearch or None
+        Branch and bound of an earlier run of a session over the same factors, which the first request continues.
     """
 
     state: BoundState | None = None
@@ -83,6 +85,7 @@ class UpperTable:
     relaxation: SemidefiniteRelaxation | None = None
     no_relaxation: bool = False
     uncharged_seconds: float = 0.0
+    retained_search: BoundarySearch | None = None
 
     @property
     def exhausted(self) -> bool:
@@ -235,12 +238,15 @@ class UpperTable:
         """
         dual = self.dual
         assert dual is not None
+        retained, self.retained_search = self.retained_search, None
         if self.boundary_search is None:
-            self.boundary_search = create_boundary_search(dual, node_bytes, seconds, self.searched_part)
+            self.boundary_search = retained or create_boundary_search(dual, node_bytes, seconds, self.searched_part)
         if dual.integral:
             search_cutoffs = next_above(_elementwise_max(row_cutoffs, attained))
         else:  # bounds are rounded down: a row closed one unit below its cutoff must not fall below its utility
             search_cutoffs = _elementwise_max(row_cutoffs, attained + 2 * math.ldexp(1.0, -dual.layout.scale.shift))
+        if retained is not None:
+            retained.reopen(search_cutoffs, rows)
         return BoundarySearchRequest(self.boundary_search, search_cutoffs, row_cutoffs, rows)
 
 

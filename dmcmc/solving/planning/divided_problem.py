@@ -85,6 +85,11 @@ class DividedProblem:
     scattered: bool = field(default=False, kw_only=True)
     retained: RetainedWork | None = field(default=None, kw_only=True, compare=False, repr=False)
 
+    @property
+    def retained_bounds(self) -> RetainedWork | None:
+        """The work of earlier runs, whose bounds a run with a time budget continues; None without a time budget."""
+        return self.retained if self.timed else None
+
     @cached_property
     def shared(self) -> frozenset[int]:
         """The variables of the original problem that share a factor with another agent's variable."""

@@ -6,7 +6,7 @@ and the placement of agents on ranks. Arithmetic and choices are agreed by sums 
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import AgentIndex, read_agent
@@ -25,6 +25,7 @@ from dmcmc.solving.private.agents_start import AgentsStart
 from dmcmc.solving.private.agree_on_problem import agree_on_arithmetic, divide_memory, share_magnitudes
 from dmcmc.solving.private.private_inputs import PrivateIncumbent, PrivateInputs
 from dmcmc.solving.private.rank_assignment import RankAssignment
+from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,43 @@ class RankInputs:
         placement = AgreedPlacement(tree, owner, shares, tree_messages, helpers)
         return cls(index, config, placement, parts, view, start)
 
-    def plan(self, world: World, stop: Deadline) -> tuple[Setup, int]:
-        """Agree on the arithmetic, and plan; return the plan and the number of factors of the whole problem."""
+    def with_parts(self, parts: Mapping[int, Problem], config: Settings, world: World) -> "RankInputs":
+        """Return the inputs with other tables of this rank's agents; called by all ranks.
+
+        Parameters
+        ----------
+        parts
+            The problems of this rank's agents; their variables and scopes are the same as before.
+        config
+            Settings of the next run.
+        world
+            The ranks.
+        """
+        view = rank_view_of(self.index, parts)
+        mine = _agents_of(self.placement.owner, world.rank)
+        shares = divide_memory(view.counted(mine, self.placement.tree.placed), config.budget.bytes, world)
+        placement = self.placement._replace(shares=shares)
+        return RankInputs(self.index, config, placement, parts, view, self.start)
+
+    def plan(self, world: World, stop: Deadline, retained: RetainedWork | None = None) -> tuple[Setup, int]:
+        """Agree on the arithmetic, and plan; return the plan and the number of factors of the whole problem.
+
+        Parameters
+        ----------
+        world
+            The ranks.
+        stop
+            Deadline of the plan.
+        retained
+            Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
+        """
         view, tree, mine = self.view, self.placement.tree, _agents_of(self.placement.owner, world.rank)
         counted = view.counted(mine, tree.placed)
         arithmetic, factors = agree_on_arithmetic(counted, view.division.constants, self.config.combine, world)
         share_magnitudes(view.division, mine, tree.placed, world)
         given = OriginalProblem(view.problem)
         parts = DividedProblem(given, view.problem, view.problem, self.config, view.division, arithmetic)
+        parts = parts if retained is None else replace(parts, retained=retained)
         return plan(parts, world, stop=stop, placed=self.placement), factors
 
     def coordinator(

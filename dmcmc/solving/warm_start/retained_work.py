@@ -1,4 +1,4 @@
-"""Exact tables and UTIL steps of agents that are kept from one run to the next one of a problem that changes.
+"""Tables, UTIL steps and bounds of agents that are kept from one run to the next one of a problem that changes.
 
 A table is used again if the agent's local problem is the same, and a UTIL step if all its inputs are the same: the
 agent's tables, the factors between agents that are placed there, and its children's messages. So after a change only
@@ -15,8 +15,10 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilNode, UtilStep
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation
 from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.sparse_table import AnyTable
 from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.warm_start.retained_bound import RetainedBound
 
 Attempts = Sequence[tuple[Relaxation, int | None]]
 
@@ -40,12 +42,16 @@ class _KeptStep:
 
 
 class RetainedWork:
-    """The exact tables and UTIL steps of one rank's agents, by the names of the agents.
+    """The exact tables, UTIL steps and bounds of one rank's agents, by the names of the agents.
 
     Attributes
     ----------
     tables_reused, steps_reused : int
         Number of tables and of UTIL steps that the present run has used again.
+    bounds_reused : int
+        Number of agents whose bounds continue those of the last run.
+    known_bound : int, float or None
+        Upper bound on the utility of the problem of the present run, known from the last one; None if there is none.
     finished_cycle : object or None
         The last cycle of messages, if it was exact (:class:`dmcmc.solving.util_value_cycle.FinishedCycle`).
     incremental : object or None
@@ -58,20 +64,36 @@ class RetainedWork:
     def __init__(self) -> None:
         self._tables: dict[str, _KeptTable] = {}
         self._steps: dict[tuple[str, bool], _KeptStep] = {}
-        self.tables_reused, self.steps_reused = 0, 0
+        self._bounds: dict[str, RetainedBound] = {}
+        self.tables_reused, self.steps_reused, self.bounds_reused = 0, 0, 0
+        self.known_bound: Number | None = None
         self.finished_cycle: object | None = None
         self.incremental: object | None = None
         self.result_is_shared = False
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """The numbers of tables, of UTIL steps and of bounds that the present run has used again on this rank."""
+        return self.tables_reused, self.steps_reused, self.bounds_reused
+
     def begin_run(self) -> None:
         """Set the counts of a new run to 0."""
-        self.tables_reused, self.steps_reused = 0, 0
+        self.tables_reused, self.steps_reused, self.bounds_reused = 0, 0, 0
 
     def forget_others(self, agents: Sequence[str]) -> None:
         """Drop the work of all agents but the given ones."""
         known = set(agents)
         self._tables = {name: kept for name, kept in self._tables.items() if name in known}
         self._steps = {key: kept for key, kept in self._steps.items() if key[0] in known}
+        self._bounds = {name: kept for name, kept in self._bounds.items() if name in known}
+
+    def find_bound(self, name: str) -> RetainedBound | None:
+        """Return the bound that an agent had at the end of the last run; None if it had none."""
+        return self._bounds.get(name)
+
+    def keep_bound(self, name: str, bound: RetainedBound) -> None:
+        """Keep an agent's bound for the next run."""
+        self._bounds[name] = bound
 
     def find_table(self, name: str, local: LocalProblem, arithmetic: Arithmetic) -> SampledTable | None:
         """Return an agent's exact table if its local problem is the same as before; None otherwise."""

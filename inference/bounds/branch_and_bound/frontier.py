@@ -176,6 +176,29 @@ class Frontier:
         self._open_nodes = self._open_nodes.joined(self._roots(new))
         self._close_nodes()
 
+    def reopen(self, rows: Ints, thresholds: Ints) -> None:
+        """Let the rows whose closed nodes may reach the given thresholds start again at their roots, in ``begin``.
+
+        Thresholds only rise during a run; those of another run of the same rows may be lower.
+
+        Parameters
+        ----------
+        rows : (k,) int64
+            Rows that matter now.
+        thresholds : (k,) int64
+            Their thresholds.
+        """
+        self._closed_bounds[self._closed_bounds > MINUS_INFINITY] += self._scale.threshold_error
+        again = np.zeros(self.thresholds.size, dtype=np.bool_)
+        again[rows] = self._closed_bounds[rows] >= thresholds
+        self.thresholds[:] = MINUS_INFINITY
+        dropped = again[self._open_nodes.row]
+        self._free_entries += [int(e) for e in self._open_nodes.entry[dropped] if e >= 0]
+        self._open_nodes = self._open_nodes.where(~dropped)
+        self._closed_bounds[again] = MINUS_INFINITY
+        self._opened &= ~again
+        self._branched &= ~again
+
     def hold_no_roots(self) -> None:
         """Leave the opening of rows to another search, which may give nodes to this one."""
         self._opened[:] = True

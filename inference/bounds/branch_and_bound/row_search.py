@@ -148,6 +148,19 @@ class BoundarySearch:
         encoded = [scale.encode_all(np.asarray(utilities)[chosen]) for utilities in (thresholds, cutoffs)]
         self._frontier.begin(self.state.bounds, chosen, *encoded)
 
+    def reopen(self, thresholds: NDArray[Any], rows: Rows | None) -> None:
+        """Prepare a search of an earlier run for ``begin``: rows with lower thresholds may have to start again.
+
+        Parameters
+        ----------
+        thresholds : (rows of the interface,)
+            Utilities below which nodes are closed in the present run.
+        rows : Rows or None
+            Rows that still matter; None for all.
+        """
+        chosen = self.state.rows(rows)
+        self._frontier.reopen(chosen, self.bounder.scale.encode_all(np.asarray(thresholds)[chosen]))
+
     def next_batch(self, max_nodes: int) -> tuple[Ints, SearchBatch]:
         """Return the best open nodes, at most ``max_nodes``, and the batch that branches them."""
         return self._frontier.next_batch(max_nodes, self.bounder.work)

@@ -31,9 +31,10 @@ from dmcmc.inference.bounds.dual.graph import (
     lay_out,
     mean_standard_deviation,
 )
-from dmcmc.inference.bounds.dual.integer_scaling import encode_bounds
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, encode_bounds
 from dmcmc.inference.bounds.dual.row_ascent import RowAscentTask, RowHelpers, ascend_rows
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
+from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
 from dmcmc.inference.bounds.tuning.dual import (
     CONDITIONING_COST,
@@ -206,6 +207,32 @@ class DualState:
         duplicated.bounds, duplicated._scratch = self.bounds.copy(), np.zeros_like(self._scratch)
         duplicated.layout_fixed, duplicated._last_tightening = False, None
         return duplicated
+
+    def take_potentials(self, earlier: "DualState", potentials: DualPotentials) -> None:
+        """Go on from other reparametrised potentials of the same factors, over the graph of an earlier bound.
+
+        Parameters
+        ----------
+        earlier : DualState
+            The bound whose graph they have; it may have more triangles.
+        potentials : DualPotentials
+            For each assignment they sum to the same utility as those of this bound.
+        """
+        self.layout = replace(earlier.layout, potentials=potentials, scale=self.layout.scale)
+        self._potentials, self.sweeps_done = potentials, earlier.sweeps_done
+        self._last_tightening = earlier._last_tightening
+        self.layout_fixed = self.layout_fixed or earlier.layout_fixed
+        self.in_range = _in_range(potentials)
+        np.minimum(self.bounds, kernels.bound(self.layout.whole, potentials), out=self.bounds)
+
+    def begin_run(self, backend: Backend) -> None:
+        """Go on in another run, whose thresholds may be lower: with its threads, device and deadline, without helpers.
+
+        Bounds of rows that were closed are raised by the rounding error of their thresholds.
+        """
+        self.backend, self.helpers = backend, None
+        self.in_range = _in_range(self.potentials)
+        self.bounds[self.bounds > MINUS_INFINITY] += self.layout.scale.threshold_error
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
         """Tighten the bound.
@@ -500,3 +527,8 @@ class DualState:
     def decomposed_bound(self) -> list[BoundSummand]:
         """Return the bound as summands: every table is maximised over the hidden variables separately."""
         return local_maxima(self.layout, self.potentials, self.local.interface)
+
+
+def _in_range(potentials: DualPotentials) -> bool:
+    """Return whether all allowed entries are within ±``MAX_MAGNITUDE``."""
+    return all(not (np.abs(table[table >= FORBIDDEN_BELOW]) > MAX_MAGNITUDE).any() for table in potentials)

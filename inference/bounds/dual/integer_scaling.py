@@ -46,6 +46,15 @@ class Scale(NamedTuple):
     ceiling: int | float
     floor: int | float
 
+    @property
+    def threshold_error(self) -> int:
+        """Units by which the bound of a row that was closed by a threshold may lie below the row's utility.
+
+        Thresholds are rounded down to a whole number of units, and a closed row has a bound one unit below that. Where
+        all utilities are integers, so are thresholds, and the bound holds.
+        """
+        return 0 if self.integral else 2
+
     def decode(self, bound: int) -> int | float:
         """Convert a bound to a utility, rounded down to an integer where all utilities are integers.
 

@@ -105,6 +105,31 @@ def test_infeasibility_is_proven():
     assert reported.bounds == [None]
 
 
+class Recorded(Toulbar2Process):
+    """A toulbar2 process that keeps the first assignment it prints."""
+
+    first = None
+
+    def _lines(self):
+        for line in super()._lines():
+            if self.first is None and len(words := line.split()) == 12 and all(word.isdigit() for word in words):
+                self.first = [int(word) for word in words]
+            yield line
+
+
+def test_toulbar2_tries_the_values_of_a_given_start_first():
+    rng = np.random.default_rng(0)
+    scopes = [(i, j) for i in range(12) for j in range(i)]
+    costs = costs_of(scopes, [rng.integers(0, 100, (4, 4)) for _ in scopes], np.full(12, 4))
+    start = rng.integers(0, 4, 12)
+    agreeing = []
+    for known in (None, start):
+        with Recorded(known=lambda known=known: known) as engine:
+            engine.search(costs, None, 60)
+        agreeing.append(int((np.array(engine.first) == start).sum()))
+    assert agreeing[1] >= 8 > agreeing[0]
+
+
 class Scripted(Toulbar2Process):
     """An engine that first finds a poor assignment, and proves the given one in its second start."""
 

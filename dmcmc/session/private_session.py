@@ -1,0 +1,163 @@
+"""A session on private inputs: each rank reads its own agents' parts, changes them, and keeps them to itself."""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from numpy.typing import ArrayLike
+
+from dmcmc.config.keywords import Keywords, settings_from
+from dmcmc.config.settings import Settings
+from dmcmc.formats.agent_files import read_index
+from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.model.unknown_names import suggest_name
+from dmcmc.inference.runtime.errors import ProblemError, Unavailable
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
+from dmcmc.mpi.world import World
+from dmcmc.results.result import Result
+from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.run.solve_directory import refuse, solve_inputs
+from dmcmc.session.changes import Changes
+from dmcmc.session.session import Reused
+from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.monitoring.watch import Watch
+from dmcmc.solving.planning.divided_problem import with_memory_limit
+from dmcmc.solving.private.rank_inputs import RankInputs
+from dmcmc.solving.warm_start.retained_work import RetainedWork
+
+
+class PrivateSession:
+    """A problem with private inputs that changes and is solved again; all ranks create it together.
+
+    Each rank reads the files of its agents, which ``dmcmc split`` has written, and changes their tables. No factor
+    leaves its rank: the ranks exchange what a private run does, UTIL and VALUE messages and sums. Exact tables, bounds
+    and UTIL messages of agents whose inputs have not changed are used again.
+
+    Parameters
+    ----------
+    folder : str or path
+        Folder of the agents' files.
+    settings : Settings, optional
+        As for :func:`dmcmc.solve`.
+    world : World, optional
+        The ranks, from :func:`dmcmc.mpi.world.connect`; at most one per agent. None: this process alone.
+    share_assignment : bool
+        Whether rank 0 gathers the values of all agents.
+    **keywords
+        As for :func:`dmcmc.solve`.
+
+    Attributes
+    ----------
+    problems : dict of str to Problem
+        The parts of this rank's agents, by the agents' names.
+    result : Result or None
+        The last result on rank 0; None on the other ranks, and before the first run.
+    assignment : dict of str to label
+        The values of this rank's agents in the last result, by the names of their variables.
+    reused : Reused or None
+        Counts of the work that the last run has used again on all ranks; None before the first run.
+
+    Raises
+    ------
+    DmcmcError
+        If a file is wrong, a setting needs the whole problem, or there are more ranks than agents.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        settings: Settings | None = None,
+        *,
+        world: World | None = None,
+        share_assignment: bool = False,
+        **keywords: Unpack[Keywords],
+    ) -> None:
+        self._settings, self._world = settings_from(settings, keywords), world or World()
+        self._share_assignment = share_assignment
+        refuse(self._settings)
+        if self._settings.stay is not None:
+            raise Unavailable("stay: is not possible in a session with private inputs; remove it")
+        index = self._world.on_first_rank(lambda: read_index(folder))
+        if self._world.size > len(index.agents):
+            raise Unavailable(f"a session with private inputs needs at most {len(index.agents)} ranks, one per agent")
+        config = with_memory_limit(self._settings, self._world)
+        self._inputs = RankInputs.read(folder, index, config, self._world)
+        self._number = {index.agents[agent]: agent for agent in self._inputs.parts}
+        self.problems: dict[str, Problem] = {name: self._inputs.parts[agent] for name, agent in self._number.items()}
+        self.result: Result | None = None
+        self.assignment: Mapping[str, Label] = {}
+        self.reused: Reused | None = None
+        self._known: Mapping[int, int] | None = None
+        self._retained = RetainedWork()
+
+    def set_table(self, agent: str, factor: str | int, table: ArrayLike) -> None:
+        """Replace a table over the variables of one agent of this rank; other ranks need not do anything.
+
+        Parameters
+        ----------
+        agent : str
+            Name of an agent of this rank.
+        factor : str or int
+            The factor, by its name or by its position in ``problems[agent].factors``.
+        table : array_like
+            Utilities, or costs of a minimisation problem, with one axis per variable.
+
+        Raises
+        ------
+        ProblemError
+            If the agent is on another rank, the table does not fit, or the factor is shared with other agents, who
+            would need the table, too.
+        """
+        if agent not in self.problems:
+            raise ProblemError(f"agent {agent!r} is not on this rank{suggest_name(agent, list(self.problems))}")
+        before = self.problems[agent]
+        changes = Changes(before)
+        changes.set_table(factor, table)
+        after = changes.problem()
+        own = {v for v, owner in enumerate(before.owner.tolist()) if before.agents[owner] == agent}
+        for one, other in zip(before.factors, after.factors, strict=True):
+            if one is not other and not own.issuperset(one.scope):
+                raise ProblemError(f"factor {factor!r} is shared with other agents; only own tables can be changed")
+        self.problems[agent] = after
+
+    def solve(self, timeout: float | None = None) -> Result | None:
+        """Solve the problem as it stands; called by all ranks.
+
+        Parameters
+        ----------
+        timeout : float or None
+            Seconds of the time budget; None for that of the session's settings.
+
+        Returns
+        -------
+        Result or None
+            The result on rank 0, None on the others. ``assignment`` has the values of this rank's agents.
+
+        Raises
+        ------
+        DmcmcError
+            As for :func:`dmcmc.solve`.
+        """
+        world, keywords = self._world, dict[str, Any]() if timeout is None else {"timeout": timeout}
+        try:
+            settings = settings_from(self._settings, keywords) if keywords else self._settings
+            config = with_memory_limit(settings, world)
+            self._retained.begin_run()
+            with (
+                MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
+                KernelSupply(world, config, NoProgress()) as kernels,
+            ):
+                kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
+                start, parts = time.perf_counter(), {a: self.problems[name] for name, a in self._number.items()}
+                self._inputs = self._inputs.with_parts(parts, config, world)
+                given = self._inputs, world, Watch(NoProgress()), kernels, start, self._share_assignment
+                answer = solve_inputs(*given, self._retained, self._known)
+        except BaseException as error:
+            world.abort_on_exit(error)
+            raise
+        counts = world.allgather(self._retained.counts)
+        self.reused = Reused(*map(sum, zip(*counts, strict=True)))
+        self.result, self.assignment, self._known = answer.result, answer.assignment, answer.known
+        return self.result
