@@ -28,4 +28,4 @@ def effect_of(relaxation: RelaxedConstraint) -> str:
     if relaxation.objective is not None:
         best = "" if relaxation.status == "optimal" else " or more"
         return f"possible, with a total score of {relaxation.objective}{best}"
-    return "not enough" if relaxation.status == "infeasible" else "not known in time"
+    return "not enough: other meetings still do not fit" if relaxation.status == "infeasible" else "not known in time"
