@@ -74,7 +74,7 @@ class Deadline:
 
     def check(self) -> None:
         """Raise ``OutOfTime`` if the deadline has passed."""
-        if min(self.until, self.cancellation.requested_at) + self.grace <= time.perf_counter():
+        if self.over:
             raise OutOfTime("out of time")
 
 

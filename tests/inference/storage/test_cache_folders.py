@@ -33,8 +33,10 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr(cache_folders, "_REPORTED", set())
     cache_folders._find_folders.cache_clear()
+    cache_folders._default_root.cache_clear()
     yield tmp_path / "home"
     cache_folders._find_folders.cache_clear()
+    cache_folders._default_root.cache_clear()
 
 
 def test_the_environment_determines_the_folder(home, monkeypatch, tmp_path):
