@@ -45,62 +45,6 @@ class ColumnLinks(NamedTuple):
     factor_variable: NDArray[np.int32]
 
 
-@njit(allocates=False)
-def find_extremes(flat, forbidden, low, top, has_forbidden):
-    """Find the smallest and largest finite entry of every table, and whether it has a forbidden entry.
-
-    Parameters
-    ----------
-    flat : FlatTables
-        The tables.
-    forbidden : number
-        A forbidden entry, in the dtype of the tables.
-    low, top : (factors,) of the dtype of the tables
-        Written; 0 stays where a table has no finite entry.
-    has_forbidden : (factors,) bool
-        Written.
-    """
-    for f in range(low.size):
-        is_first = True
-        for i in range(flat.at[f], flat.at[f + 1]):
-            entry = flat.data[i]
-            if entry == forbidden:
-                has_forbidden[f] = True
-            elif is_first:
-                low[f], top[f], is_first = entry, entry, False
-            else:
-                low[f], top[f] = min(low[f], entry), max(top[f], entry)
-
-
-@njit(allocates=False)
-def add_to_variables(flat, has_forbidden, span, variable_range, variable_forbidding):
-    """Add up the ranges of each hidden variable's factors, and set those of factors without hidden variables to 0.
-
-    Parameters
-    ----------
-    flat : FlatTables
-        The tables.
-    has_forbidden : (factors,) bool
-        Whether a table has forbidden entries.
-    span : (factors,) float64
-        Difference of the largest and the smallest finite entry; changed.
-    variable_range : (hidden,) float64
-        Added to: the ranges of each variable's factors.
-    variable_forbidding : (hidden,) int64
-        Added to: the number of each variable's factors with forbidden entries.
-    """
-    for f in range(span.size):
-        is_hidden = False
-        for s in range(flat.scope_start[f], flat.scope_start[f + 1]):
-            v = flat.scope[s]
-            if v < variable_range.size:
-                is_hidden = True
-                variable_range[v] += span[f]
-                variable_forbidding[v] += has_forbidden[f]
-        if not is_hidden:
-            span[f] = 0.0
-
-
 @njit()
 def link_columns(scope_start, scope, start, factor, position, domains, width):
     """List the columns by (variable, factor), and those that each variable's value selects.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.model.column_kernels import ColumnLinks, add_to_variables, find_extremes, write_columns
+from dmcmc.samplers.model.column_kernels import ColumnLinks, write_columns
 
 
 class TableStatistics(NamedTuple):
@@ -35,18 +35,36 @@ class TableStatistics(NamedTuple):
 
 def table_statistics(flat: FlatTables, hidden: int) -> TableStatistics:
     """Return the ranges of all tables."""
-    factors = flat.tables
-    low, top = np.zeros(factors, flat.data.dtype), np.zeros(factors, flat.data.dtype)
-    has_forbidden = np.zeros(factors, dtype=np.bool_)
-    find_extremes(flat, _forbidden(flat), low, top, has_forbidden)
+    low, top, has_forbidden = _finite_extremes(flat)
     if flat.data.dtype.kind == "i":  # int64 may not hold the difference, uint64 does
         span = (top.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64)
     else:
         with np.errstate(over="ignore"):  # the caller reports a range beyond float64
             span = top - low
-    variable_range, variable_forbidding = np.zeros(hidden), np.zeros(hidden, dtype=np.int64)
-    add_to_variables(flat, has_forbidden, span, variable_range, variable_forbidding)
+    is_hidden = flat.scope < hidden
+    factor = np.repeat(np.arange(span.size), np.diff(flat.scope_start))[is_hidden]
+    variable = flat.scope[is_hidden]
+    variable_range = np.bincount(variable, span[factor], hidden).astype(np.float64)
+    variable_forbidding = np.bincount(variable[has_forbidden[factor]], minlength=hidden).astype(np.int64)
+    span[np.bincount(factor, minlength=span.size) == 0] = 0.0
     return TableStatistics(low, top, span, variable_range, variable_forbidding)
+
+
+def _finite_extremes(flat: FlatTables) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """Return the smallest and largest finite entry of every table, and whether it has a forbidden entry.
+
+    The extremes of a table of forbidden entries only are 0.
+    """
+    if flat.at.size == 1:
+        return np.zeros(0, flat.data.dtype), np.zeros(0, flat.data.dtype), np.zeros(0, dtype=np.bool_)
+    forbidden, starts = _forbidden(flat), flat.at[:-1]
+    low, top = np.minimum.reduceat(flat.data, starts), np.maximum.reduceat(flat.data, starts)
+    has_forbidden = low == forbidden
+    if has_forbidden.any():
+        largest = np.inf if flat.data.dtype.kind == "f" else np.iinfo(flat.data.dtype).max
+        low = np.minimum.reduceat(np.where(flat.data == forbidden, largest, flat.data).astype(low.dtype), starts)
+        low[top == forbidden] = top[top == forbidden] = 0
+    return low, top, has_forbidden
 
 
 def _forbidden(flat: FlatTables) -> Any:

@@ -9,7 +9,7 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds import calibration
+from dmcmc.inference.bounds.calibration import CalibratedBoundState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import add_triangles
 from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
@@ -105,7 +105,7 @@ def test_a_cycle_that_pairs_cannot_bound_exactly_is_bounded_exactly():
 
 
 def test_the_calibrated_bound_uses_cycle_triangles_and_keeps_its_layout():
-    state = calibration.PAIRS.start(ring_of_two_colours())
+    state = CalibratedBoundState(ring_of_two_colours(), False)
     state.dual.improve(sweeps=3)
     for _ in range(9):
         state._ascend_with_cycles(0.1)

@@ -140,6 +140,8 @@ def test_a_util_step_that_does_not_fit_names_the_agent():
 def test_sparse_and_dense_joins_give_the_same_messages_and_values(seed, monkeypatch):
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.4)
     dense = Solved(problem)
+    monkeypatch.setattr(step_plan_cache, "_MAX_SMALL_CELLS", 0)
+    step_plan_cache._PLANS.clear()
     monkeypatch.setattr(sparse_elimination, "_MIN_CELLS", 0)
     monkeypatch.setattr(sparse_elimination, "_CELLS_PER_ROW", 1e-9)
     found = Solved(problem)
