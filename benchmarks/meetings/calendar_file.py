@@ -52,7 +52,7 @@ def calendar_of(schedule: BusinessSchedule) -> str:
 
 def main() -> None:
     """Print the calendar of a file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("schedule", type=Path, help="a .dzn file")
     print(calendar_of(b2b.read(parser.parse_args().schedule)), end="")
 
