@@ -250,8 +250,8 @@ def test_mini_buckets_run_on_the_given_device(monkeypatch):
 
 
 def test_mini_buckets_of_reparametrised_tables_are_tighter_than_either_method():
-    domains, rng = [3] * 16, np.random.default_rng(4)
-    near = [(v, v + 1) for v in range(16) if v % 4 < 3] + [(v, v + 4) for v in range(12)]
+    domains, rng = [3] * 12, np.random.default_rng(4)
+    near = [(v, v + 1) for v in range(12) if v % 4 < 3] + [(v, v + 4) for v in range(8)]
     factors = [Factor.of(scope, rng.integers(0, 100, (3, 3))) for scope in near]
     local, arithmetic = single_agent(factors, domains, ()), choose_arithmetic(factors)
     bounds = {}
@@ -269,7 +269,7 @@ def colouring(variables, colours=3):
 
 
 def test_mini_buckets_after_triangles_bound_a_colouring_exactly():
-    factors, domains = colouring(14)
+    factors, domains = colouring(11)
     local, arithmetic = single_agent(factors, domains, ()), choose_arithmetic(factors)
     bounds = {}
     for provider in ("triangles", "dual+mini-bucket", "triangles+mini-bucket"):
