@@ -146,7 +146,8 @@ def test_per_row_bounds_follow_the_shared_term_and_resume(per_row):
     assert any(decoded(relaxation) != above for relaxation, above in zip(on_gpu, before, strict=True))
 
 
-def test_per_row_bounds_start_in_the_call_that_completes_the_shared_steps(per_row):
+def test_per_row_bounds_start_in_the_call_that_completes_the_shared_steps(per_row, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "BATCHES", 1)
     on_gpu, _ = make_relaxations()
     assert bound_on_gpu([RelaxationRequest(on_gpu[1], None, None)], Backend("cuda"), seconds=1e6)
     assert on_gpu[1].steps == SHARED.steps and on_gpu[1].per_row.nodes and on_gpu[1].work_done > SHARED.steps
