@@ -4,9 +4,10 @@ Engines that take global constraints as they are need none of these steps, and n
 before the run has an incumbent is kept, and delivered when the run takes the engine over.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock, RLock
+from threading import Event, Lock, RLock
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +30,11 @@ from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, CostSear
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.solving.presolve.restore_result import FirstAnswer
 
+# Part of the time budget in which the first answer has the processor alone, at most: the choice of the engine and the
+# conversion of the problem are threads of the same process, and would delay it
+_ANSWER_PART = 0.05
+_CHECK_SECONDS = 0.02  # seconds between two checks for a cancellation meanwhile
+
 
 @dataclass(frozen=True)
 class EngineReceiver:
@@ -49,8 +55,8 @@ class EngineReceiver:
 class EarlyEngine:
     """A search engine on the problem as given, on rank 0; a context manager that ends it.
 
-    It is chosen and started on its own thread, so that it delays neither the first answer nor planning. Very short runs
-    end before it starts.
+    It is chosen and started on its own thread once there is a first answer, or a small part of the time is over. Very
+    short runs end before it starts.
 
     Parameters
     ----------
@@ -72,6 +78,8 @@ class EarlyEngine:
         self._deciding, self._delivering = Lock(), RLock()
         self._name: str | None = None
         self._is_decided = False
+        self._is_answered, now = Event(), time.perf_counter()
+        self._latest_start = now + _ANSWER_PART * (until - now)
         self._first: FirstAnswer | None = None
         self._receiver: EngineReceiver | None = None
         self._found: NDArray[np.int64] | None = None
@@ -102,9 +110,10 @@ class EarlyEngine:
             return self._name
 
     def take_first_answer(self, first: FirstAnswer | None) -> None:
-        """Let the engine start from the first answer of the run, if it breaks no hard constraint."""
+        """Let the engine start, from the first answer of the run if that breaks no hard constraint."""
         if first is not None and first.quality.negated_violation == 0:
             self._first = first
+        self._is_answered.set()
 
     def hand_over(self, receiver: EngineReceiver) -> None:
         """Deliver all results so far, the first answer included, and deliver all later results at once."""
@@ -118,6 +127,8 @@ class EarlyEngine:
 
     def _costs(self, check: Callable[[], None]) -> CostProblem:
         """Return the problem as costs for the engine; called on the thread of the search."""
+        while time.perf_counter() < self._latest_start and not self._is_answered.wait(_CHECK_SECONDS):
+            check()
         name = self.name()
         if name is None:
             raise OutOfTime("the engine waits for the plan")

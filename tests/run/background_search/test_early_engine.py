@@ -97,6 +97,7 @@ def test_results_before_the_run_has_an_incumbent_are_delivered_when_it_takes_the
     settings = Settings(search="cp-sat", budget=Budget(time=600, memory=1 << 30))
     observer = early_engine.SearchObserver(lambda: None, values.append, bounds.append, lambda: float("inf"))
     with early_engine.EarlyEngine(problem, settings, float("inf")) as early:
+        early.take_first_answer(None)
         early.search.wait(200)
         assert early.search.complete and not values
         early.hand_over(early_engine.EngineReceiver(observer, lambda: None))
