@@ -33,7 +33,7 @@ from dmcmc.solving.presolve.restore_result import FirstAnswer
 # Part of the time budget in which the first answer has the processor alone, at most: the choice of the engine and the
 # conversion of the problem are threads of the same process, and would delay it
 _ANSWER_PART = 0.05
-_CHECK_SECONDS = 0.02  # seconds between two checks for a cancellation meanwhile
+_CHECK_SECONDS = 0.02  # seconds between two checks for a cancellation before that
 
 
 @dataclass(frozen=True)
