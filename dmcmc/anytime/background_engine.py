@@ -9,42 +9,39 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.anytime.early_engine import EarlyEngine, EngineReceiver, keeps_all_solutions
 from dmcmc.anytime.improvers.background_search import (
+    START_DELAY,
     choose_engine,
     engine_memory,
-    given_to_engine,
+    engine_process,
     has_own_core,
+    problem_costs,
     starts_in_time,
 )
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, TOULBAR2
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
-from dmcmc.samplers.cp_sat.process import CpSatProcess
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.max_sat.process import MaxSatProcess
-from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, CostSearchEngine, SearchObserver
-from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
-from dmcmc.samplers.toulbar2.process import Toulbar2Process
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
+from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
+from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.warm_start.start_assignment import carried_over
 
 _CHECK_INTERVAL = 0.02  # seconds between two checks of the engine
 _TRIAL_SECONDS = 1.0  # seconds that the engine searches before anything else is compiled, at most
 _TRIAL_PART = 0.1  # part of the remaining time for the same
-_START_DELAY = 0.3  # seconds until the engine starts; planning may show earlier that no engine is needed
 _SHORT_PROOF_SECONDS = 2.0  # seconds of exact tables that prove the optimum so soon that no engine is needed
 _OVERLAP_PART = 0.25  # part of the estimated seconds of exact tables that the engine may search concurrently
 _MIN_OVERLAP_SECONDS = 2.0  # seconds for the same, at least
@@ -53,9 +50,10 @@ _MIN_OVERLAP_SECONDS = 2.0  # seconds for the same, at least
 class BackgroundEngine:
     """An external search engine in the background of a run; all ranks have this object, rank 0 the engine's process.
 
-    Its life on rank 0: :meth:`engage` prepares the process, which starts by itself after a short delay or waits;
-    :meth:`searches_first` lets it search alone; :meth:`assign_cores` starts it with or without a dedicated core, or
-    ends it; :meth:`resume` ends a pause; :meth:`disengage` and :meth:`end` end it.
+    Its life on rank 0: :meth:`engage` takes over the engine that searches the problem as given, or prepares a process,
+    which starts by itself after a short delay or waits; :meth:`searches_first` lets it search alone;
+    :meth:`assign_cores` starts it with or without a dedicated core, or ends it; :meth:`resume` ends a pause;
+    :meth:`disengage` and :meth:`end` end it.
 
     Parameters
     ----------
@@ -72,6 +70,8 @@ class BackgroundEngine:
         Deadline of the run; :meth:`engage` and :meth:`shift_clock` may change it.
     kernels : KernelSupply
         The kernels of the run; our own engine waits for its kernels.
+    early : EarlyEngine or None
+        The engine that may already search the problem as given, on rank 0.
 
     Attributes
     ----------
@@ -89,9 +89,10 @@ class BackgroundEngine:
         search: LocalSearch,
         stop: Deadline,
         kernels: KernelSupply,
+        early: EarlyEngine | None = None,
     ) -> None:
         self.parts, self.incumbent, self.world, self.stop, self._kernels = parts, incumbent, world, stop, kernels
-        self._search = search
+        self._search, self._early = search, early
         self.process: BackgroundSearch | None = None
         self.name: str | None = None
         self._has_own_core, self._starts_in_time = False, True
@@ -113,10 +114,12 @@ class BackgroundEngine:
         config, problem = self.parts.config, self.parts.original
         if config.search == "none" or (config.search == "auto" and not self.parts.timed):
             return stop
-        self.name = self.world.on_first_rank(lambda: choose_engine(config, problem))
+        early = self.world.on_first_rank(self._name_of_early)
+        self.name = early or self.world.on_first_rank(lambda: choose_engine(config, problem))
         if self.name is None:
             return stop
-        self._starts_in_time = self.world.on_first_rank(lambda: starts_in_time(config, problem))
+        if early is None:
+            self._starts_in_time = self.world.on_first_rank(lambda: starts_in_time(config, problem))
         if stop is NO_DEADLINE:
             self.stop = stop = Deadline(cancellation=CancellationToken())
         if self.world.rank == 0:
@@ -124,8 +127,25 @@ class BackgroundEngine:
                 lambda: self.incumbent.utility, self._take_found, self._take_bound, lambda: self.stop.until
             )
             self._recorded_until = time.perf_counter()
-            self.process = self._make_process(observer)
+            if early is not None and self._early is not None:
+                self.process = self._early.search
+                observer = replace(observer, on_assignment=lambda values: self._take_found(self._presolved(values)))
+                self._early.hand_over(EngineReceiver(observer, self._known_given_values))
+            else:
+                self.process = self._make_process(observer)
         return stop
+
+    def _name_of_early(self) -> str | None:
+        """Return the name of the engine that searches the problem as given; None if there is none (rank 0).
+
+        It is ended if presolve has changed the set of solutions, because its assignments may then be lost.
+        """
+        if self._early is None or (name := self._early.name()) is None:
+            return None
+        if keeps_all_solutions(self.parts.given.reduction):
+            return name
+        self._early.search.cancel()
+        return None
 
     def _make_process(self, observer: SearchObserver) -> BackgroundSearch:
         """Return the engine, which is not started yet.
@@ -134,14 +154,9 @@ class BackgroundEngine:
         our own engine, which needs kernels, or if its start takes long.
         """
         memory = engine_memory(self.parts.config)
-        processes: dict[str, Callable[[int], CostSearchEngine]] = {
-            TOULBAR2: partial(Toulbar2Process, known=self._known_values),
-            CP_SAT: partial(CpSatProcess, known=self._known_values),
-            MAX_SAT: MaxSatProcess,
-        }
-        engine = processes.get(self.name or "")
+        engine = engine_process(self.name, self._known_values)
         if engine is not None:
-            wait = _START_DELAY if self._starts_in_time else math.inf
+            wait = START_DELAY if self._starts_in_time else math.inf
             return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
         from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 
@@ -247,14 +262,28 @@ class BackgroundEngine:
             while not self._kernels.is_ready(needed):
                 check()
                 time.sleep(_CHECK_INTERVAL)
-        compact = given_to_engine(self.parts.config, self.parts.original)
-        max_total = cp_sat_total if self.name == CP_SAT else MAX_TOTAL_COST
-        return costs_of_compact(compact, constants=False, check=check, max_total=max_total)
+        return problem_costs(self.parts.config, self.parts.original, self.name, check)
 
     def _known_values(self) -> NDArray[np.int64] | None:
         """Return the best known assignment; None before there is one."""
         values = self.incumbent.values
         return None if values is None else values[: self.parts.original.n_variables]
+
+    def _known_given_values(self) -> NDArray[np.int64] | None:
+        """Return the best known assignment of the problem as given; None before there is one."""
+        values, reduction = self._known_values(), self.parts.given.reduction
+        return values if values is None or reduction is None else reduction.restore(values)
+
+    def _presolved(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return an assignment of the problem as given as one of the problem that is solved.
+
+        No solution has a value that presolve has removed. In an assignment with violations, the incumbent's values
+        replace such values.
+        """
+        if self.parts.given.reduction is None:
+            return values
+        carried, known = carried_over(values, self.parts.given.problem, self.parts.original), self._known_values()
+        return carried if known is None else np.where(carried < 0, known, carried)
 
     def _take_found(self, values: NDArray[np.int64]) -> None:
         """Take an assignment that the engine has found; called on the engine's thread."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.anytime.background_engine import BackgroundEngine
+from dmcmc.anytime.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import gpu_chains
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
@@ -58,6 +59,8 @@ class IncumbentSearch(RankSearch):
         As for :class:`RankSearch`.
     kernels
         The kernels of the run.
+    early
+        The engine that may already search the problem as given, on rank 0.
 
     Attributes
     ----------
@@ -70,14 +73,20 @@ class IncumbentSearch(RankSearch):
     """
 
     def __init__(
-        self, parts: DividedProblem, incumbent: Incumbent, world: World, stop: Deadline, kernels: KernelSupply
+        self,
+        parts: DividedProblem,
+        incumbent: Incumbent,
+        world: World,
+        stop: Deadline,
+        kernels: KernelSupply,
+        early: EarlyEngine | None = None,
     ) -> None:
         self.kernels = kernels
         self._has_kernels = _agree_on_first_search(parts, world, kernels)
         super().__init__(parts, incumbent, world, stop)
         self._search.may_move_blocks = partial(self._is_ready, kernel_sets.block_moves)
         self._search.may_search_constraints = partial(self._is_ready, lambda variant: kernel_sets.constraint_search())
-        self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, kernels)
+        self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, kernels, early)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
 
     def __exit__(self, *_: object) -> None:

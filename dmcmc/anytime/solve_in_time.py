@@ -7,11 +7,14 @@ the kernels that are compiled; see :mod:`dmcmc.run.compilation.kernel_supply`.
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
 from msgspec.structs import replace as replace_settings
 
+from dmcmc.anytime.early_engine import EarlyEngine
+from dmcmc.anytime.improvers.background_search import has_many_constraints, wanted
 from dmcmc.anytime.known_bound import take_known_bound
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.rank_run import RankRun
@@ -56,7 +59,7 @@ _MAX_DIVISION_SECONDS = 1.0
 _PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 
 
-def solve_in_time(  # long: the order of a run's steps
+def solve_in_time(
     problem: Problem | None,
     config: Settings,
     world: World,
@@ -66,6 +69,8 @@ def solve_in_time(  # long: the order of a run's steps
     solve_tiny: SolveTiny,
 ) -> Result | None:
     """Start the clock, find a first answer, divide the problem, find a first incumbent, plan, and improve tables.
+
+    An engine that takes the problem as given searches it from the beginning (:mod:`dmcmc.anytime.early_engine`).
 
     It also serves runs without a time budget that ask for an external search engine. Called by every rank with the same
     arguments.
@@ -87,6 +92,31 @@ def solve_in_time(  # long: the order of a run's steps
     solve_tiny
         Solves a tiny problem in the way of the run, which compiles its kernels.
     """
+    with _early_engine(problem, config, world) as early:
+        return _solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny, early)
+
+
+def _early_engine(
+    problem: Problem | None, config: Settings, world: World
+) -> AbstractContextManager[EarlyEngine | None]:
+    """Return the engine that searches the problem as given from the beginning of a timed run, on rank 0; or None."""
+    seconds = config.budget.time
+    if world.rank or problem is None or seconds is None or not wanted(config) or not has_many_constraints(problem):
+        return nullcontext()
+    return EarlyEngine(problem, config, time.perf_counter() + seconds)
+
+
+def _solve_in_time(  # long: the order of a run's steps
+    problem: Problem | None,
+    config: Settings,
+    world: World,
+    watch: Watch,
+    kernels: KernelSupply,
+    retained: RetainedWork | None,
+    solve_tiny: SolveTiny,
+    early: EarlyEngine | None,
+) -> Result | None:
+    """Solve a problem with a time budget; ``early`` is the engine that searches the problem as given, on rank 0."""
     seconds, handle = config.budget.time, watch.handle or RunHandle()
     sets_for_plan = world.on_first_rank(partial(_sets_for_plan, problem, config))
     start, stop, first = time.perf_counter(), watch.stop, None
@@ -96,6 +126,8 @@ def solve_in_time(  # long: the order of a run's steps
     soon = stop if seconds is None else _before_division(stop, seconds)
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
         first = world.on_all_ranks(partial(_first_answer, problem, config, soon, start, watch, kernels, world.rank))
+        if early is not None:
+            early.take_first_answer(first)
     can_plan = _are_ready_in_time(kernels, sets_for_plan, soon)
     settings = config if can_plan else replace_settings(config, presolve="none")  # presolve needs the kernels of plans
     parts, unscattered = divide_on_ranks(problem, settings, world, stop, first)
@@ -103,7 +135,7 @@ def solve_in_time(  # long: the order of a run's steps
     proves_soon = world.on_first_rank(lambda: soon_proven(parts))
     if seconds is not None:
         stop = Deadline(work_deadline(start, seconds, parts.problem.n_agents), cancellation=handle.cancellation)
-    search_of = partial(IncumbentSearch, kernels=kernels)
+    search_of = partial(IncumbentSearch, kernels=kernels, early=early)
     with begin(parts, world, stop, start, watch.progress, search_of, may_wait=True) as search:
         handle.best = search.best_so_far
         if seconds is not None:
@@ -111,6 +143,8 @@ def solve_in_time(  # long: the order of a run's steps
         if world.on_first_rank(lambda: parts.given.proven_infeasible):
             return search.result_without_tables()
         stop = search.start_engine(stop)
+        if search.engine.has_ended_run():
+            return search.result_without_tables()
         if seconds is not None and not proves_soon:
             stop = search.delay(
                 kernels.request(*world.bcast(agent_kernel_sets.bounds(parts))) + search.request_kernels()

@@ -4,9 +4,11 @@
 The improver only proposes that the engine continues; the engine works in its own process or thread.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice, WholeProblemWork
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
@@ -20,11 +22,15 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Array
 from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, EXTERNAL_SEARCH, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat import process as cp_sat
+from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
 from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem
 from dmcmc.samplers.max_sat import native_problem as max_sat_problem
 from dmcmc.samplers.max_sat import process as max_sat
+from dmcmc.samplers.toulbar2.background_search import CostSearchEngine
 from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
-from dmcmc.samplers.toulbar2.process import available
+from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
+from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
+from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.solving.planning.setup import Setup
 
@@ -47,6 +53,10 @@ _OWN_CORE_MAX_START_PART = 0.5
 # learning are made for them, and the bounds of toulbar2 for tables of costs.
 _MIN_GLOBAL_PART = 0.5
 _MIN_TIME_BUDGET = 0.5  # seconds: several agents with a smaller time budget run without an engine
+# Engines that take global constraints as they are: they need no presolve, division or plan before they start.
+_TAKE_CONSTRAINTS = frozenset({CP_SAT, MAX_SAT})
+START_DELAY = 0.3
+"""Seconds until an engine starts by itself; the run may end, or planning show that no engine is needed, before."""
 
 
 class ExternalSearchImprover(Improver):
@@ -113,7 +123,7 @@ def _engine(settings: Settings, problem: Problem) -> str:
     """Return the engine that a run with these settings uses for a problem, if it uses one."""
     if settings.search in (TOULBAR2, CP_SAT, MAX_SAT, BRANCH_AND_BOUND):
         return settings.search
-    if global_share(problem) >= _MIN_GLOBAL_PART:
+    if has_many_constraints(problem):
         if max_sat.available() and problem.facts.get_or_compute(
             "suits max-sat", lambda: max_sat_problem.suits(problem)
         ):
@@ -121,6 +131,65 @@ def _engine(settings: Settings, problem: Problem) -> str:
         if cp_sat.available():
             return CP_SAT
     return TOULBAR2 if available() else BRANCH_AND_BOUND
+
+
+def has_many_constraints(problem: Problem) -> bool:
+    """Return whether global constraints have most of a problem's (factor, variable) pairs."""
+    return global_share(problem) >= _MIN_GLOBAL_PART
+
+
+def engine_for_given(settings: Settings, problem: Problem) -> str | None:
+    """Return the engine that starts on the problem as given, before it is presolved, divided and planned.
+
+    It is an engine that takes global constraints as they are, for a problem that mainly has such constraints. The
+    result is None if the problem has another engine, which starts later, or the time would be over before the engine's
+    first result.
+
+    Raises
+    ------
+    Unavailable
+        If the settings ask for an engine that is not installed.
+    """
+    if settings.budget.time is None or not has_many_constraints(problem):
+        return None
+    engine = choose_engine(settings, problem)
+    return engine if engine in _TAKE_CONSTRAINTS and _starts_on_own_core(settings, problem) else None
+
+
+def engine_process(
+    engine: str | None, known: Callable[[], NDArray[np.int64] | None]
+) -> Callable[[int], CostSearchEngine] | None:
+    """Return a function that starts the process of an engine, given its memory; None for an engine without a process.
+
+    Parameters
+    ----------
+    engine : str or None
+        Name of the engine.
+    known : callable
+        Returns the best known assignment, (n,) int64; None before there is one.
+    """
+    processes: dict[str, Callable[[int], CostSearchEngine]] = {
+        TOULBAR2: partial(Toulbar2Process, known=known),
+        CP_SAT: partial(cp_sat.CpSatProcess, known=known),
+        MAX_SAT: max_sat.MaxSatProcess,
+    }
+    return processes.get(engine or "")
+
+
+def problem_costs(settings: Settings, problem: Problem, engine: str | None, check: Callable[[], None]) -> CostProblem:
+    """Return a problem as costs for an engine, without factors that have no variables.
+
+    Parameters
+    ----------
+    settings, problem
+        The run.
+    engine : str or None
+        Name of the engine.
+    check : callable
+        Called often; it may raise an error to end the conversion.
+    """
+    max_total = cp_sat_total if engine == CP_SAT else MAX_TOTAL_COST
+    return costs_of_compact(given_to_engine(settings, problem), constants=False, check=check, max_total=max_total)
 
 
 def given_to_engine(settings: Settings, problem: Problem) -> CompactProblem:
@@ -165,12 +234,21 @@ def has_own_core(setup: Setup, engine: str) -> bool:
     settings, problem = setup.config, setup.original
     if problem.n_agents == 1:
         return True
+    return (
+        engine != BRANCH_AND_BOUND
+        and settings.search == "auto"
+        and _starts_on_own_core(settings, problem)
+        and may_split_buckets(setup)
+    )
+
+
+def _starts_on_own_core(settings: Settings, problem: Problem) -> bool:
+    """Return whether the first result is likely to come in time if the engine has a dedicated core."""
     seconds = settings.budget.time
-    starts_soon_enough = seconds is None or (
+    return seconds is None or (
         seconds >= _MIN_TIME_BUDGET
         and _start_seconds(settings, problem, _OWN_CORE_START_SECONDS_PER_ENTRY) <= _OWN_CORE_MAX_START_PART * seconds
     )
-    return engine != BRANCH_AND_BOUND and settings.search == "auto" and starts_soon_enough and may_split_buckets(setup)
 
 
 def _start_seconds(settings: Settings, problem: Problem, seconds_per_entry: float) -> float:
@@ -232,7 +310,8 @@ def outlook(setup: Setup) -> str:
     if engine is None:
         return "no external search: the problem's tables are too large for its part of the memory"
     own_core = has_own_core(setup, engine)
-    if not own_core and not starts_in_time(settings, problem):
+    on_given = engine_for_given(settings, setup.given.problem) is not None
+    if not (own_core or on_given or starts_in_time(settings, problem)):
         return "no external search: it takes too long to start for this time budget"
     name = {TOULBAR2: "toulbar2", CP_SAT: "CP-SAT", MAX_SAT: "MaxSAT"}.get(engine, "branch and bound")
     where = "on a dedicated core" if own_core or settings.search != "auto" else "on cores that other work leaves idle"
