@@ -6,9 +6,9 @@ from math import prod
 
 import numpy as np
 
-from dmcmc.formats.calendar.data.plan import Calendar, Person, union
+from dmcmc.formats.calendar.data.plan import Calendar, union
 from dmcmc.formats.calendar.participations import Participation
-from dmcmc.formats.calendar.sums import bounded_sum, extreme_position, free_run
+from dmcmc.formats.calendar.sums import AFTER, BEFORE, TAKEN, bounded_sum, free_between, free_run
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTRIES, GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
@@ -172,36 +172,22 @@ def _has_free_run(taken: int, slots: int, run: int) -> bool:
 
 
 def _gaps(calendar: Calendar, p: int, attended: Sequence[Participation]) -> Iterator[Factor]:
-    """Yield the factors that count free slots between the first and the last meeting of each day.
-
-    The free slots are the end of the last meeting minus the start of the first one minus the lengths of all meetings
-    (:func:`attended_slots`).
-    """
+    """Yield for each slot of each day the cost of being free between meetings of the day."""
     person, grid = calendar.people[p], calendar.grid
     if not person.no_gaps:
         return
-    positions = np.arange(grid.slots + 1)
     for d, day in enumerate(grid.days):
         on_day = [x for x in attended if (x.starts // grid.slots == d).any()]
-        if not on_day:
-            continue
         scope = [x.variable for x in on_day]
-        lengths = [calendar.meetings[x.meeting].length for x in on_day]
-        first = [_position(x, x.starts % grid.slots, x.starts // grid.slots == d) for x in on_day]
-        last = [
-            _position(x, x.starts % grid.slots + length, x.starts // grid.slots == d)
-            for x, length in zip(on_day, lengths, strict=True)
-        ]
         name = f"{person.name}: no gaps on {day:%a} {day.day} {day:%b}"
-        yield extreme_position(scope, first, person.no_gaps * positions, False, name)
-        yield extreme_position(scope, last, -person.no_gaps * positions, True, name)
+        for slot in range(d * grid.slots + 1, (d + 1) * grid.slots - 1) if on_day else ():
+            sides = [_sides(calendar, x, d, slot) for x in on_day]
+            factor = free_between(scope, sides, person.no_gaps, name)
+            yield from [] if factor is None else [factor]
 
 
-def _position(x: Participation, positions: Ints, counted: Ints) -> Ints:
-    """Return the position of each value on a day, −1 for values on other days and without a time."""
-    return x.padded(np.where(counted, positions, -1), -1)
-
-
-def attended_slots(calendar: Calendar, person: Person, x: Participation) -> Ints:
-    """Return the utility that makes up for a meeting's own slots in the sum of :func:`_gaps`, as (times,)."""
-    return np.full(len(x.starts), person.no_gaps * calendar.meetings[x.meeting].length)
+def _sides(calendar: Calendar, x: Participation, d: int, slot: int) -> Ints:
+    """Return the side of a slot on which each value of a meeting is; 0 for other days and values without a time."""
+    length = calendar.meetings[x.meeting].length
+    sides = np.where(x.starts > slot, AFTER, np.where(x.starts + length > slot, TAKEN, BEFORE))
+    return x.padded(np.where(x.starts // calendar.grid.slots == d, sides, 0))

@@ -17,7 +17,7 @@ from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.data.plan import Calendar, Meeting
 from dmcmc.formats.calendar.fair_shares import levels_of
 from dmcmc.formats.calendar.participations import Participation, common_times, participations
-from dmcmc.formats.calendar.person_rules import attended_slots, factors_of_person, meetings_apart
+from dmcmc.formats.calendar.person_rules import factors_of_person, meetings_apart
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.formats.calendar.shared_rooms import factors_of_rooms, uses_pairs
 from dmcmc.inference.model.problem import Factor, Problem
@@ -97,11 +97,9 @@ def _preferences(calendar: Calendar, x: Participation) -> list[Factor]:
 
 
 def _utilities(calendar: Calendar, x: Participation) -> Array:
-    """Return the utility of each value of a meeting to a person: preferences, attendance and the person's slots."""
-    person, meeting = calendar.people[x.person], calendar.meetings[x.meeting]
-    utilities = calendar.points(person.preferences, x.starts, meeting.length)
-    utilities = utilities + (x.weight or 0) + (attended_slots(calendar, person, x) if person.no_gaps else 0)
-    return x.padded(utilities)
+    """Return the utility of each value of a meeting to a person: preferences and attendance."""
+    preferences, length = calendar.people[x.person].preferences, calendar.meetings[x.meeting].length
+    return x.padded(calendar.points(preferences, x.starts, length) + (x.weight or 0))
 
 
 def _preferences_name(calendar: Calendar, x: Participation) -> str:

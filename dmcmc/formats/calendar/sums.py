@@ -1,4 +1,4 @@
-"""Factors over many variables as automata: bounded sums, and utilities of the smallest or largest position."""
+"""Factors over many variables as automata: bounded sums, slots that are free between others, and free runs."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,10 @@ from dmcmc.inference.constraints.count import CountConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer, SumBounds
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import normalise
-from dmcmc.inference.runtime.types import Array, Ints
+from dmcmc.inference.runtime.types import Array, Ints, Number
+
+BEFORE, AFTER, TAKEN = 1, 2, 4
+"""The sides of a slot on which a meeting can be: :func:`free_between`."""
 
 
 def bounded_sum(
@@ -63,35 +66,34 @@ def _at_most(scope: Sequence[int], counted: Sequence[Ints], high: int, name: str
     return CountConstraint(scope, [len(w) for w in counted], given, None, name)
 
 
-def extreme_position(
-    scope: Sequence[int], positions: Sequence[Ints], gains: Array, largest: bool, name: str
-) -> AutomatonFactor:
-    """Return the factor ``gains[p]``, where p is the smallest or largest position of all variables.
+def free_between(scope: Sequence[int], sides: Sequence[Ints], cost: Number, name: str) -> AutomatonFactor | None:
+    """Return the cost of a slot that is free between others; None if it cannot be.
+
+    The state is the set of sides that values so far are on. All sets with a value that takes the slot are one state.
 
     Parameters
     ----------
     scope : sequence of int
         The variables, at least one.
-    positions : sequence of (values,) int64
-        For each variable the position of each value; −1 for values without one.
-    gains : (positions,) int64 or float64
-        The utility of each position. It is 0 if no variable has a position.
-    largest : bool
-        Whether the largest position counts.
+    sides : sequence of (values,) int64
+        For each variable the side of each value: :data:`BEFORE` or :data:`AFTER` the slot, :data:`TAKEN` if it takes
+        the slot, and 0 if it is on no side.
+    cost : int or float
+        The cost if some value is before the slot, some value is after it, and none takes it.
     name : str
         Name of the factor.
     """
-    count = len(gains)
-    reached = np.arange(-1, count)[:, None]  # the extreme position so far; −1 before the first one
-    utility_of = np.append(np.asarray(gains), 0)  # the last is for −1
-    layers = []
-    for i, position in enumerate(positions):
-        before = reached if i else reached[:1]
-        if largest:
-            after = np.maximum(before, position)
-        else:
-            after = np.where(position < 0, before, np.where(before < 0, position, np.minimum(before, position)))
-        layers.append(_layer(after + 1, utility_of[after] - utility_of[before]))
+    layers: list[Layer] = []
+    states: Ints = np.zeros(1, dtype=np.int64)
+    for side in sides:
+        sets = states[:, None] | side
+        sets = np.where(sets & TAKEN, TAKEN, sets)
+        states = np.unique(sets)
+        layers.append(_layer(np.searchsorted(states, sets), np.zeros(sets.shape, dtype=np.int64)))
+    is_free = sets == BEFORE | AFTER
+    if not is_free.any():
+        return None
+    layers[-1] = layers[-1]._replace(utility=normalise(np.where(is_free, -cost, 0)))
     return AutomatonFactor(scope, _with_one_end(layers), name)
 
 
