@@ -13,7 +13,6 @@ from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar import person_rules, problem
 from dmcmc.formats.calendar.problem import problem_of
 from dmcmc.formats.calendar.read import read_calendar
-from dmcmc.formats.calendar.sums import AFTER, BEFORE, TAKEN, free_between
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 
@@ -83,17 +82,6 @@ def test_constraints_and_pairs_allow_the_same(monkeypatch, copies):
         kinds |= {type(f).__name__ for f in constraints.factors if isinstance(f, GlobalConstraint)}
         feasible += sum(x is not None for x in expected)
     assert kinds >= {"AllDifferentConstraint", "NoOverlapConstraint"} and feasible > 100
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_free_slot_costs_if_it_lies_between_others(seed):
-    rng = np.random.default_rng(seed)
-    sides = [rng.choice([0, BEFORE, AFTER, TAKEN], size=3, p=[0.3, 0.3, 0.3, 0.1]) for _ in range(4)]
-    factor = free_between(range(4), sides, 3, "slot")
-    for values in product(range(3), repeat=4):
-        chosen = [int(side[x]) for side, x in zip(sides, values, strict=True)]
-        is_between = BEFORE in chosen and AFTER in chosen and TAKEN not in chosen
-        assert (0 if factor is None else factor.entry(values)) == -3 * is_between
 
 
 def busy_person(meetings=7, slots=8, **more):

@@ -8,12 +8,13 @@ import numpy as np
 
 from dmcmc.formats.calendar.data.plan import Calendar, union
 from dmcmc.formats.calendar.participations import Participation
-from dmcmc.formats.calendar.sums import AFTER, BEFORE, TAKEN, bounded_sum, free_between, free_run
+from dmcmc.formats.calendar.sums import bounded_sum, free_run
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTRIES, GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
 
 _MAX_JOINT_ENTRIES = MAX_DECOMPOSITION_ENTRIES  # of a table over all meetings of a person, as elimination needs it
 # Part of the slots open to a person's meetings that they take together, from which on counting them excludes more than
@@ -178,16 +179,16 @@ def _gaps(calendar: Calendar, p: int, attended: Sequence[Participation]) -> Iter
         return
     for d, day in enumerate(grid.days):
         on_day = [x for x in attended if (x.starts // grid.slots == d).any()]
-        scope = [x.variable for x in on_day]
+        scope, shape = [x.variable for x in on_day], [x.size for x in on_day]
         name = f"{person.name}: no gaps on {day:%a} {day.day} {day:%b}"
-        for slot in range(d * grid.slots + 1, (d + 1) * grid.slots - 1) if on_day else ():
-            sides = [_sides(calendar, x, d, slot) for x in on_day]
-            factor = free_between(scope, sides, person.no_gaps, name)
-            yield from [] if factor is None else [factor]
+        for slot in range(d * grid.slots + 1, (d + 1) * grid.slots - 1) if len(on_day) > 1 else ():
+            sides = tuple(_sides(calendar, x, d, slot) for x in on_day)
+            if all(any((side == one).any() for side in sides) for one in (BEFORE, AFTER)):
+                yield IdleSlotConstraint(scope, shape, {"sides": sides}, person.no_gaps, name)
 
 
 def _sides(calendar: Calendar, x: Participation, d: int, slot: int) -> Ints:
-    """Return the side of a slot on which each value of a meeting is; 0 for other days and values without a time."""
+    """Return the side of a slot on which each value of a meeting is; −1 for other days and values without a time."""
     length = calendar.meetings[x.meeting].length
     sides = np.where(x.starts > slot, AFTER, np.where(x.starts + length > slot, TAKEN, BEFORE))
-    return x.padded(np.where(x.starts // calendar.grid.slots == d, sides, 0))
+    return x.padded(np.where(x.starts // calendar.grid.slots == d, sides, -1), -1)

@@ -1,4 +1,4 @@
-"""Factors over many variables as automata: bounded sums, slots that are free between others, and free runs."""
+"""Factors over many variables as automata: bounded sums and free runs."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,7 @@ from dmcmc.inference.constraints.count import CountConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer, SumBounds
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import normalise
-from dmcmc.inference.runtime.types import Array, Ints, Number
-
-BEFORE, AFTER, TAKEN = 1, 2, 4
-"""The sides of a slot on which a meeting can be: :func:`free_between`."""
+from dmcmc.inference.runtime.types import Array, Ints
 
 
 def bounded_sum(
@@ -64,37 +61,6 @@ def _at_most(scope: Sequence[int], counted: Sequence[Ints], high: int, name: str
         return None
     given = {"counted": tuple(counted), "low": 0, "high": max(0, high)}
     return CountConstraint(scope, [len(w) for w in counted], given, None, name)
-
-
-def free_between(scope: Sequence[int], sides: Sequence[Ints], cost: Number, name: str) -> AutomatonFactor | None:
-    """Return the cost of a slot that is free between others; None if it cannot be.
-
-    The state is the set of sides that values so far are on. All sets with a value that takes the slot are one state.
-
-    Parameters
-    ----------
-    scope : sequence of int
-        The variables, at least one.
-    sides : sequence of (values,) int64
-        For each variable the side of each value: :data:`BEFORE` or :data:`AFTER` the slot, :data:`TAKEN` if it takes
-        the slot, and 0 if it is on no side.
-    cost : int or float
-        The cost if some value is before the slot, some value is after it, and none takes it.
-    name : str
-        Name of the factor.
-    """
-    layers: list[Layer] = []
-    states: Ints = np.zeros(1, dtype=np.int64)
-    for side in sides:
-        sets = states[:, None] | side
-        sets = np.where(sets & TAKEN, TAKEN, sets)
-        states = np.unique(sets)
-        layers.append(_layer(np.searchsorted(states, sets), np.zeros(sets.shape, dtype=np.int64)))
-    is_free = sets == BEFORE | AFTER
-    if not is_free.any():
-        return None
-    layers[-1] = layers[-1]._replace(utility=normalise(np.where(is_free, -cost, 0)))
-    return AutomatonFactor(scope, _with_one_end(layers), name)
 
 
 def free_run(scope: Sequence[int], taken: Sequence[Ints], slots: int, run: int, name: str) -> AutomatonFactor | None:
