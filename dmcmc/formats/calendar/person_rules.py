@@ -73,7 +73,7 @@ def _is_busy(calendar: Calendar, attended: Sequence[Participation], gap: int) ->
         np.add.at(is_open, x.starts, 1)
         np.add.at(is_open, x.starts + calendar.meetings[x.meeting].length, -1)
     taken = sum(calendar.meetings[x.meeting].length + gap for x in attended)
-    return taken >= _MIN_LOAD * np.count_nonzero(np.cumsum(is_open) > 0)
+    return taken >= _MIN_LOAD * int(np.count_nonzero(np.cumsum(is_open) > 0))
 
 
 def _times_with_gap(
