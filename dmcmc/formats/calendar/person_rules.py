@@ -25,8 +25,8 @@ _MIN_LOAD = 0.5
 def meetings_apart(calendar: Calendar, p: int, attended: Sequence[Participation]) -> GlobalConstraint | None:
     """Return one constraint that keeps a person's meetings apart, or None where tables over pairs of them are better.
 
-    The tables are better if elimination can join all of them, or if the person has so much time that counting meetings
-    excludes nothing. They are needed if breaks between meetings depend on the pair, or if the constraint has no small
+    The tables are better if elimination can join all of them, or if the meetings take a small part of the person's
+    time: counting them then excludes nothing. They are needed if breaks between meetings depend on the pair, or if the constraint has no small
     decomposition.
 
     Parameters
