@@ -4,14 +4,19 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from dmcmc.cli.failure import print_line
 from dmcmc.cli.file_roles import is_calendar
+from dmcmc.config.configuration import Config
 from dmcmc.config.document import Document
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.files.text import open_source
 from dmcmc.files.write import check_writable, replace_file
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, MAX_SAT
 from dmcmc.results.result import Result
 
 if TYPE_CHECKING:
@@ -23,22 +28,30 @@ _DEFAULT = "a calendar's default"
 _MAX_MOVE_COST = 10**9
 
 
-def set_defaults(document: Document, searched: bool) -> None:
+def set_defaults(document: Document) -> None:
     """Set the default settings of calendars for keys that are not given.
 
     Parameters
     ----------
     document
         The options as the sections of a configuration.
-    searched
-        Whether all methods are ``auto``, so that a background search is useful.
     """
     defaults: dict[tuple[str, str], Any] = {("budget", "time"): _SECONDS, ("problem", "presolve"): "merge"}
     for (section, name), value in defaults.items():
         if name not in (document.data.get(section) or {}):
             document.override((section, name), value, _DEFAULT)
-    if searched and "search" not in document.data:
-        document.override(("search",), "branch-and-bound", _DEFAULT)
+
+
+def with_search(config: Config, problem: Problem) -> Config:
+    """Return the settings of a calendar with its default search, which runs in the background.
+
+    It is dmcmc's own branch and bound, which proves small tables soonest, unless most of the calendar is global
+    constraints for which an engine is installed.
+    """
+    from dmcmc.anytime.improvers.background_search import choose_engine  # not all runs need it
+
+    is_made_for_constraints = choose_engine(config, problem) in (CP_SAT, MAX_SAT)
+    return config if is_made_for_constraints else replace(config, search=BRANCH_AND_BOUND)
 
 
 def check_options(arguments: Namespace, path: str) -> None:

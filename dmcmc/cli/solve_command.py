@@ -4,7 +4,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from dmcmc.cli.calendar import calendar_of, check_options, first_participations, set_defaults, set_start
+from dmcmc.cli.calendar import calendar_of, check_options, first_participations, set_defaults, set_start, with_search
 from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, explainer, options_of
 from dmcmc.cli.solve_tasks.alternatives import requested_alternatives
@@ -105,6 +105,8 @@ def prepare(arguments: Namespace) -> SolveJob:
         from dmcmc.formats.calendar.problem import problem_of
 
         problem = problem_of(calendar, copies=given_start or not _merges(config, task))
+        if task == "mpe" and arguments.method == "auto" and arguments.z is None and "search" not in document.data:
+            config = with_search(config, problem)
     else:
         file_format, problem = formats.load_with_format(path, **given)
         logarithms = file_format.logarithms
@@ -136,7 +138,7 @@ def _document(arguments: Namespace) -> Document:
     for key, (value, place) in options.items():
         document.override(tuple(key.split(".")), value, place)
     if arguments.task in ("mpe", "max-marginals", "conflict") and is_calendar(arguments.file):
-        set_defaults(document, arguments.task == "mpe" and arguments.method == "auto" and arguments.z is None)
+        set_defaults(document)
     return document
 
 

@@ -19,6 +19,7 @@ from dmcmc.inference.runtime.plugins import Plugins
 # Modules of further constraints. They import this package; they are loaded by their names, so that there is no cycle.
 _FURTHER = (
     ("dmcmc.inference.scheduling.adjacency", "AdjacencyConstraint"),
+    ("dmcmc.inference.scheduling.idle_slot", "IdleSlotConstraint"),
     ("dmcmc.inference.scheduling.place_changes", "PlaceChangesConstraint"),
 )
 

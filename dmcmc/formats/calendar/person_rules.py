@@ -1,14 +1,93 @@
-"""Factors of one person's rules: limits per day, limits in a row, a lunch break and gaps between meetings."""
+"""Factors of one person's rules: meetings apart, limits per day and in a row, a lunch break, gaps between meetings."""
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
+from math import prod
 
 import numpy as np
 
-from dmcmc.formats.calendar.data.plan import Calendar, Person, union
+from dmcmc.formats.calendar.data.plan import Calendar, union
 from dmcmc.formats.calendar.participations import Participation
-from dmcmc.formats.calendar.sums import bounded_sum, extreme_position, free_run
+from dmcmc.formats.calendar.sums import bounded_sum, free_run
+from dmcmc.inference.constraints.all_different import AllDifferentConstraint
+from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTRIES, GlobalConstraint
+from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
+
+_MAX_JOINT_ENTRIES = MAX_DECOMPOSITION_ENTRIES  # of a table over all meetings of a person, as elimination needs it
+# Part of the slots open to a person's meetings that they take together, from which on counting them excludes more than
+# looking at two of them.
+_MIN_LOAD = 0.5
+
+
+def meetings_apart(calendar: Calendar, p: int, attended: Sequence[Participation]) -> GlobalConstraint | None:
+    """Return one constraint that keeps a person's meetings apart, or None where tables over pairs of them are better.
+
+    The tables are better if elimination can join all of them, or if the meetings take a small part of the person's
+    time: counting them then excludes nothing. They are needed if breaks between meetings depend on the pair, or if the constraint has no small
+    decomposition.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    p
+        Number of the person.
+    attended
+        The meetings that the person attends or may attend.
+    """
+    if len(attended) < 3 or prod(x.size for x in attended) <= _MAX_JOINT_ENTRIES:
+        return None
+    gap = _common_gap(calendar, p, attended)
+    if gap is None or not _is_busy(calendar, attended, gap):
+        return None
+    lengths = [calendar.meetings[x.meeting].length + gap for x in attended]
+    scope, shape = [x.variable for x in attended], [x.size for x in attended]
+    names = [calendar.meetings[x.meeting].name for x in attended]
+    name = f"{', '.join(names[:-1])} and {names[-1]} of {calendar.people[p].name}"
+    constraint: GlobalConstraint
+    if max(lengths) == 1:
+        codes = tuple(x.padded(x.starts, -1) for x in attended)
+        constraint = AllDifferentConstraint(scope, shape, {"codes": codes}, None, name)
+    else:
+        times = tuple(_times_with_gap(calendar, attended, lengths, gap))
+        given = {"times": times, "durations": tuple(lengths), "places": None}
+        constraint = NoOverlapConstraint(scope, shape, given, None, name)
+    return constraint if constraint.decomposition is not None else None
+
+
+def _common_gap(calendar: Calendar, p: int, attended: Sequence[Participation]) -> int | None:
+    """Return the slots that a person needs between any two meetings of a day; None if they depend on the meetings."""
+    pairs = combinations(attended, 2)
+    gaps = {calendar.grid.slots_of(calendar.gap_between(x.meeting, y.meeting, p)) for x, y in pairs}
+    travels = calendar.travel and sum((x.rooms >= 0).all() for x in attended) > 1
+    return None if travels or len(gaps) > 1 else gaps.pop()
+
+
+def _is_busy(calendar: Calendar, attended: Sequence[Participation], gap: int) -> bool:
+    """Return whether meetings with the gaps after them take a large part of the slots that are open to them."""
+    is_open = np.zeros(calendar.grid.size + 1, dtype=np.int64)
+    for x in attended:
+        np.add.at(is_open, x.starts, 1)
+        np.add.at(is_open, x.starts + calendar.meetings[x.meeting].length, -1)
+    taken = sum(calendar.meetings[x.meeting].length + gap for x in attended)
+    return taken >= _MIN_LOAD * int(np.count_nonzero(np.cumsum(is_open) > 0))
+
+
+def _times_with_gap(
+    calendar: Calendar, attended: Sequence[Participation], lengths: Sequence[int], gap: int
+) -> Iterator[Ints]:
+    """Yield the time of each value of each meeting, with a gap after each day, as no meeting needs one at its end.
+
+    Values without a time have one after the last day, another one for each meeting.
+    """
+    slots, days = calendar.grid.slots, len(calendar.grid.days)
+    after = days * (slots + gap)
+    for x, length in zip(attended, lengths, strict=True):
+        yield x.padded(x.starts + x.starts // slots * gap, after)
+        after += length
 
 
 def factors_of_person(calendar: Calendar, p: int, attended: Sequence[Participation]) -> Iterator[Factor]:
@@ -94,36 +173,22 @@ def _has_free_run(taken: int, slots: int, run: int) -> bool:
 
 
 def _gaps(calendar: Calendar, p: int, attended: Sequence[Participation]) -> Iterator[Factor]:
-    """Yield the factors that count free slots between the first and the last meeting of each day.
-
-    The free slots are the end of the last meeting minus the start of the first one minus the lengths of all meetings
-    (:func:`attended_slots`).
-    """
+    """Yield for each slot of each day the cost of being free between meetings of the day."""
     person, grid = calendar.people[p], calendar.grid
     if not person.no_gaps:
         return
-    positions = np.arange(grid.slots + 1)
     for d, day in enumerate(grid.days):
         on_day = [x for x in attended if (x.starts // grid.slots == d).any()]
-        if not on_day:
-            continue
-        scope = [x.variable for x in on_day]
-        lengths = [calendar.meetings[x.meeting].length for x in on_day]
-        first = [_position(x, x.starts % grid.slots, x.starts // grid.slots == d) for x in on_day]
-        last = [
-            _position(x, x.starts % grid.slots + length, x.starts // grid.slots == d)
-            for x, length in zip(on_day, lengths, strict=True)
-        ]
+        scope, shape = [x.variable for x in on_day], [x.size for x in on_day]
         name = f"{person.name}: no gaps on {day:%a} {day.day} {day:%b}"
-        yield extreme_position(scope, first, person.no_gaps * positions, False, name)
-        yield extreme_position(scope, last, -person.no_gaps * positions, True, name)
+        for slot in range(d * grid.slots + 1, (d + 1) * grid.slots - 1) if len(on_day) > 1 else ():
+            sides = tuple(_sides(calendar, x, d, slot) for x in on_day)
+            if all(any((side == one).any() for side in sides) for one in (BEFORE, AFTER)):
+                yield IdleSlotConstraint(scope, shape, {"sides": sides}, person.no_gaps, name)
 
 
-def _position(x: Participation, positions: Ints, counted: Ints) -> Ints:
-    """Return the position of each value on a day, −1 for values on other days and without a time."""
-    return x.padded(np.where(counted, positions, -1), -1)
-
-
-def attended_slots(calendar: Calendar, person: Person, x: Participation) -> Ints:
-    """Return the utility that makes up for a meeting's own slots in the sum of :func:`_gaps`, as (times,)."""
-    return np.full(len(x.starts), person.no_gaps * calendar.meetings[x.meeting].length)
+def _sides(calendar: Calendar, x: Participation, d: int, slot: int) -> Ints:
+    """Return the side of a slot on which each value of a meeting is; −1 for other days and values without a time."""
+    length = calendar.meetings[x.meeting].length
+    sides = np.where(x.starts > slot, AFTER, np.where(x.starts + length > slot, TAKEN, BEFORE))
+    return x.padded(np.where(x.starts // calendar.grid.slots == d, sides, -1), -1)

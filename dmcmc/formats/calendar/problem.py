@@ -3,10 +3,12 @@
 Each person is an agent with one variable for each of its meetings; the values are the meeting's possible times and
 rooms. Hard equality factors make all participants of a meeting choose the same value. An optional attendee has the
 additional value "not attending". Hard factors forbid overlapping meetings of a person and of a room, limit the meetings
-of a day, and keep orders and series. Soft unary factors hold the utility of holding a meeting, and the preferences of
+of a day, and keep orders and series. The meetings of a busy person are kept apart by one constraint, those of others by
+tables over pairs of meetings. Soft unary factors hold the utility of holding a meeting, and the preferences of
 the meeting and of its participants (Maheswaran et al., *Taking DCOP to the Real World*, AAMAS 2004).
 """
 
+from collections.abc import Collection
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -15,7 +17,7 @@ from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.data.plan import Calendar, Meeting
 from dmcmc.formats.calendar.fair_shares import levels_of
 from dmcmc.formats.calendar.participations import Participation, common_times, participations
-from dmcmc.formats.calendar.person_rules import attended_slots, factors_of_person
+from dmcmc.formats.calendar.person_rules import factors_of_person, meetings_apart
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.formats.calendar.shared_rooms import factors_of_rooms, uses_pairs
 from dmcmc.inference.model.problem import Factor, Problem
@@ -58,14 +60,17 @@ def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
         by_person[x.person].append(x)
         by_meeting[x.meeting].append(x)
     pairs = uses_pairs(calendar)
-    _check_size(calendar, by_meeting, pairs)
+    constraints = {p: meetings_apart(calendar, p, attended) for p, attended in enumerate(by_person)}
+    apart = {p: constraint for p, constraint in constraints.items() if constraint is not None}
+    _check_size(calendar, by_meeting, pairs, apart)
     factors: list[Factor] = []
     for x in variables:
         factors += _preferences(calendar, x) if copies or x.weight is None else []
     for m in range(len(calendar.meetings)):
         factors += _agreement(calendar, by_meeting[m], copies)
     for m, n in combinations(range(len(calendar.meetings)), 2):
-        factors += _apart(calendar, by_meeting[m], by_meeting[n], pairs)
+        factors += _apart(calendar, by_meeting[m], by_meeting[n], pairs, apart)
+    factors += apart.values()
     for p, attended in enumerate(by_person):
         factors += factors_of_person(calendar, p, attended)
     factors += factors_of_rooms(calendar, [copies[0] for copies in by_meeting], pairs)
@@ -92,11 +97,9 @@ def _preferences(calendar: Calendar, x: Participation) -> list[Factor]:
 
 
 def _utilities(calendar: Calendar, x: Participation) -> Array:
-    """Return the utility of each value of a meeting to a person: preferences, attendance and the person's slots."""
-    person, meeting = calendar.people[x.person], calendar.meetings[x.meeting]
-    utilities = calendar.points(person.preferences, x.starts, meeting.length)
-    utilities = utilities + (x.weight or 0) + (attended_slots(calendar, person, x) if person.no_gaps else 0)
-    return x.padded(utilities)
+    """Return the utility of each value of a meeting to a person: preferences and attendance."""
+    preferences, length = calendar.people[x.person].preferences, calendar.meetings[x.meeting].length
+    return x.padded(calendar.points(preferences, x.starts, length) + (x.weight or 0))
 
 
 def _preferences_name(calendar: Calendar, x: Participation) -> str:
@@ -152,11 +155,17 @@ def _agreement(calendar: Calendar, copies: list[Participation], separate_attenda
     return factors
 
 
-def _apart(calendar: Calendar, first: list[Participation], second: list[Participation], pairs: bool) -> list[Factor]:
+def _apart(
+    calendar: Calendar,
+    first: list[Participation],
+    second: list[Participation],
+    pairs: bool,
+    apart: Collection[int],
+) -> list[Factor]:
     """Return the factors that forbid clashing choices of two meetings.
 
-    There is one factor per common person. If the meetings only share a room, an order or a series, there is one factor
-    between their first participants.
+    There is one factor per common person whose meetings no constraint keeps apart. If the meetings only share a room,
+    an order or a series besides, there is one factor between their first participants.
 
     Parameters
     ----------
@@ -166,16 +175,23 @@ def _apart(calendar: Calendar, first: list[Participation], second: list[Particip
         The variables of the two meetings, one per participant.
     pairs
         Whether tables over pairs of meetings limit single rooms.
+    apart
+        The people whose meetings one constraint keeps apart.
     """
     a, b = calendar.meetings[first[0].meeting], calendar.meetings[second[0].meeting]
     of_person = {x.person: x for x in second}
-    common = [(x, of_person[x.person]) for x in first if x.person in of_person]
+    common = [(x, of_person[x.person]) for x in first if x.person in of_person and x.person not in apart]
     required = [(x, y) for x, y in common if x.weight is None and y.weight is None]
     if len(required) > 1 and required[0][0].variable == required[1][0].variable:
         required = required[:1]
+    is_covered = not required and bool({*a.people} & {*b.people})
     factors: list[Factor] = []
-    if required or _are_related(calendar, a, b, pairs):
-        clash = calendar.clashes(first[0].meeting, second[0].meeting)
+    if required or _are_related(calendar, a, b, pairs and not is_covered):
+        m, n = first[0].meeting, second[0].meeting
+        if is_covered:
+            clash = calendar.out_of_order(m, n) | calendar.different_in_series(m, n)
+        else:
+            clash = calendar.clashes(m, n)
         if clash.any():
             x, y = first[0], second[0]
             table = normalise(_forbidding(clash, (x.size, y.size)))
@@ -209,14 +225,15 @@ def _forbidding(clash: Array, shape: tuple[int, int]) -> Array:
     return table
 
 
-def _check_size(calendar: Calendar, by_meeting: list[list[Participation]], pairs: bool) -> None:
+def _check_size(calendar: Calendar, by_meeting: list[list[Participation]], pairs: bool, apart: Collection[int]) -> None:
     """Raise ``FileError`` if the tables over pairs of variables cannot fit the memory, before any table is built."""
     entries, max_entries = 0, memory_limit() // _BYTES_PER_ENTRY
     for first, second in combinations(by_meeting, 2):
-        people = {x.person for x in second}
-        common = sum(x.person in people for x in first)
+        common = {x.person for x in first} & {x.person for x in second}
+        if common and common <= {*apart}:
+            continue
         rooms = {*calendar.meetings[first[0].meeting].rooms} & {*calendar.meetings[second[0].meeting].rooms}
-        entries += (common or (pairs and bool(rooms))) * first[0].size * second[0].size
+        entries += (len(common - {*apart}) or (pairs and bool(rooms))) * first[0].size * second[0].size
     entries += sum(copies[0].size ** 2 * len(copies) for copies in by_meeting)
     if entries > max_entries:
         raise FileError(

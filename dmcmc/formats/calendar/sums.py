@@ -1,4 +1,4 @@
-"""Factors over many variables as automata: bounded sums, and utilities of the smallest or largest position."""
+"""Factors over many variables as automata: bounded sums and free runs."""
 
 from collections.abc import Sequence
 
@@ -61,38 +61,6 @@ def _at_most(scope: Sequence[int], counted: Sequence[Ints], high: int, name: str
         return None
     given = {"counted": tuple(counted), "low": 0, "high": max(0, high)}
     return CountConstraint(scope, [len(w) for w in counted], given, None, name)
-
-
-def extreme_position(
-    scope: Sequence[int], positions: Sequence[Ints], gains: Array, largest: bool, name: str
-) -> AutomatonFactor:
-    """Return the factor ``gains[p]``, where p is the smallest or largest position of all variables.
-
-    Parameters
-    ----------
-    scope : sequence of int
-        The variables, at least one.
-    positions : sequence of (values,) int64
-        For each variable the position of each value; −1 for values without one.
-    gains : (positions,) int64 or float64
-        The utility of each position. It is 0 if no variable has a position.
-    largest : bool
-        Whether the largest position counts.
-    name : str
-        Name of the factor.
-    """
-    count = len(gains)
-    reached = np.arange(-1, count)[:, None]  # the extreme position so far; −1 before the first one
-    utility_of = np.append(np.asarray(gains), 0)  # the last is for −1
-    layers = []
-    for i, position in enumerate(positions):
-        before = reached if i else reached[:1]
-        if largest:
-            after = np.maximum(before, position)
-        else:
-            after = np.where(position < 0, before, np.where(before < 0, position, np.minimum(before, position)))
-        layers.append(_layer(after + 1, utility_of[after] - utility_of[before]))
-    return AutomatonFactor(scope, _with_one_end(layers), name)
 
 
 def free_run(scope: Sequence[int], taken: Sequence[Ints], slots: int, run: int, name: str) -> AutomatonFactor | None:

@@ -1,9 +1,12 @@
 """Constraints of meeting schedules against their definitions, and their decompositions."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from dmcmc.inference.constraints.registry import get
+from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN
 
 
 def drawn(seed):
@@ -42,3 +45,18 @@ def test_degrees_follow_the_definitions_and_equal_the_decompositions(seed):
         assert changes.degree([*values, *chosen]) == changed == -total(parts[1], [*values, *chosen])
     narrowed = changes.restricted([np.array([x]) for x in (*values, *chosen)])
     assert narrowed.degree([0] * 2 * n) == changes.degree([*values, *chosen])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_slot_is_idle_if_it_is_free_between_others(seed):
+    rng = np.random.default_rng(seed)
+    sides = [rng.choice([-1, BEFORE, TAKEN, AFTER], size=3, p=[0.3, 0.3, 0.1, 0.3]) for _ in range(4)]
+    constraint = get("idle_slot").from_parameters(range(4), [3] * 4, 2, "", {"sides": sides})
+    narrowed = constraint.restricted([np.array([2, 0])] * 4)
+    for values in product(range(3), repeat=4):
+        chosen = {int(side[x]) for side, x in zip(sides, values, strict=True)}
+        idle = chosen >= {BEFORE, AFTER} and TAKEN not in chosen
+        assert constraint.degree(values) == idle and constraint.table[values] == -2 * idle
+        assert total(constraint.parts(), values) == -2 * idle
+        if 1 not in values:
+            assert narrowed.degree([int(x != 2) for x in values]) == idle
