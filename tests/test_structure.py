@@ -25,7 +25,7 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Agent": (357, 31),
     "AgentNetwork": (197, 17),
     "Backend": (241, 13),
-    "BackgroundEngine": (239, 21),
+    "BackgroundEngine": (271, 24),
     "BackgroundSearch": (239, 21),
     "Builder": (688, 25),
     "Calendar": (215, 16),
@@ -42,7 +42,7 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "FunctionFiltering": (292, 17),
     "GlobalConstraint": (251, 28),
     "GpuRowExtender": (218, 13),
-    "IncumbentSearch": (309, 29),
+    "IncumbentSearch": (317, 29),
     "JunctionTree": (374, 28),
     "LocalSearch": (350, 26),
     "RankRun": (275, 19),
@@ -64,11 +64,11 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
 }
 # Modules that import more of ours than wanted, with their present number.
 WIDE_MODULES: dict[str, int] = {
-    "dmcmc/anytime/background_engine.py": 22,
-    "dmcmc/anytime/improvers/background_search.py": 21,
-    "dmcmc/anytime/local_search.py": 21,
+    "dmcmc/anytime/background_engine.py": 19,
+    "dmcmc/anytime/improvers/background_search.py": 24,
+    "dmcmc/anytime/local_search.py": 22,
     "dmcmc/anytime/rank_run.py": 29,
-    "dmcmc/anytime/solve_in_time.py": 31,
+    "dmcmc/anytime/solve_in_time.py": 33,
     "dmcmc/anytime/union/union_agent.py": 16,
     "dmcmc/api.py": 28,
     "dmcmc/assistant/calendar_tools.py": 16,
