@@ -248,7 +248,7 @@ class UncompiledSearch:
             occupied = np.concatenate([[False], load > 0, [False]])  # shifted by one cell
             starts = np.concatenate([[0, 0], np.cumsum(occupied[1:] & ~occupied[:-1])])
             runs = int(starts[-1])
-            touched = occupied[at] + starts[at + length + 2] - starts[at + 1]  # runs beside and inside the range
+            touched = occupied[at] + starts[at + length + 2] - starts[at + 1]  # runs next to and inside the range
             added = penalty.take(runs + 1 - touched, mode="clip") - penalty[runs]
         else:
             # Cells that the item cannot reach may be full; their differences cancel out.

@@ -26,8 +26,8 @@ def meetings_apart(calendar: Calendar, p: int, attended: Sequence[Participation]
     """Return one constraint that keeps a person's meetings apart, or None where tables over pairs of them are better.
 
     The tables are better if elimination can join all of them, or if the meetings take a small part of the person's
-    time: counting them then excludes nothing. They are needed if breaks between meetings depend on the pair, or if the constraint has no small
-    decomposition.
+    time: counting them then excludes nothing. They are needed if breaks between meetings depend on the pair, or if the
+    constraint has no small decomposition.
 
     Parameters
     ----------
