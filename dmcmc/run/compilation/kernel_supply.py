@@ -136,9 +136,9 @@ class KernelSupply:
             return True
         return all(kernels.is_compiled or self._is_done(kernels) for kernels in sets)
 
-    def is_ready_for(self, improver: str, needed: Sequence[Mapping[str, KernelSet]]) -> bool:
+    def is_ready_for(self, improver: str, needed: Sequence[Mapping[str, Sequence[KernelSet]]]) -> bool:
         """Return whether an improver has its kernels as far as this rank knows, given kernel sets by improver."""
-        return all(improver not in sets or self.is_ready(sets[improver]) for sets in needed)
+        return all(self.is_ready(*sets.get(improver, ())) for sets in needed)
 
     def all_ready(self, *sets: KernelSet) -> bool:
         """Return whether all ranks agree that kernel sets can be used; called by all ranks."""
