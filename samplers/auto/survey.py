@@ -14,7 +14,6 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
-from dmcmc.inference.model.flat_tables import magnitudes
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import Memo
@@ -205,7 +204,7 @@ def weights_of(locals_: Iterable[LocalProblem]) -> NDArray[np.float64]:
 
 def _weight(local: LocalProblem) -> float:
     """Return the sum of the agent's largest absolute entries."""
-    return float(sum(magnitudes(local.flat)))
+    return float(sum(local.ranges.magnitudes))
 
 
 def _remaining_scopes(local: LocalProblem, plan: EliminationPlan) -> tuple[tuple[int, ...], ...]:
