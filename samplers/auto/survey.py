@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.orders.best_order import Order
@@ -172,12 +172,12 @@ def count_agent_work(
     if planned:
         order, plan = local.order, local.plan
         places = {v: i for i, v in enumerate(local.hidden)}
-        work = _COUNTS_BY_SHAPE.get(
-            (local.structure_key, tuple(places[v] for v in order.variables)), lambda: _count(local, plan)
-        )
+        key = local.structure_key, tuple(places[v] for v in order.variables)
+        work, remaining = _COUNTS_BY_SHAPE.get(key, lambda: _count(local, plan)), _remaining_scopes(local, plan)
+        entries = least_entries(local, memory, arithmetic)
     else:
-        order, plan = Order((), 0.0, 0.0, 0), plan_elimination([], np.zeros(0, dtype=np.int64), [])
-        work = _count(local, plan)
+        order, work = Order((), 0.0, 0.0, 0), _ShapeCounts(0.0, 0.0, 0.0, 0.0, 0, *_graph(local))
+        remaining, entries = (tuple(range(len(local.interface))),), 0
     members = np.array(local.hidden or local.interface, dtype=np.int64)
     return AgentWorkCounts(
         agent=local.agent,
@@ -188,12 +188,12 @@ def count_agent_work(
         width=order.width,
         cells=order.cells,
         **work._asdict(),
-        bytes=(least_entries(local, memory, arithmetic) if planned else plan.entries) * arithmetic.dtype.itemsize,
+        bytes=entries * arithmetic.dtype.itemsize,
         updates=float(listed or local.rows) * runs * samples * len(local.hidden),
         values=float(local.domains[members].mean()) if members.size else 1.0,
         weight=_weight(local),
         obstacle=_obstacle(local, listed, memory, arithmetic),
-        remaining_scopes=_remaining_scopes(local, plan) if planned else (tuple(range(len(local.interface))),),
+        remaining_scopes=remaining,
     )
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, table_ranges
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts
@@ -198,9 +199,10 @@ def _layout(graph: FactorGraph) -> _StructuralColumns:
     return _StructuralColumns(domains, width, links, positions, *jumps_of(domains[: graph.free]))
 
 
-def is_compact(flat: FlatTables, hidden: int) -> bool:
-    """Return whether a model of these tables has 16-bit columns."""
-    statistics = table_statistics(table_ranges(flat), hidden_positions(flat, hidden), hidden)
+def is_compact(problem: Problem) -> bool:
+    """Return whether a model of all variables of a problem of dense tables has 16-bit columns."""
+    flat, hidden = problem.flat, problem.n_variables
+    statistics = table_statistics(problem.ranges, hidden_positions(flat, hidden), hidden)
     return _fits_compact(flat, statistics, *_scale(statistics, flat))
 
 

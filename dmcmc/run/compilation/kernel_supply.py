@@ -29,6 +29,8 @@ from dmcmc.run.compilation.kernel_sets import _COMPILED, KernelSet
 from dmcmc.solving.monitoring.progress import ProgressReporter
 
 _POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
+# Names of the sets that finished runs without a time budget have needed: this process has compiled what they call.
+_CALLED: set[str] = set()
 _in_compilation = False  # whether this process compiles for another one, or before the clock starts
 
 
@@ -95,9 +97,11 @@ class KernelSupply:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if self._compiler is not None:
             self._compiler.close()
+        if error_type is None and not self._timed:
+            _CALLED.update(self._needed)
 
     @property
     def is_off(self) -> bool:
@@ -121,7 +125,7 @@ class KernelSupply:
         if self._first:
             return self._compile_here(sets)
         self._needed |= {kernels.name for kernels in sets}
-        missing = [kernels for kernels in sets if not self._off and not kernels.is_compiled]
+        missing = [kernels for kernels in sets if not (self._off or kernels.is_compiled or self._has_called(kernels))]
         if not missing or self._world.local_rank:
             return 0.0
         if self._compiler is None:
@@ -129,6 +133,13 @@ class KernelSupply:
         self._compiler.request(missing)
         self._tell()
         return 0.0
+
+    def _has_called(self, kernels: KernelSet) -> bool:
+        """Return whether a run like this one has compiled a kernel set by calling it, as far as it was needed.
+
+        Children that compile the set would be ended with a short run, before they are done.
+        """
+        return not self._timed and kernels.name in _CALLED
 
     def is_ready(self, *sets: KernelSet) -> bool:
         """Return whether kernel sets can be used as far as this rank knows; without a time budget, always."""

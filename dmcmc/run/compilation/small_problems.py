@@ -81,13 +81,12 @@ def _elimination_steps(problem: Problem, tree: bool = False) -> float:
     n, domains = problem.n_variables, problem.domains
     if n > MAX_INTERPRETED_VARIABLES or steps_left() <= 0:
         return inf
-    scopes = [factor.scope for factor in problem.factors]
-    sizes = domains.tolist()
-    entries: float = sum(prod([sizes[v] for v in scope]) for scope in scopes)
+    entries = problem.shape_facts.get_or_compute("entries", lambda: _count_entries(problem))
     steps: float = _STEPS_PER_RUN + _STEPS_PER_VARIABLE * n + _STEPS_PER_ENTRY * entries
     steps += _ORDER_STEPS_PER_VARIABLE * n if n > MAX_EXACT_VARIABLES else 0
     if steps > steps_left():
         return inf
+    scopes = [factor.scope for factor in problem.factors]
     if tree:
         return steps + cells_upper_bound(scopes, domains, range(n))
     interfaces = _interfaces(problem)
@@ -96,6 +95,12 @@ def _elimination_steps(problem: Problem, tree: bool = False) -> float:
     steps += sum(float(prod(domains[interface].tolist())) for interface in interfaces)
     steps += cells_upper_bound(scopes, domains, hidden)
     return steps if steps > steps_left() else steps + _combined_cells(problem, interfaces)
+
+
+def _count_entries(problem: Problem) -> int:
+    """Return the number of entries of all factors, if they were tables."""
+    sizes = problem.domains.tolist()
+    return sum(prod([sizes[v] for v in factor.scope]) for factor in problem.factors)
 
 
 def _combined_cells(problem: Problem, interfaces: list[list[int]]) -> float:
