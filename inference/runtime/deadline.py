@@ -52,7 +52,7 @@ class Deadline:
     @property
     def over(self) -> bool:
         """Whether the deadline has passed."""
-        return self.left <= 0
+        return time.perf_counter() >= min(self.until, self.cancellation.requested_at) + self.grace
 
     @property
     def left(self) -> float:
