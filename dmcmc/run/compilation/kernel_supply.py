@@ -30,6 +30,7 @@ from dmcmc.solving.monitoring.progress import ProgressReporter
 
 _POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
 # Names of the sets that finished runs without a time budget have needed: this process has compiled what they call.
+# Processes that compile such a set for another short run would be ended with it, before they are done.
 _CALLED: set[str] = set()
 _in_compilation = False  # whether this process compiles for another one, or before the clock starts
 
@@ -125,7 +126,8 @@ class KernelSupply:
         if self._first:
             return self._compile_here(sets)
         self._needed |= {kernels.name for kernels in sets}
-        missing = [kernels for kernels in sets if not (self._off or kernels.is_compiled or self._has_called(kernels))]
+        called = set[str]() if self._timed else _CALLED
+        missing = [k for k in sets if not (self._off or k.is_compiled or k.name in called)]
         if not missing or self._world.local_rank:
             return 0.0
         if self._compiler is None:
@@ -133,13 +135,6 @@ class KernelSupply:
         self._compiler.request(missing)
         self._tell()
         return 0.0
-
-    def _has_called(self, kernels: KernelSet) -> bool:
-        """Return whether a run like this one has compiled a kernel set by calling it, as far as it was needed.
-
-        Children that compile the set would be ended with a short run, before they are done.
-        """
-        return not self._timed and kernels.name in _CALLED
 
     def is_ready(self, *sets: KernelSet) -> bool:
         """Return whether kernel sets can be used as far as this rank knows; without a time budget, always."""
