@@ -100,7 +100,7 @@ def _may_be_worthwhile(dense: Problem, timed: bool) -> bool:
 
 
 def _joins_many_cells(dense: Problem) -> bool:
-    """Return whether an elimination of all variables joins so many cells that presolve may be faster."""
+    """Return whether an elimination of all variables joins enough cells for presolve to be faster."""
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
     return joins_at_least(scopes, dense.domains, everything, (), _MIN_CELLS)
 
