@@ -52,7 +52,7 @@ class Deadline:
     @property
     def over(self) -> bool:
         """Whether the deadline has passed."""
-        return time.perf_counter() >= min(self.until, self.cancellation.requested_at) + self.grace
+        return self.left <= 0
 
     @property
     def left(self) -> float:

@@ -260,14 +260,11 @@ def _graph(local: LocalProblem) -> tuple[int, int]:
     With the adjacency matrix A, the number of triangles is Σ (A² ∘ A) / 6; 0 if the graph is too large for A.
     """
     place = {v: i for i, v in enumerate(local.hidden)}
-    pairs = {
-        tuple(sorted((place[f.scope[0]], place[f.scope[1]])))
-        for f in local.factors
-        if len(f.scope) == 2 and f.scope[0] in place and f.scope[1] in place
-    }
+    places = [[place[v] for v in f.scope if v in place] for f in local.factors if len(f.scope) == 2]
+    pairs = {(a, b) if a < b else (b, a) for a, b in (pair for pair in places if len(pair) == 2)}
     if len(pairs) < 3 or len(place) > _MAX_DENSE_VARIABLES:
         return len(pairs), 0
     adjacent = np.zeros((len(place), len(place)), dtype=np.float32)
-    for a, b in pairs:
-        adjacent[a, b] = adjacent[b, a] = 1
+    adjacent[tuple(np.array(list(pairs)).T)] = 1
+    adjacent += adjacent.T
     return len(pairs), round(float((adjacent @ adjacent * adjacent).sum(dtype=np.float64)) / 6)

@@ -175,16 +175,20 @@ def score_columns(
         scale=scale,
         jumps=layout.jumps,
         jump_at=layout.jump_at,
-        **{name: array for name, array in links._asdict().items() if name in ChainModel._fields},
+        **layout.link_fields,
     )
 
 
 class _StructuralColumns(NamedTuple):
-    """The part of a chain model that depends on the structure of its graph alone."""
+    """The part of a chain model that depends on the structure of its graph alone.
+
+    ``link_fields`` are those of ``links`` that are fields of the chain model.
+    """
 
     domains: NDArray[np.int32]
     width: NDArray[np.int32]
     links: Any
+    link_fields: dict[str, Any]
     positions: HiddenPositions
     jumps: NDArray[np.uint32]
     jump_at: NDArray[np.int32]
@@ -196,7 +200,8 @@ def _layout(graph: FactorGraph) -> _StructuralColumns:
     width = -(-domains[: graph.free] // LANES) * np.int32(LANES)
     links = link_columns(graph.scope_start, graph.scope, graph.start, graph.factor, graph.position, domains, width)
     positions = hidden_positions(graph.flat, graph.free)
-    return _StructuralColumns(domains, width, links, positions, *jumps_of(domains[: graph.free]))
+    fields = {name: array for name, array in links._asdict().items() if name in ChainModel._fields}
+    return _StructuralColumns(domains, width, links, fields, positions, *jumps_of(domains[: graph.free]))
 
 
 def is_compact(problem: Problem) -> bool:
