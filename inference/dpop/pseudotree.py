@@ -9,6 +9,7 @@ fewest cells wins. :mod:`dmcmc.inference.dpop.trees` has other heuristics.
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.trees import registry
 from dmcmc.inference.dpop.trees.contract import AgentGraph, checked_parents
-from dmcmc.inference.dpop.trees.depth_first import depth_first
+from dmcmc.inference.dpop.trees.depth_first import depth_first_forests
 from dmcmc.inference.dpop.trees.elimination_trees import MAX_AGENTS, elimination_tree, rule_tree
 from dmcmc.inference.model.compact_sequences import IndexGroups, flatten_groups
 from dmcmc.inference.model.problem import Problem
@@ -271,12 +272,10 @@ def _candidates(graph: AgentGraph, root: int | None) -> Iterator["array[int]"]:
     all candidates.
     """
     neighbours, n, ranked = graph.neighbours, len(graph.neighbours), graph.by_degree(root)
-    yield depth_first(neighbours, ranked)
-    if not len(graph.scopes):
-        return
-    for other in ranked[1 : min(_MAX_ROOTS, max(2, 20_000 // n))] if root is None else ():
-        yield depth_first(neighbours, [other, *ranked])
-    if n > MAX_AGENTS:
+    crosses = len(graph.scopes) > 0
+    others = ranked[1 : min(_MAX_ROOTS, max(2, 20_000 // n))] if root is None and crosses else []
+    yield from depth_first_forests(neighbours, chain([ranked], ([other, *ranked] for other in others)))
+    if n > MAX_AGENTS or not crosses:
         return
     last = () if root is None else (root,)
     eliminated = [agent for agent in range(n) if agent != root]
