@@ -316,8 +316,9 @@ class _SlicedAgent:
 
     def _work(self, work: Callable[[], Any]) -> Any:
         """Return the result of some work of the agent, and advance its clock; None if the work fails."""
-        start = time.perf_counter()
-        result = self.phase.attempt(self.agent, work)
+        start, result = time.perf_counter(), None
+        with self.phase.storing_errors(self.agent):
+            result = work()
         checks = result.cells if isinstance(result, UtilStepPair) else 0
         self.clocks[self.agent] = self.clocks[self.agent].after(time.perf_counter() - start, checks)
         return result

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
-from dmcmc.inference.model.flat_tables import FlatTables, flatten, flatten_scopes, magnitudes
+from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
 from dmcmc.inference.model.summary import html_table, one_line, problem_facts
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.model.unknown_names import list_values, suggest_name
@@ -653,9 +653,14 @@ class Problem:
         return exact_sum(entry for factor, entry in pairs if entry is not None and factor.scope)
 
     @cached_property
+    def ranges(self) -> TableRanges:
+        """The smallest and largest entries of each factor's table, in the order of the factors."""
+        return table_ranges(self.flat)
+
+    @cached_property
     def magnitudes(self) -> list[int | float]:
         """The largest finite absolute entry of each factor, in the order of the factors."""
-        return magnitudes(self.flat)
+        return self.ranges.magnitudes
 
     def _entries(self, values: NDArray[np.int64]) -> list[int | float | None]:
         """Return each factor's entry at an assignment; None for a forbidden entry."""

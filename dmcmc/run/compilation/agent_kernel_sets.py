@@ -147,7 +147,7 @@ def _find_agent_work(
         # A list of rows has more values than a tiny problem's.
         wide=listed or bool(setup.problem.domains.max(initial=0) > 256),
         # Without chains, the tables need not be one array.
-        compact=methods <= {"exact"} or is_compact(setup.problem.flat, setup.problem.n_variables),
+        compact=methods <= {"exact"} or is_compact(setup.problem),
         local_search=setup.config.local_search,
         partition=combine.partition if splits else "",
         moment_matching=splits and combine.moment_matching,

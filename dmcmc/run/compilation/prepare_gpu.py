@@ -326,9 +326,9 @@ def _sampled_agents(setup: Setup, agents: list[int]) -> dict[str, list[int]]:
 
 def _numbers(setup: Setup) -> str:
     """Return what the kernels of chains depend on besides the method: the number types of tables, values and sums."""
-    flat, n_variables = setup.problem.flat, setup.problem.n_variables
-    is_wide = bool(setup.problem.domains.max(initial=0) > 256)  # values do not fit a byte
-    return f"{flat.data.dtype} {setup.arithmetic.dtype} {is_wide} {is_compact(flat, n_variables)}"
+    problem = setup.problem
+    is_wide = bool(problem.domains.max(initial=0) > 256)  # values do not fit a byte
+    return f"{problem.flat.data.dtype} {setup.arithmetic.dtype} {is_wide} {is_compact(problem)}"
 
 
 def _load_sampling(setup: Setup, agents: list[int], method: str) -> None:

@@ -93,9 +93,9 @@ class DividedProblem:
     @cached_property
     def shared(self) -> frozenset[int]:
         """The variables of the original problem that share a factor with another agent's variable."""
-        owner = self.given.problem.owner
+        owner = self.given.problem.owner.tolist()
         scopes = (factor.scope for factor in self.given.problem.factors)
-        return frozenset(v for scope in scopes if len({int(owner[v]) for v in scope}) > 1 for v in scope)
+        return frozenset(v for scope in scopes if len({owner[v] for v in scope}) > 1 for v in scope)
 
     @cached_property
     def owned(self) -> tuple[list[int], list[int]]:
