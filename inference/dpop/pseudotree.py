@@ -9,6 +9,7 @@ fewest cells wins. :mod:`dmcmc.inference.dpop.trees` has other heuristics.
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -292,18 +293,22 @@ def complete_tree(
     """
     parents, n = np.array(parent, dtype=np.int64), len(parent)
     children = IndexGroups.by_group(parents[parents >= 0], n, np.flatnonzero(parents >= 0))
+    child_start, child = children.start.tolist(), children.flat.tolist()
     top_down, depth = array("i", np.flatnonzero(parents < 0).tolist()), array("i", [0]) * n
     for a in top_down:  # the list grows during the loop
-        for c in children[a]:
+        for c in child[child_start[a] : child_start[a + 1]]:
             depth[c] = depth[a] + 1
             top_down.append(c)
-    placed = IndexGroups.by_group(_deepest_agents(problem, division, np.array(depth, dtype=np.int64)), n)
+    scope_start, scope = flatten_groups(division.scopes)
+    deepest = _deepest_agents(problem.owner[scope], scope_start, np.array(depth, dtype=np.int64))
+    added = IndexGroups.by_group(np.repeat(deepest, np.diff(scope_start)), n, scope)  # variables of placed factors
+    added_start, added_variables = added.start.tolist(), added.flat.tolist()
     reach: dict[int, set[int]] = {}  # separators of visited subtrees, until their parent is visited
     separators: list[tuple[int, ...]] = [()] * n
     for a in reversed(top_down):
         stop.check()
         variables = reach.pop(a, set())
-        variables.update(v for i in placed[a] for v in division.scopes[i])
+        variables.update(added_variables[added_start[a] : added_start[a + 1]])
         variables.difference_update(division.locals[a].interface)
         if variables:
             separators[a] = tuple(sorted(variables))
@@ -314,16 +319,25 @@ def complete_tree(
         children=children,
         bottom_up=array("i", reversed(top_down)),
         separators=IndexGroups.of(separators),
-        placed=placed,
+        placed=IndexGroups.by_group(deepest, n),
     )
 
 
-def _deepest_agents(problem: Problem, division: Division, depth: Ints) -> Ints:
-    """Return the deepest agent of each crossing factor; ties go to the first in the iteration order of a set."""
-    owner, deepest = problem.owner, np.zeros(len(division.crossing), dtype=np.int64)
-    for i, scope in enumerate(division.scopes):
-        deepest[i] = max({int(owner[v]) for v in scope}, key=depth.__getitem__)
-    return deepest
+def _deepest_agents(owner: Ints, scope_start: Ints, depth: Ints) -> Ints:
+    """Return the deepest agent of each crossing factor; its agents have different depths, since one path has them all.
+
+    Parameters
+    ----------
+    owner : (total scope length,) int64
+        The agent that owns each variable of each scope.
+    scope_start : (factors + 1,) int64
+        The agents of factor f are ``owner[scope_start[f]:scope_start[f + 1]]``.
+    depth : (agents,) int64
+        The depth of each agent in the tree.
+    """
+    if not owner.size:
+        return np.zeros(scope_start.size - 1, dtype=np.int64)
+    return np.maximum.reduceat(depth[owner] * depth.size + owner, scope_start[:-1]) % depth.size
 
 
 def _cells(
@@ -340,8 +354,9 @@ def _cells(
     variable
         log2 of each variable's domain size.
     """
-    cells = 0.0
-    for interface_bits, separator in zip(interface.tolist(), tree.separators, strict=True):
+    cells, (start, flat) = 0.0, flatten_groups(tree.separators)
+    offsets, bits = start.tolist(), variable[flat].tolist()
+    for interface_bits, (begin, end) in zip(interface.tolist(), pairwise(offsets), strict=True):
         stop.check()
-        cells += 2.0 ** min(interface_bits + sum(variable[list(separator)].tolist()), 1000.0)
+        cells += 2.0 ** min(interface_bits + sum(bits[begin:end]), 1000.0)
     return cells

@@ -167,3 +167,14 @@ def magnitudes(flat: FlatTables) -> list[int | float]:
         high, low = high.astype(np.int64), low.astype(np.int64)
     largest: list[int | float] = np.maximum(np.abs(high), np.abs(low)).tolist()
     return largest
+
+
+def varying_entries(flat: FlatTables) -> int:
+    """Return the number of entries that are not forbidden, of the tables in which these entries are not all equal."""
+    if not flat.tables:
+        return 0
+    is_forbidden, starts = flat.data == forbidden_value(flat.data.dtype), flat.at[:-1]
+    high = np.maximum.reduceat(flat.data, starts)  # the number that represents −∞ is the smallest one
+    per_table = np.repeat(high, np.diff(flat.at))
+    varies = np.logical_or.reduceat(~is_forbidden & (flat.data != per_table), starts)
+    return int(np.count_nonzero(~is_forbidden & np.repeat(varies, np.diff(flat.at))))
