@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.flat_tables import flatten, varying_entries
-from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.model.flat_tables import FlatTables, flatten, varying_entries
+from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
@@ -105,7 +104,7 @@ def metrics_of(
     sent, extra
         Its messages in the first combination, and later.
     """
-    own = _own_utilities(setup.division.locals[agent])
+    own = _own_utilities(setup.division.locals[agent].factors, setup.division.locals[agent].tables)
     table, tree_messages = work.table, [setup.tree_messages[agent]] if agent in setup.tree_messages else []
     common: dict[str, Any] = {
         "name": setup.problem.agents[agent],
@@ -138,13 +137,13 @@ def metrics_of(
     )
 
 
-def _own_utilities(local: LocalProblem) -> int:
+def _own_utilities(factors: Sequence[Factor], flat: FlatTables | None) -> int:
     """Return the number of utilities in an agent's local factors: entries of tables that are not all equal or −∞."""
-    if local.tables is not None:
-        return varying_entries(local.tables)
+    if flat is not None:
+        return varying_entries(flat)
     other = SparseFactor, AutomatonFactor, GlobalConstraint
-    tables = [factor.table for factor in local.factors if not isinstance(factor, other)]
-    sparse = sum(factor.utilities.size for factor in local.factors if isinstance(factor, SparseFactor))
+    tables = [factor.table for factor in factors if not isinstance(factor, other)]
+    sparse = sum(factor.utilities.size for factor in factors if isinstance(factor, SparseFactor))
     return sparse + varying_entries(flatten([()] * len(tables), tables))
 
 
