@@ -34,7 +34,7 @@ Choice = tuple[Number | None, Values]  # the utility of a rank's best slice, Non
 
 
 class Share(NamedTuple):
-    """What an agent has made of its slices on this rank.
+    """The slices of an agent on this rank: their merged message, or the best of them.
 
     Attributes
     ----------
