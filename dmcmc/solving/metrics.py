@@ -8,10 +8,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.automaton import AutomatonFactor
+from dmcmc.inference.model.flat_tables import flatten, table_ranges, varying_entries
 from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
@@ -136,9 +140,13 @@ def metrics_of(
 
 def _own_utilities(local: LocalProblem) -> int:
     """Return the number of utilities in an agent's local factors: entries of tables that are not all equal or −∞."""
-    ranges, sizes = local.ranges, [factor.table.size for factor in local.factors]
-    varies = ranges.low < ranges.high
-    return int((np.array(sizes, dtype=np.int64) - ranges.forbidden)[varies].sum())
+    if local.tables is not None:
+        return varying_entries(local.tables, local.ranges)
+    other = SparseFactor, AutomatonFactor, GlobalConstraint
+    tables = [factor.table for factor in local.factors if not isinstance(factor, other)]
+    sparse = sum(factor.utilities.size for factor in local.factors if isinstance(factor, SparseFactor))
+    flat = flatten([()] * len(tables), tables)
+    return sparse + varying_entries(flat, table_ranges(flat))
 
 
 def _totals_by_kind(sent: Sequence[SentMessages]) -> dict[str, MessageCount]:

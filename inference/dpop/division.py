@@ -239,7 +239,7 @@ def divide(problem: Problem) -> Division:
 
 def _layout_of(problem: Problem, flat: FlatTables | None) -> _DivisionLayout:
     """Find each agent's factors, interface and hidden variables."""
-    agent_of = _agents_of_factors(problem, flat)
+    agent_of = _agents_of_factors(problem.owner, *problem.scope_arrays)
     factors_by_agent = np.argsort(agent_of, kind="stable")  # each agent's factors stay in the problem's order
     begins = np.searchsorted(agent_of[factors_by_agent], np.arange(_CONSTANT, problem.n_agents + 1)).tolist()
     numbers: tuple[int, ...] = tuple(factors_by_agent.tolist())
@@ -275,17 +275,22 @@ def _table_range_of(flat: FlatTables, numbers: Sequence[int]) -> _TableRange | N
     return _TableRange(part._replace(data=part.data[:0].copy()), first, int(flat.at[first]), int(flat.at[last]))
 
 
-def _agents_of_factors(problem: Problem, flat: FlatTables | None) -> NDArray[np.int64]:
+def shared_variables(problem: Problem) -> NDArray[np.int64]:
+    """Return the variables that share a factor with another agent's variable, ascending."""
+    start, scope = problem.scope_arrays
+    is_crossing = _agents_of_factors(problem.owner, start, scope) == _CROSSING
+    return np.unique(scope[np.repeat(is_crossing, np.diff(start))])
+
+
+def _agents_of_factors(
+    owner: NDArray[np.int64], scope_start: NDArray[np.int64], scope: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return for each factor the agent that owns all its variables, or ``_CROSSING`` or ``_CONSTANT``."""
-    if flat is not None and flat.tables and np.diff(flat.scope_start).all():
-        owner, starts = problem.owner[flat.scope], flat.scope_start[:-1]
-        first, last = np.minimum.reduceat(owner, starts), np.maximum.reduceat(owner, starts)
-        return np.where(first == last, first, _CROSSING)
-    owners, agent_of = problem.owner.tolist(), np.full(len(problem.factors), _CONSTANT, dtype=np.int64)
-    for number, factor in enumerate(problem.factors):
-        if factor.scope:
-            agents = {owners[v] for v in factor.scope}
-            agent_of[number] = agents.pop() if len(agents) == 1 else _CROSSING
+    agent_of, has_scope = np.full(scope_start.size - 1, _CONSTANT, dtype=np.int64), np.diff(scope_start) > 0
+    if has_scope.any():
+        owners, starts = owner[scope], scope_start[:-1][has_scope]
+        first, last = np.minimum.reduceat(owners, starts), np.maximum.reduceat(owners, starts)
+        agent_of[has_scope] = np.where(first == last, first, _CROSSING)
     return agent_of
 
 

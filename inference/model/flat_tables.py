@@ -196,3 +196,8 @@ def table_ranges(flat: FlatTables) -> TableRanges:
         low = np.minimum.reduceat(np.where(is_forbidden, data.dtype.type(largest), data), starts)
         low[high == number] = high[high == number] = 0
     return TableRanges(low, high, counts)
+
+
+def varying_entries(flat: FlatTables, ranges: TableRanges) -> int:
+    """Return the number of entries that are not forbidden, of the tables in which these entries are not all equal."""
+    return int((np.diff(flat.at) - ranges.forbidden)[ranges.low < ranges.high].sum())

@@ -491,6 +491,12 @@ class Problem:
         """All tables in one array, in the order of the factors."""
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
 
+    @property
+    def scope_arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The offsets and the variables of all scopes, as in ``flat``, without copying any table."""
+        flat: FlatTables | None = self.__dict__.get("flat")
+        return flatten_scopes([f.scope for f in self.factors]) if flat is None else (flat.scope_start, flat.scope)
+
     @cached_property
     def facts(self) -> DerivedFacts:
         """A cache of facts derived from this problem; they stay valid because the problem is immutable."""
@@ -505,10 +511,7 @@ class Problem:
         """
         if self.n_variables + len(self.factors) > MAX_KEY_SIZE:
             return DerivedFacts()
-        flat: FlatTables | None = self.__dict__.get("flat")  # do not flatten all tables only to read their scopes
-        start, scope = (
-            flatten_scopes([f.scope for f in self.factors]) if flat is None else (flat.scope_start, flat.scope)
-        )
+        start, scope = self.scope_arrays
         if self.n_variables + start.size + scope.size > MAX_KEY_SIZE:
             return DerivedFacts()
         key = digest(np.array(self.n_agents), self.domains, self.owner, start, scope)

@@ -259,12 +259,14 @@ def _graph(local: LocalProblem) -> tuple[int, int]:
 
     With the adjacency matrix A, the number of triangles is Σ (A² ∘ A) / 6; 0 if the graph is too large for A.
     """
-    place = {v: i for i, v in enumerate(local.hidden)}
-    places = [[place[v] for v in f.scope if v in place] for f in local.factors if len(f.scope) == 2]
-    pairs = {(a, b) if a < b else (b, a) for a, b in (pair for pair in places if len(pair) == 2)}
-    if len(pairs) < 3 or len(place) > _MAX_DENSE_VARIABLES:
+    start, scope = local.scope_arrays
+    first = start[:-1][np.diff(start) == 2]
+    variables, hidden = scope[first[:, np.newaxis] + np.arange(2)], np.array(local.hidden, dtype=np.int64)
+    low, high = np.sort(variables[np.isin(variables, hidden).all(axis=1)], axis=1).T
+    pairs = np.unique(np.searchsorted(hidden, low) * hidden.size + np.searchsorted(hidden, high))
+    if len(pairs) < 3 or hidden.size > _MAX_DENSE_VARIABLES:
         return len(pairs), 0
-    adjacent = np.zeros((len(place), len(place)), dtype=np.float32)
-    adjacent[tuple(np.array(list(pairs)).T)] = 1
-    adjacent += adjacent.T
+    low, high = np.divmod(pairs, hidden.size)
+    adjacent = np.zeros((hidden.size, hidden.size), dtype=np.float32)
+    adjacent[low, high] = adjacent[high, low] = 1
     return len(pairs), round(float((adjacent @ adjacent * adjacent).sum(dtype=np.float64)) / 6)
