@@ -161,7 +161,7 @@ class RankRun:
             stop = limits.deadline(setup, start, self.incumbent.combination_seconds)
         try:
             with self.searches.in_background(not will_prove(setup)):
-                cycle = tables.combine(stop, limits.size_factor)
+                cycle = tables.combine(stop, limits.size_factor, self.coordinator.row_filter(setup))
         except ResourceError as error:
             if not self.world.is_agreed(error):
                 raise

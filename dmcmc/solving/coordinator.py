@@ -28,8 +28,8 @@ from dmcmc.results.result import Result
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.gains import Effect
 from dmcmc.solving.agent.uncombined_bound import problem_bound
-from dmcmc.solving.agent_steps import Sides
-from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of
+from dmcmc.solving.agent_steps import RowFilter, Sides
+from dmcmc.solving.incumbent import Incumbent, component_cutoffs, rounding_slack, total_of
 from dmcmc.solving.metrics import Answer, RankOutcome, result_of
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.setup import Setup
@@ -142,6 +142,18 @@ class Coordinator(ABC):
     @abstractmethod
     def answer(self) -> Answer | None:
         """Return the answer on rank 0, and None on other ranks; each rank delivers its part if parts are private."""
+
+    def row_filter(self, setup: Setup) -> RowFilter | None:
+        """Return which rows the UTIL messages of the next combination leave out; None to send all rows."""
+        rows = setup.config.combine.rows
+        if rows == "all" or (rows == "auto" and not self.private):
+            return None
+
+        def least() -> Number | None:
+            utility = self.incumbent.utility
+            return None if utility is None else utility - rounding_slack(self.incumbent, setup.arithmetic)
+
+        return RowFilter(self.world.on_first_rank(least))
 
     def bounds_to_share(self, tables: RankTables) -> dict[int, Number]:
         """Return the bounds of this rank's agents from which rank 0 bounds the problem if there was no combination."""

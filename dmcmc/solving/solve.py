@@ -111,7 +111,7 @@ def solve_planned(
             rows_removed, is_finished = True, coordinator.gap_is_met(tables)
             while not is_finished:
                 progress.stage(tables.combining_title)
-                cycle = tables.combine()
+                cycle = tables.combine(row_filter=coordinator.row_filter(tables.setup))
                 coordinator.record(cycle, tables.sides)
                 cutoffs = coordinator.conclude(tables.setup, CycleReport.of(tables, cycle, rows_removed))
                 is_finished = cutoffs is None

@@ -30,19 +30,31 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, Values, latest, tables_size, value_size
+from dmcmc.mpi.message_contents import (
+    ChosenValues,
+    Clock,
+    SentMessages,
+    Values,
+    latest,
+    tables_size,
+    usable_size,
+    value_size,
+)
 from dmcmc.mpi.shared_tables import SharedAgentTables, SharedTables, fits_shared_memory, leaders_of
 from dmcmc.mpi.sliced_phases import SlicedPhaseInput, run_slices
-from dmcmc.mpi.util_value_phases import UtilStepPair, interface_values, outside_phase, util_phase, value_phase
+from dmcmc.mpi.util_value_phases import UtilStepPair, interface_values, send_down, util_phase, value_phase
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent_steps import (
     MessageInputs,
+    RowFilter,
     Sides,
+    least_utilities,
     node_of,
     shared_tables_of,
     sliced_steps,
     subtree_steps,
+    usable_row_steps,
     util_steps,
     values_of,
 )
@@ -139,6 +151,7 @@ def run_cycle(
     sides: Sides,
     stop: Deadline,
     size_factor: float = 1.0,
+    row_filter: RowFilter | None = None,
 ) -> Cycle:
     """Send UTIL messages up and VALUE messages down; called by all ranks.
 
@@ -161,13 +174,15 @@ def run_cycle(
     size_factor
         Factor on the table size (exact tables or mini-buckets) that the time budget allows per agent; the memory limit
         still holds.
+    row_filter
+        Which rows whole messages leave out; None to send all rows.
 
     Raises
     ------
     ResourceError
         If the deadline is over (``OutOfTime``) or an agent's tables do not fit; raised on all ranks.
     """
-    inputs = MessageInputs(tables, sides, replace(setup.backend, stop=stop), size_factor)
+    inputs = MessageInputs(tables, sides, replace(setup.backend, stop=stop), size_factor, row_filter=row_filter)
     slicing = _choose_slicing(setup, mailbox.world, inputs)
     if slicing is not None and slicing.cut:
         combined = _run_slices(setup, mailbox, clocks, inputs, slicing)
@@ -203,6 +218,7 @@ def _finished(
         and len(tables) == len(inputs.tables)
         and inputs.sides.lower is inputs.sides.upper
         and not inputs.sides.lower.rows
+        and inputs.row_filter is None  # filtered messages depend on all factors and on the best known solution
         and all(step.lower.z is None and step.upper is step.lower for step in combined.steps.values())
     )
     if not is_exact:
@@ -230,6 +246,10 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
     While messages are too wide for their parents, they are made again with a smaller z.
     """
     z_limits, up, steps = dict[int, int](), list[dict[int, SentMessages]](), None
+    if inputs.row_filter is not None:
+        least = least_utilities(setup, mailbox.world, inputs)
+        usable, sent = send_down(setup.tree, mailbox, "USABLE", usable_row_steps(setup, inputs), usable_size)
+        inputs, up = inputs._replace(row_filter=RowFilter(inputs.row_filter.least, usable, least)), [sent]
     while steps is None:
         up.append({})
         try:
@@ -499,7 +519,7 @@ def run_outside(
         Messages sent by each agent.
     """
 
-    def send_down(
+    def send_bounds(
         mailbox: Mailbox, tables: Mapping[int, SampledTable | SharedAgentTables]
     ) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
         def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
@@ -512,16 +532,16 @@ def run_outside(
                 node, outside, separators, _OUTSIDE_RELAXATION, Resources(step_bytes(setup), setup.backend)
             )
 
-        return outside_phase(setup.tree, mailbox, work)
+        return send_down(setup.tree, mailbox, "OUTSIDE", work, tables_size)
 
     if cycle.leader_mailbox is None:
-        return send_down(mailbox, tables)
+        return send_bounds(mailbox, tables)
     clocks, both_sides = dict.fromkeys(tables, Clock()), Sides(side, side)
     shared_tables = mailbox.world.on_all_ranks(
         lambda: shared_tables_of(setup, tables, both_sides, setup.backend.stop, clocks)
     )
     with SharedTables(mailbox.world, shared_tables) as shared:
-        outsides, _ = send_down(cycle.leader_mailbox, shared.tables)
+        outsides, _ = send_bounds(cycle.leader_mailbox, shared.tables)
     for agent, outside in outsides.items():
         mailbox.send("OUTSIDE", agent, agent, outside)
     received_bounds = {agent: mailbox.receive("OUTSIDE", agent)[0] for agent in tables}
