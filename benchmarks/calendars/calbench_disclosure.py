@@ -5,8 +5,8 @@
 ``FOLDER/calbench/uniform.jsonl`` holds the tasks (CalBench, arXiv 2605.09823). Each person is an agent with a variable
 for each of its meetings (PEAV), and all meetings of a task are planned at once, exactly and without presolve.
 ``--rows all`` sends every row of a UTIL message, ``--rows usable`` only those that the receiver can use; then requests
-are messages, too. ``disclosed`` is the sum over agents of the field of the results: an upper bound on the number of costs of
-the agents' appointments that others can reconstruct. Tasks whose tables do not fit in memory are counted.
+are messages, too. ``disclosed`` is the sum over agents of the field of the results: an upper bound on the number of
+costs of the agents' appointments that others can reconstruct. Tasks whose tables do not fit in memory are counted.
 """
 
 import json

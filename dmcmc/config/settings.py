@@ -152,7 +152,7 @@ class Combine(Section, frozen=True):
         through shared memory and eliminates their agents' variables together; only nodes exchange messages. Both give
         the same answer. ``auto``: ``shared`` where ranks share a GPU and the tables are large enough.
     rows : str
-        Which rows UTIL messages have. ``usable``: agents first tell their children which rows no hard constraint
+        Which rows UTIL messages have. ``usable``: agents first send their children the rows that no hard constraint
         forbids, and the children leave out all others, and rows that are part of no solution as good as the best known
         one. ``all``: every row. ``auto``: ``usable`` with private inputs, otherwise ``all``. The answer is the same.
     z : int or "auto"

@@ -19,27 +19,31 @@ from dmcmc.inference.dpop.interface_rows import InterfaceCompression, Rows
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing, condition_tables
 from dmcmc.inference.dpop.step_workspace import StepWorkspaces
-from dmcmc.inference.dpop.usable_rows import UsableRows, rows_for_children, usable_part
-from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilNode, UtilStep, util_step, util_step_by_substitution
+from dmcmc.inference.dpop.util_and_value import (
+    UtilMessage,
+    UtilNode,
+    UtilStep,
+    outside_steps,
+    util_step,
+    util_step_by_substitution,
+)
 from dmcmc.inference.elimination.copy_tables import pieces_of
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Resources
+from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Relaxation, Resources
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.cuda.device_table import largest_entry
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.sparse_table import as_dense
 from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
 from dmcmc.mpi.shared_tables import SharedAgentTables
 from dmcmc.mpi.util_value_phases import UtilStepPair
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving.agent.uncombined_bound import clamped_sum
 from dmcmc.solving.planning.combination_plan import matching_headroom, refused_step, step_attempts, step_bytes
 from dmcmc.solving.planning.setup import Setup
 
+_OUTSIDE_RELAXATION = Relaxation("auto", None, "scope", False)
 _ENTRIES_PER_CHECK = 1 << 22  # entries that are added between two checks of the deadline
 
 
@@ -90,21 +94,15 @@ def gather_sides(
 
 
 class RowFilter(NamedTuple):
-    """Which rows the agents leave out of their UTIL messages, because they are part of no optimal solution.
+    """Rows that are part of no optimal solution are left out of UTIL messages (:mod:`.row_filter`).
 
     Attributes
     ----------
     least : int, float or None
         Encoded utility of the best known solution, lowered by the rounding error; None without one.
-    usable : mapping of int to tuple of UsableRows
-        Per agent of this rank: the rows that its parent can use.
-    least_of_subtree : mapping of int to (int, float or None)
-        Per agent of this rank: the utility that its subtree adds at least to a solution as good as the best known one.
     """
 
     least: Number | None
-    usable: Mapping[int, tuple[UsableRows, ...]] = {}
-    least_of_subtree: Mapping[int, Number | None] = {}
 
 
 class MessageInputs(NamedTuple):
@@ -123,7 +121,7 @@ class MessageInputs(NamedTuple):
     includes_crossing : bool
         Whether the tables come from :func:`shared_tables_of` and already include the crossing factors.
     row_filter : RowFilter or None
-        Which rows messages leave out; None to send all rows.
+        Given if messages leave out rows; then variables that are functions of others are replaced.
     """
 
     tables: Mapping[int, SampledTable | SharedAgentTables]
@@ -208,91 +206,14 @@ def util_steps(
     def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
         table, received = tables[agent], tuple(messages)
         lower = step(agent, sides.lower, table.lower, [message.lower for message in messages])
-        lower_part = _usable_step(setup, inputs, agent, sides.lower, lower)
         uppers = [message.upper for message in messages if message.upper is not None]
         if table.upper is None or len(uppers) < len(messages):
-            return UtilStepPair(lower_part, None, received)
+            return UtilStepPair(lower, None, received)
         if table.exact and sides.lower is sides.upper and all(message.upper is message.lower for message in messages):
-            return UtilStepPair(lower_part, lower_part, received)
-        upper = step(agent, sides.upper, table.upper, uppers)
-        return UtilStepPair(lower_part, _usable_step(setup, inputs, agent, sides.upper, upper), received)
+            return UtilStepPair(lower, lower, received)
+        return UtilStepPair(lower, step(agent, sides.upper, table.upper, uppers), received)
 
     return work
-
-
-def _usable_step(
-    setup: Setup, inputs: MessageInputs, agent: int, side: InterfaceCompression, step: UtilStep
-) -> UtilStep:
-    """Return an agent's step with only the rows in its message that the parent can use."""
-    if inputs.row_filter is None or setup.tree.parent[agent] < 0:
-        return step
-    usable, least = inputs.row_filter.usable.get(agent, ()), inputs.row_filter.least_of_subtree.get(agent)
-    return replace(step, message=usable_part(step.message, usable, least, side.sizes, setup.arithmetic))
-
-
-def usable_row_steps(
-    setup: Setup, inputs: MessageInputs
-) -> Callable[[int, tuple[UsableRows, ...]], tuple[tuple[UsableRows, ...], list[tuple[UsableRows, ...]]]]:
-    """Return a function that computes which rows an agent can use of its children's messages.
-
-    All rows count as usable where the lower and the upper tables are indexed in different ways.
-
-    Returns
-    -------
-    callable
-        ``work(agent, usable)``: what the parent can use of the agent's message, as received, and what the agent can use
-        of each child's.
-    """
-    side, resources = inputs.sides.upper, Resources(step_bytes(setup), inputs.backend)
-
-    def work(agent: int, known: tuple[UsableRows, ...]) -> tuple[tuple[UsableRows, ...], list[tuple[UsableRows, ...]]]:
-        children, table = setup.tree.children[agent], inputs.tables[agent]
-        if inputs.sides.lower is not side or not children:
-            return known, [() for _ in children]
-        own, crossing = table.lower if table.upper is None else table.upper, () if inputs.includes_crossing else None
-        node = node_of(setup, agent, side, own, [], inputs.backend.stop, crossing)
-        separators = [side.scope(setup.tree.separators[child]) for child in children]
-        return known, rows_for_children(node, known, separators, resources)
-
-    return work
-
-
-def least_utilities(setup: Setup, world: World, inputs: MessageInputs) -> dict[int, Number | None]:
-    """Return the utility that each subtree adds at least to a solution as good as the best known one.
-
-    That is the utility of the best known solution less what all agents outside the subtree can add at most. Each agent
-    tells one number to all others: an upper bound on its own utility. Called by all ranks.
-
-    Returns
-    -------
-    dict
-        By agent; None if no solution is known or an agent has no upper bound.
-    """
-    side, parent = inputs.sides.upper, setup.tree.parent
-    assert inputs.row_filter is not None
-    least = inputs.row_filter.least
-
-    def bound_of(agent: int) -> Number | None:
-        upper = inputs.tables[agent].upper
-        if upper is None:
-            return None
-        crossing: Sequence[EncodedTable] = ()
-        if not inputs.includes_crossing:
-            crossing = crossing_tables(setup, agent, side, inputs.backend.stop, setup.crossing)
-        return clamped_sum([largest_entry(as_dense(table)) for table in (*upper, *crossing)], setup.arithmetic)
-
-    if least is None:
-        return {}
-    own = world.on_all_ranks(lambda: {agent: bound_of(agent) for agent in inputs.tables})
-    bounds = {agent: bound for agent, bound in world.union(own).items() if bound is not None}
-    if len(bounds) < len(parent) or any(map(setup.arithmetic.is_lowest, bounds.values())):
-        return {}
-    of_subtree = dict(bounds)
-    for agent in setup.tree.bottom_up:
-        if parent[agent] >= 0:
-            of_subtree[parent[agent]] += of_subtree[agent]
-    total = sum(bounds[agent] for agent in sorted(bounds))
-    return {agent: least - (total - of_subtree[agent]) for agent in inputs.tables}
 
 
 def sliced_steps(
@@ -401,6 +322,38 @@ def subtree_steps(
         if same and all(m.upper is m.lower for m in messages):
             return UtilStepPair(lower, lower)
         return UtilStepPair(lower, step(agents, False, upper_tables, uppers))
+
+    return work
+
+
+def outside_bound_steps(
+    setup: Setup,
+    tables: Mapping[int, SampledTable | SharedAgentTables],
+    received: Callable[[int], Sequence[UtilTables]],
+    side: InterfaceCompression,
+) -> Callable[[int, UtilMessage], tuple[UtilMessage, list[UtilMessage]]]:
+    """Return a function that computes the outside bounds of an agent and of its children.
+
+    Parameters
+    ----------
+    tables
+        The tables of the combination; those of other agents' ranks include the crossing factors.
+    received
+        Returns the messages that an agent has received from its children.
+    side
+        How the upper tables are indexed.
+    """
+
+    def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
+        table = tables[agent]
+        assert table.upper is not None, "only after a cycle in which all had bounds"
+        crossing = () if isinstance(table, SharedAgentTables) else None
+        children = [message.upper or () for message in received(agent)]
+        node = node_of(setup, agent, side, table.upper, children, setup.backend.stop, crossing)
+        separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
+        return outside_steps(
+            node, outside, separators, _OUTSIDE_RELAXATION, Resources(step_bytes(setup), setup.backend)
+        )
 
     return work
 

@@ -143,18 +143,6 @@ class Coordinator(ABC):
     def answer(self) -> Answer | None:
         """Return the answer on rank 0, and None on other ranks; each rank delivers its part if parts are private."""
 
-    def row_filter(self, setup: Setup) -> RowFilter | None:
-        """Return which rows the UTIL messages of the next combination leave out; None to send all rows."""
-        rows = setup.config.combine.rows
-        if rows == "all" or (rows == "auto" and not self.private):
-            return None
-
-        def least() -> Number | None:
-            utility = self.incumbent.utility
-            return None if utility is None else utility - rounding_slack(self.incumbent, setup.arithmetic)
-
-        return RowFilter(self.world.on_first_rank(least))
-
     def bounds_to_share(self, tables: RankTables) -> dict[int, Number]:
         """Return the bounds of this rank's agents from which rank 0 bounds the problem if there was no combination."""
         return {}
@@ -222,6 +210,19 @@ class Coordinator(ABC):
         if shares is None or answer is None:
             return None
         return result_of(setup, incumbent, answer, shares, self.world.size, tables.combinations)
+
+
+def row_filter(coordinator: Coordinator, setup: Setup) -> RowFilter | None:
+    """Return which rows the UTIL messages of the next combination leave out; None to send all rows."""
+    rows, incumbent = setup.config.combine.rows, coordinator.incumbent
+    if rows == "all" or (rows == "auto" and not coordinator.private):
+        return None
+
+    def least() -> Number | None:
+        utility = incumbent.utility
+        return None if utility is None else utility - rounding_slack(incumbent, setup.arithmetic)
+
+    return RowFilter(coordinator.world.on_first_rank(least))
 
 
 def roots_of(parts: Iterable[Mapping[int, Number | None]]) -> dict[int, Number | None]:

@@ -22,8 +22,7 @@ from dmcmc.inference.dpop.contract_tree import contracted
 from dmcmc.inference.dpop.interface_rows import InterfaceCompression
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing
-from dmcmc.inference.dpop.util_and_value import UtilMessage, outside_steps
-from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources
+from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError
@@ -37,7 +36,6 @@ from dmcmc.mpi.message_contents import (
     Values,
     latest,
     tables_size,
-    usable_size,
     value_size,
 )
 from dmcmc.mpi.shared_tables import SharedAgentTables, SharedTables, fits_shared_memory, leaders_of
@@ -49,12 +47,10 @@ from dmcmc.solving.agent_steps import (
     MessageInputs,
     RowFilter,
     Sides,
-    least_utilities,
-    node_of,
+    outside_bound_steps,
     shared_tables_of,
     sliced_steps,
     subtree_steps,
-    usable_row_steps,
     util_steps,
     values_of,
 )
@@ -67,9 +63,9 @@ from dmcmc.solving.planning.combination_plan import (
     step_bytes,
 )
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.row_filter import NeededRows, needed_rows, with_needed_rows
 
 _MAX_STORED_SEPARATORS = 1000  # number of agents up to which each rank stores all separators
-_OUTSIDE_RELAXATION = Relaxation("auto", None, "scope", False)
 
 MiniBucketSizes = tuple[int | None, int | None]
 
@@ -246,14 +242,16 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
     While messages are too wide for their parents, they are made again with a smaller z.
     """
     z_limits, up, steps = dict[int, int](), list[dict[int, SentMessages]](), None
+    needed: NeededRows | None = None
     if inputs.row_filter is not None:
-        least = least_utilities(setup, mailbox.world, inputs)
-        usable, sent = send_down(setup.tree, mailbox, "USABLE", usable_row_steps(setup, inputs), usable_size)
-        inputs, up = inputs._replace(row_filter=RowFilter(inputs.row_filter.least, usable, least)), [sent]
+        needed, sent = needed_rows(setup, mailbox, inputs)
+        up.append(sent)
     while steps is None:
         up.append({})
         try:
-            steps = util_phase(setup.tree, mailbox, clocks, util_steps(setup, inputs, z_limits), up[-1])
+            work = util_steps(setup, inputs, z_limits)
+            work = work if needed is None else with_needed_rows(setup, inputs, needed, work)
+            steps = util_phase(setup.tree, mailbox, clocks, work, up[-1])
         except MessagesTooWide as error:
             z_limits |= narrowed_limits(setup.tree, z_limits, error)
     chosen, contexts, down = value_phase(setup.tree, mailbox, clocks, steps, _separators(setup, inputs.sides))
@@ -522,16 +520,7 @@ def run_outside(
     def send_bounds(
         mailbox: Mailbox, tables: Mapping[int, SampledTable | SharedAgentTables]
     ) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
-        def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
-            upper, includes_crossing = tables[agent].upper, cycle.leader_mailbox is not None
-            assert upper is not None, "only after a cycle in which all had bounds"
-            received = [message.upper or () for message in cycle.steps[agent].received]
-            node = node_of(setup, agent, side, upper, received, setup.backend.stop, () if includes_crossing else None)
-            separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
-            return outside_steps(
-                node, outside, separators, _OUTSIDE_RELAXATION, Resources(step_bytes(setup), setup.backend)
-            )
-
+        work = outside_bound_steps(setup, tables, lambda agent: cycle.steps[agent].received, side)
         return send_down(setup.tree, mailbox, "OUTSIDE", work, tables_size)
 
     if cycle.leader_mailbox is None:

@@ -1,6 +1,6 @@
 """Which rows of a UTIL message its receiver can use: function filtering between agents.
 
-Before the UTIL phase, each agent tells each child the rows of the child's separator that no hard constraint of the
+Before the UTIL phase, each agent sends each child the rows of the child's separator that no hard constraint of the
 agent or of its ancestors forbids (:func:`rows_for_children`). The child then sends only these rows, and of them only
 those that can be part of a solution at least as good as the best known one (:func:`usable_part`). Every other row is
 −∞ for the receiver. A row that is left out is part of no optimal solution, so answers and proofs do not change.
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilNode, project
 from dmcmc.inference.elimination.eliminate import absorb
-from dmcmc.inference.elimination.functional_variables import substitute_functional
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, is_allowed
 from dmcmc.inference.model.cuda.device_table import largest_entry
 from dmcmc.inference.runtime.types import Ints, Number
+from dmcmc.inference.sparse.functional_variables import substitute_functional
 from dmcmc.inference.sparse.sparse_table import (
     AnyTable,
     KeyTooWide,
@@ -78,7 +78,7 @@ def rows_for_children(
     node
         The agent with its tables, without messages of its children.
     known
-        What the parent can use; empty for a root.
+        The rows that the parent can use; empty for a root.
     child_separators
         The separator of each child.
     resources
@@ -117,7 +117,7 @@ def usable_part(
     message
         Tables whose sum is the message.
     known
-        What the receiver can use.
+        The rows that the receiver can use.
     least
         The encoded utility that a row of the sum has to reach to be part of a solution that is at least as good as the
         best known one; None if no such utility is known.

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.step_plan_cache import step_plan
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
-from dmcmc.inference.elimination.functional_variables import Substitution, substitute_functional
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.exact_or_mini_buckets import (
     EXACT,
@@ -31,6 +30,7 @@ from dmcmc.inference.model.cuda.device_table import copy_table
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.sparse.functional_variables import Substitution, substitute_functional
 from dmcmc.inference.sparse.sparse_elimination import SparseElimination, SparseQuery, eliminate_sparse
 from dmcmc.inference.sparse.sparse_table import AnyTable, as_dense
 

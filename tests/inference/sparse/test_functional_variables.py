@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import naive
 
-from dmcmc.inference.elimination.functional_variables import substitute_functional
 from dmcmc.inference.model.arithmetic import EncodedTable, narrowest
+from dmcmc.inference.sparse.functional_variables import substitute_functional
 from dmcmc.inference.sparse.sparse_table import SparseBackedTable, SparseTable, as_dense
 
 ARITHMETIC = narrowest(10_000, True)
