@@ -11,7 +11,7 @@ from dmcmc.config.yaml_lines import read_data
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.companions import CompanionFiles
 from dmcmc.formats.calendar.data.grid import TimeGrid
-from dmcmc.formats.calendar.data.plan import DEFAULT_MOVE_COST, Calendar, Fairness, MeetingRoom
+from dmcmc.formats.calendar.data.plan import Calendar, Fairness, MeetingRoom
 from dmcmc.formats.calendar.data.rules import date_of, span_of
 from dmcmc.formats.calendar.entries import EntryReader, RuleReader
 from dmcmc.formats.calendar.read_meetings import read_meetings
@@ -59,11 +59,7 @@ def _calendar(document: Document, files: CompanionFiles) -> Calendar:
     rooms = tuple(_room(reader, name, entry) for name, entry in reader.section("rooms").items())
     people = read_people(reader, files)
     travel = _travel(reader, [room.name for room in rooms])
-    defaults = {
-        "early": reader.number(("early",), document.data.get("early", 0), 0),
-        "move_cost": reader.number(("move_cost",), document.data.get("move_cost", DEFAULT_MOVE_COST), 0),
-    }
-    meetings = read_meetings(reader, people, rooms, files, defaults)
+    meetings = read_meetings(reader, people, rooms, files)
     fairness = _fairness(reader)
     for person in people if any(fairness) else ():
         if not all(isinstance(preference.points, int) for preference in person.preferences):

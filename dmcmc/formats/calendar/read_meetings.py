@@ -1,6 +1,6 @@
 """Read the meetings of a calendar file: participants, times, rooms, order and repetitions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from dmcmc.config.document import Key, show
 from dmcmc.formats.calendar.companions import CompanionFiles
 from dmcmc.formats.calendar.data.grid import TimeGrid
 from dmcmc.formats.calendar.data.plan import (
+    DEFAULT_MOVE_COST,
     Meeting,
     MeetingChoice,
     MeetingRoom,
@@ -56,13 +57,9 @@ def read_meetings(
     people: Sequence[Person],
     rooms: Sequence[MeetingRoom],
     files: CompanionFiles,
-    defaults: Mapping[str, Number],
 ) -> tuple[Meeting, ...]:
-    """Read the section ``meetings``; a repeated meeting becomes one meeting per occurrence.
-
-    ``defaults`` has the numbers ``early`` and ``move_cost`` of meetings that give none.
-    """
-    of_meeting = _MeetingReader(reader, people, rooms, files, defaults)
+    """Read the section ``meetings``; a repeated meeting becomes one meeting per occurrence."""
+    of_meeting = _MeetingReader(reader, people, rooms, files)
     meetings: list[Meeting] = []
     numbers: dict[str, list[int]] = {}
     for name, entry in reader.section("meetings").items():
@@ -99,8 +96,10 @@ class _MeetingReader:
         The people and rooms of the calendar.
     files : CompanionFiles
         Files that the calendar names.
-    defaults : mapping of str to number
-        Numbers of meetings that give none.
+    early : int or float
+        Points that a meeting loses per day if it says nothing else.
+    common_move_cost : tuple of (tuple of str, object)
+        The key and the contents of the cost of moving a meeting that gives none.
     orders : list of _Order
         The entries ``after`` and ``before`` that were read.
     """
@@ -111,11 +110,13 @@ class _MeetingReader:
         people: Sequence[Person],
         rooms: Sequence[MeetingRoom],
         files: CompanionFiles,
-        defaults: Mapping[str, Number],
     ) -> None:
         self.reader, self.people, self.rooms = reader, people, rooms
         self.names = [person.name for person in people]
-        self.files, self.defaults = files, defaults
+        self.files, data = files, reader.document.data
+        self.early = reader.number(("early",), data.get("early", 0), 0)
+        self.common_move_cost: tuple[Key, Any] = ("move_cost",), data.get("move_cost", DEFAULT_MOVE_COST)
+        self.move_cost(*self.common_move_cost, 1)
         self.orders: list[_Order] = []
 
     def meetings(self, name: str, entry: Any) -> list[Meeting]:
@@ -151,6 +152,7 @@ class _MeetingReader:
         if length > reader.grid.slots:
             reader.fail((*key, "slots"), f"a day has {reader.grid.slots} slots; a meeting cannot be longer")
         rooms = self.rooms_for(key, entry, len(people) + len(optional))
+        move_cost = ((*key, "move_cost"), entry["move_cost"]) if "move_cost" in entry else self.common_move_cost
         return Meeting(
             name=name,
             people=people,
@@ -161,10 +163,17 @@ class _MeetingReader:
             preferences=reader.preferences((*key, "prefer"), entry.get("prefer", {})),
             optional=optional,
             buffer=reader.minutes((*key, "buffer"), entry.get("buffer", 0)),
-            early=reader.number((*key, "early"), entry.get("early", self.defaults["early"]), 0),
+            early=reader.number((*key, "early"), entry.get("early", self.early), 0),
             room_points=self.room_points(key, entry, rooms),
-            move_cost=reader.number((*key, "move_cost"), entry.get("move_cost", self.defaults["move_cost"]), 0),
+            move_cost=self.move_cost(*move_cost, len(people)),
         )
+
+    def move_cost(self, key: Key, given: Any, people: int) -> Number:
+        """Return the cost of moving a booked meeting: a number, or one for each of its participants."""
+        if not isinstance(given, dict):
+            return self.reader.number(key, given, 0)
+        each = self.reader.mapping(key, given, ("per_participant",)).get("per_participant")
+        return people * self.reader.number((*key, "per_participant"), each, 0)
 
     def participants(self, key: Key, entry: dict[str, Any]) -> tuple[tuple[int, ...], tuple[OptionalAttendee, ...]]:
         """Return the participants, and the optional ones with the utility of their attendance."""

@@ -54,6 +54,10 @@ def page_of(answer: CalendarAnswer, result: Result) -> str:
         *(_week(answer, days) for days in _weeks(answer.calendar.grid.days)),
         "</div>",
         _section("Booked meetings that move", [[x.meeting.name, x.booked, x.now, x.reason] for x in answer.moved]),
+        _section(
+            "Appointments that give way",
+            [[x.person, x.appointment, x.meeting, f"costs {x.cost}"] for x in answer.gives_way],
+        ),
         _section("Meetings that do not take place", [[x.meeting.name, x.reason] for x in answer.missing]),
         _section(
             "Optional attendees who are missing",
