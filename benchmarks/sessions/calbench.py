@@ -120,7 +120,7 @@ def arrive(task: Mapping[str, Any], stays: bool, ties: bool) -> Arrivals:
 
 
 class Payment(NamedTuple):
-    """What booking some meetings costs, and the people of whom an appointment gives way."""
+    """The cost of booking some meetings, and the people of whom an appointment gives way."""
 
     cost: int
     freed: set[int]

@@ -1,6 +1,6 @@
 """Read the meetings of a calendar file: participants, times, rooms, order and repetitions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,7 +10,6 @@ from dmcmc.config.document import Key, show
 from dmcmc.formats.calendar.companions import CompanionFiles
 from dmcmc.formats.calendar.data.grid import TimeGrid
 from dmcmc.formats.calendar.data.plan import (
-    DEFAULT_MOVE_COST,
     Meeting,
     MeetingChoice,
     MeetingRoom,
@@ -57,9 +56,13 @@ def read_meetings(
     people: Sequence[Person],
     rooms: Sequence[MeetingRoom],
     files: CompanionFiles,
+    defaults: Mapping[str, Any],
 ) -> tuple[Meeting, ...]:
-    """Read the section ``meetings``; a repeated meeting becomes one meeting per occurrence."""
-    of_meeting = _MeetingReader(reader, people, rooms, files)
+    """Read the section ``meetings``; a repeated meeting becomes one meeting per occurrence.
+
+    ``defaults`` has the entries ``early`` and ``move_cost`` of meetings that give none.
+    """
+    of_meeting = _MeetingReader(reader, people, rooms, files, defaults)
     meetings: list[Meeting] = []
     numbers: dict[str, list[int]] = {}
     for name, entry in reader.section("meetings").items():
@@ -85,6 +88,14 @@ def read_meetings(
     return tuple(meetings)
 
 
+def move_cost_of(reader: RuleReader, key: Key, given: Any, people: int) -> Number:
+    """Return the cost of moving a booked meeting: a number, or one for each of its participants."""
+    if not isinstance(given, dict):
+        return reader.number(key, given, 0)
+    each = reader.mapping(key, given, ("per_participant",)).get("per_participant")
+    return people * reader.number((*key, "per_participant"), each, 0)
+
+
 class _MeetingReader:
     """Reader of meetings.
 
@@ -96,10 +107,8 @@ class _MeetingReader:
         The people and rooms of the calendar.
     files : CompanionFiles
         Files that the calendar names.
-    early : int or float
-        Points that a meeting loses per day if it says nothing else.
-    common_move_cost : tuple of (tuple of str, object)
-        The key and the contents of the cost of moving a meeting that gives none.
+    defaults : mapping of str to number or dict
+        Entries of meetings that give none.
     orders : list of _Order
         The entries ``after`` and ``before`` that were read.
     """
@@ -110,13 +119,11 @@ class _MeetingReader:
         people: Sequence[Person],
         rooms: Sequence[MeetingRoom],
         files: CompanionFiles,
+        defaults: Mapping[str, Any],
     ) -> None:
         self.reader, self.people, self.rooms = reader, people, rooms
         self.names = [person.name for person in people]
-        self.files, data = files, reader.document.data
-        self.early = reader.number(("early",), data.get("early", 0), 0)
-        self.common_move_cost: tuple[Key, Any] = ("move_cost",), data.get("move_cost", DEFAULT_MOVE_COST)
-        self.move_cost(*self.common_move_cost, 1)
+        self.files, self.defaults = files, defaults
         self.orders: list[_Order] = []
 
     def meetings(self, name: str, entry: Any) -> list[Meeting]:
@@ -152,7 +159,6 @@ class _MeetingReader:
         if length > reader.grid.slots:
             reader.fail((*key, "slots"), f"a day has {reader.grid.slots} slots; a meeting cannot be longer")
         rooms = self.rooms_for(key, entry, len(people) + len(optional))
-        move_cost = ((*key, "move_cost"), entry["move_cost"]) if "move_cost" in entry else self.common_move_cost
         return Meeting(
             name=name,
             people=people,
@@ -163,17 +169,10 @@ class _MeetingReader:
             preferences=reader.preferences((*key, "prefer"), entry.get("prefer", {})),
             optional=optional,
             buffer=reader.minutes((*key, "buffer"), entry.get("buffer", 0)),
-            early=reader.number((*key, "early"), entry.get("early", self.early), 0),
+            early=reader.number((*key, "early"), entry.get("early", self.defaults["early"]), 0),
             room_points=self.room_points(key, entry, rooms),
-            move_cost=self.move_cost(*move_cost, len(people)),
+            move_cost=move_cost_of(reader, (*key, "move_cost"), {**self.defaults, **entry}["move_cost"], len(people)),
         )
-
-    def move_cost(self, key: Key, given: Any, people: int) -> Number:
-        """Return the cost of moving a booked meeting: a number, or one for each of its participants."""
-        if not isinstance(given, dict):
-            return self.reader.number(key, given, 0)
-        each = self.reader.mapping(key, given, ("per_participant",)).get("per_participant")
-        return people * self.reader.number((*key, "per_participant"), each, 0)
 
     def participants(self, key: Key, entry: dict[str, Any]) -> tuple[tuple[int, ...], tuple[OptionalAttendee, ...]]:
         """Return the participants, and the optional ones with the utility of their attendance."""
