@@ -160,11 +160,6 @@ def test_a_calendar_is_read_as_a_problem_whatever_its_name(tmp_path):
         ("11:15-11:30", "[{when: Mun, cost: 1}]", "team.yaml:9: people.Bob.busy: 'mun' is not a known rule"),
         ("11:15-11:30", "[{from: Mon, cost: 1}]", "team.yaml:9: people.Bob.busy.from: unknown key; known: ics, when"),
         ("weight: 4", "move_cost: {each: 1}", "team.yaml:15: meetings.B.move_cost.each: unknown key"),
-        (
-            "rooms: {Blue: {capacity: 2}, Red: {busy: before 10:00}}\ntravel: {Blue - Red: 30}",
-            "travel: {Blue - Red: 30}",
-            "'Blue' is not among the rooms; there are no rooms",
-        ),
         ("weight: 4", "move_cost: {}", "team.yaml:15: meetings.B.move_cost.per_participant: expected a number"),
         ("slot: 60", "slot: 60\nmove_cost: none", "team.yaml:7: move_cost: expected a number from 0"),
         ("11:15-11:30", "1", "team.yaml:9: people.Bob.busy: expected a rule, such as mornings"),

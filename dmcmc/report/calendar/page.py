@@ -14,7 +14,7 @@ from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 
 _SLOT_HEIGHT = 1.35  # rem per time slot
-_LANE_WIDTH = 5.5  # rem of a meeting beside others, enough for a short name and a room; wider weeks scroll
+_LANE_WIDTH = 5.5  # rem of one of several parallel meetings, enough for a short name; wider weeks scroll
 _HUES = 12  # colours of meetings
 
 _STYLE = """
