@@ -1,8 +1,9 @@
 """Messages between the agents of DPOP, within a rank and between MPI ranks, received in any order.
 
 The kinds are UTIL (tables, from child to parent), VALUE (chosen values, from parent to child), OUTSIDE (bounds on what
-all other agents can add, from parent to child) and REQUEST (fixed values, from parent to child). A tree edge between
-two agents is named by its lower agent, the child.
+all other agents can add, from parent to child), REQUEST (fixed values, from parent to child) and USABLE (rows of a UTIL
+message that its receiver can use, from parent to child). A tree edge between two agents is named by its lower agent,
+the child.
 """
 
 from collections.abc import Iterable, Sequence
@@ -73,7 +74,7 @@ class Mailbox:
         Parameters
         ----------
         kind : str
-            UTIL, VALUE, OUTSIDE or REQUEST.
+            UTIL, VALUE, OUTSIDE, REQUEST or USABLE.
         agent : int
             The lower agent of the tree edge.
         receiver : int

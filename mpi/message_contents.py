@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
+from dmcmc.inference.dpop.usable_rows import UsableRows
 from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.model.arithmetic import is_allowed
 from dmcmc.inference.model.cuda.device_table import DeviceTable
 from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable
 
@@ -104,7 +108,7 @@ def util_size(message: UtilTables | None) -> int:
 
 
 def util_entries(message: UtilTables | None) -> int:
-    """Return the number of entries of the lower tables of a UTIL message; a sparse table counts its stored ones only.
+    """Return the number of entries of the lower tables of a UTIL message that are not −∞.
 
     Upper tables of the same entries are bounds on them, or the same numbers.
     """
@@ -112,12 +116,14 @@ def util_entries(message: UtilTables | None) -> int:
 
 
 def _entries_of(table: AnyTable) -> int:
-    """Return the number of stored entries of a table; 0 for a constant."""
+    """Return the number of entries of a table that are not −∞, all entries of a table on a GPU; 0 for a constant."""
     if not table.scope:
         return 0
     if isinstance(table, SparseBackedTable):
         return table.rows.rows
-    return prod(table.shape) if isinstance(table, DeviceTable) else table.values.size
+    if isinstance(table, DeviceTable):
+        return prod(table.shape)
+    return int(np.count_nonzero(is_allowed(table.values)))
 
 
 def tables_size(tables: Sequence[AnyTable]) -> int:
@@ -128,6 +134,11 @@ def tables_size(tables: Sequence[AnyTable]) -> int:
 def bytes_of(table: AnyTable) -> int:
     """Return the bytes of a table in its present form."""
     return table.nbytes if isinstance(table, SparseBackedTable | DeviceTable) else table.values.nbytes
+
+
+def usable_size(message: Sequence[UsableRows]) -> int:
+    """Return the bytes of a message with usable rows: a bit per row, and one index per variable of a scope."""
+    return sum(usable.message_bytes for usable in message)
 
 
 def value_size(message: ChosenValues | None) -> int:

@@ -11,6 +11,9 @@ would finish if messages took no time and every agent had its own machine, as fa
 If an agent's work fails, it sends a failure message (``FAILED``) in place of its messages, and so does an agent that
 receives one. So every rank reaches the end of the phase, where all ranks raise the error.
 
+Two other phases go down the tree (:func:`send_down`): which rows of a child's UTIL message its parent can use, before
+the UTIL phase, and bounds on what all other agents can add, after the VALUE phase.
+
 For some agents, lower and upper tables differ: sums of lower tables are attained utilities, sums of upper tables are
 upper bounds. The steps of both go through a phase together.
 """
@@ -19,10 +22,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
+from dmcmc.inference.dpop.util_and_value import UtilStep, value_step
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import (
@@ -32,11 +35,12 @@ from dmcmc.mpi.message_contents import (
     UtilTables,
     Values,
     latest,
-    tables_size,
     util_entries,
     util_size,
     value_size,
 )
+
+T = TypeVar("T")
 
 FAILED = None  # sent in place of a message by an agent that has failed, so that no agent waits for the message
 
@@ -283,15 +287,14 @@ def _parent_edges(tree: PseudoTree, agents: Sequence[int]) -> dict[int, list[int
     return {agent: [agent] if tree.parent[agent] >= 0 else [] for agent in agents}
 
 
-def outside_phase(
+def send_down(
     tree: PseudoTree,
     mailbox: Mailbox,
-    work: Callable[[int, UtilMessage], tuple[UtilMessage, list[UtilMessage]]],
-) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
-    """Compute the outside bounds of this rank's agents.
-
-    An agent's outside bound is an upper bound on the utility that all other agents can add to each row of its table.
-    Messages go down the tree as in the VALUE phase.
+    kind: str,
+    work: Callable[[int, tuple[Any, ...]], tuple[T, Sequence[tuple[Any, ...]]]],
+    size_of: Callable[[tuple[Any, ...]], int],
+) -> tuple[dict[int, T], dict[int, SentMessages]]:
+    """Send messages from parents to children, as in the VALUE phase; each depends on the one that the parent received.
 
     Parameters
     ----------
@@ -299,34 +302,40 @@ def outside_phase(
         The agents' tree.
     mailbox : Mailbox
         The messages.
+    kind : str
+        ``OUTSIDE``: an upper bound on the utility that all other agents can add to each row of an agent's table.
+        ``USABLE``: the rows of its UTIL message that the parent can use.
     work : callable
-        ``work(agent, outside bound over its separator)`` returns the agent's outside bound and those of its children.
+        ``work(agent, message from its parent)`` returns the agent's result and the messages to its children; the
+        message to a root is empty.
+    size_of : callable
+        The bytes of a message.
 
     Returns
     -------
-    outsides : dict
-        The outside bound of each agent.
+    results : dict
+        The result of each agent.
     sent : dict
         Message statistics of each agent.
     """
     order = tree.bottom_up[::-1]
-    phase, outsides, sent = Phase(mailbox, order), dict[int, UtilMessage](), dict[int, SentMessages]()
-    for agent in _agents_as_messages_arrive(mailbox, "OUTSIDE", _parent_edges(tree, mailbox.local_agents(order))):
-        from_parent: UtilMessage = ()
+    phase, results, sent = Phase(mailbox, order), dict[int, T](), dict[int, SentMessages]()
+    for agent in _agents_as_messages_arrive(mailbox, kind, _parent_edges(tree, mailbox.local_agents(order))):
+        from_parent: tuple[Any, ...] = ()
         if tree.parent[agent] >= 0:
-            from_parent, _ = mailbox.receive("OUTSIDE", agent, tree.parent[agent])
+            from_parent, _ = mailbox.receive(kind, agent, tree.parent[agent])
         result = None
         if from_parent is not FAILED:
             with phase.storing_errors(agent):
                 result = work(agent, from_parent)
-        messages: list[UtilMessage | None] = [FAILED] * len(tree.children[agent])
+        messages: list[tuple[Any, ...] | None] = [FAILED] * len(tree.children[agent])
         if result is not None:
-            outsides[agent], messages = result[0], [*result[1]]
+            results[agent], messages = result[0], [*result[1]]
         for child, message in zip(tree.children[agent], messages, strict=True):
-            mailbox.send("OUTSIDE", child, child, message)
-        sent[agent] = SentMessages(len(messages), sum(tables_size(contents or ()) for contents in messages), "OUTSIDE")
+            mailbox.send(kind, child, child, message)
+        sent[agent] = SentMessages(len(messages), sum(size_of(contents or ()) for contents in messages), kind)
     phase.close()
-    return outsides, sent
+    return results, sent
 
 
 def known_values(

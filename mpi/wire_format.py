@@ -23,14 +23,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.usable_rows import UsableRows
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import ADDENDS, EncodedTable
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable, Fields, SparseBackedTable, SparseTable, fields_of
 from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
 
-KINDS = ("UTIL", "VALUE", "OUTSIDE", "REQUEST")
-VERSION = 5  # of this format; ranks with different versions cannot exchange messages
+KINDS = ("UTIL", "VALUE", "OUTSIDE", "REQUEST", "USABLE")
+VERSION = 6  # of this format; ranks with different versions cannot exchange messages
 _ASSIGNMENT_KINDS = ("VALUE", "REQUEST")  # kinds whose contents are ``ChosenValues``
 _MARK = 0x444D434D << 16  # "DMCM"
 _HEADER_INTEGERS = 7  # integers before those that depend on the kind
@@ -43,7 +44,7 @@ _DENSE, _ABOVE_SMALLEST, _SPARSE = range(3)  # form of a table: all entries, tho
 # State of a message: the sender has failed; upper contents equal the lower ones; no upper contents; both.
 _FAILED, _SAME, _LOWER, _BOTH = range(4)
 
-AgentMessage = UtilTables | ChosenValues | UtilMessage | None  # None: the sender has failed
+AgentMessage = UtilTables | ChosenValues | UtilMessage | tuple[UsableRows, ...] | None  # None: the sender has failed
 
 
 class WireError(RuntimeError):
@@ -171,6 +172,8 @@ def unpack(header: MessageHeader, arrays: Sequence[Array]) -> Envelope:
         message = _read_utils(integers, tables)
     elif kind in _ASSIGNMENT_KINDS:
         message = _read_chosen(integers)
+    elif kind == "USABLE":
+        message = None if next(integers) == _FAILED else _read_usable(integers, tables)
     else:
         message = None if next(integers) == _FAILED else _read_tables(integers, tables)
     return Envelope(kind, header.agent, message, header.clock)
@@ -191,6 +194,9 @@ def _integers_of(kind: str, message: Any) -> tuple[list[int], list[Array]]:
     """
     if message is None:
         return [_FAILED], []
+    if kind == "USABLE":
+        words = [word for usable in message for word in (len(usable.scope), *usable.scope, *usable.rows.shape)]
+        return [_LOWER, len(message), *words], [np.packbits(usable.rows) for usable in message]
     if kind == "OUTSIDE":
         integers, arrays = _tables_to_send(message)
         return [_LOWER, *integers], arrays
@@ -301,6 +307,17 @@ def _read_tables(integers: Iterator[int], arrays: Iterator[Array]) -> UtilMessag
         values[positions] = entries
         tables.append(EncodedTable(scope, values.reshape(shape)))
     return tuple(tables)
+
+
+def _read_usable(integers: Iterator[int], arrays: Iterator[Array]) -> tuple[UsableRows, ...]:
+    """Return the usable rows at the next position of the integers and arrays, which have a bit per row."""
+    usable = list[UsableRows]()
+    for _ in range(next(integers)):
+        scope = tuple(next(integers) for _ in range(next(integers)))
+        shape = tuple(next(integers) for _ in scope)
+        rows = np.unpackbits(next(arrays), count=prod(shape)).astype(bool)
+        usable.append(UsableRows(scope, rows.reshape(shape)))
+    return tuple(usable)
 
 
 def _read_chosen(integers: Iterator[int]) -> ChosenValues | None:

@@ -4,11 +4,13 @@
 
 ``FOLDER/calbench/uniform.jsonl`` holds the tasks (CalBench, arXiv 2605.09823). Each person is an agent with a variable
 for each of its meetings (PEAV), and all meetings of a task are planned at once, exactly and without presolve.
-``disclosed`` is the sum over agents of the field of the results: an upper bound on the number of costs of
-the agents' appointments that others can reconstruct. Tasks whose tables do not fit in memory are counted.
+``--rows all`` sends every row of a UTIL message, ``--rows usable`` only those that the receiver can use; then requests
+are messages, too. ``disclosed`` is the sum over agents of the field of the results: an upper bound on the number of
+costs of the agents' appointments that others can reconstruct. Tasks whose tables do not fit in memory are counted.
 """
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +19,8 @@ import numpy as np
 import dmcmc
 from benchmarks.harness import Report, instances, options
 from dmcmc.inference.runtime.errors import ResourceError
+
+KINDS = ("UTIL", "USABLE")  # messages that are counted
 
 
 def problem_of(task: Mapping[str, Any]) -> dmcmc.Problem:
@@ -44,23 +48,30 @@ def main() -> None:
     """Solve the tasks and print the sums."""
     parser = options(__file__, __doc__)
     parser.add_argument("--tasks", type=int, default=108)
+    parser.add_argument("--rows", choices=("all", "usable"), default=("all", "usable"), nargs="+")
     given = parser.parse_args()
     report = Report(__file__, given)
     with open(instances() / "calbench" / "uniform.jsonl") as lines:
         tasks = [json.loads(line) for line, _ in zip(lines, range(given.tasks), strict=False)]
-    size = disclosed = own = failed = proven = 0
-    for task in tasks:
-        try:
-            result = dmcmc.solve(problem_of(task), presolve="none", device="cpu")
-        except ResourceError:
-            failed += 1
-            continue
-        proven += result.status == "optimal"
-        size += sum(agent.messages["UTIL"].size for agent in result.agents if "UTIL" in agent.messages)
-        disclosed += sum(agent.disclosed for agent in result.agents)
-        own += sum(agent.own_utilities for agent in result.agents)
-    report(f"{len(tasks)} tasks: {proven} proven, {failed} too large")
-    report(f"{size:,} bytes of UTIL messages, disclosed {disclosed:,} of {own:,} utilities")
+    for rows in given.rows:
+        results, failed, start = list[dmcmc.Result](), 0, time.process_time()
+        for task in tasks:
+            try:
+                result = dmcmc.solve(problem_of(task), presolve="none", device="cpu", combine={"rows": rows})
+                results.append(result)
+            except ResourceError:
+                failed += 1
+        seconds = time.process_time() - start
+        proven = sum(result.status == "optimal" for result in results)
+        cost = sum(result.objective or 0 for result in results)
+        report(f"rows {rows}: {len(tasks)} tasks, {proven} proven, {failed} too large, cost {cost:g}, {seconds:.1f} s")
+        agents = [agent for result in results for agent in result.agents]
+        utils, requests = (sum(a.messages[kind].size for a in agents if kind in a.messages) for kind in KINDS)
+        disclosed, own = sum(agent.disclosed for agent in agents), sum(agent.own_utilities for agent in agents)
+        report(
+            f"  {utils:,} bytes of UTIL messages, {requests:,} bytes of requests,"
+            f" disclosed {disclosed:,} of {own:,} utilities"
+        )
     report.keep()
 
 

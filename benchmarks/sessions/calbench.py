@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 import dmcmc
 from benchmarks.harness import Report, instances, options
 
-_UNIT = 1000  # costs are multiplied by it, so that less than a unit decides between answers of the same cost
+UNIT = 1000  # costs are multiplied by it, so that less than a unit decides between answers of the same cost
 
 
 class Arrivals(NamedTuple):
@@ -58,12 +58,15 @@ def table_of(costs: Sequence[NDArray[np.int64]], person: int, ties: bool) -> NDA
 
     With ``ties``, less than a unit is added for each other person who is free in the slot.
     """
-    if not ties:
-        return _UNIT * costs[person]
-    free = np.array([cost == 0 for cost in costs])
-    others = free.sum(axis=0) - free[person]
-    table: NDArray[np.int64] = _UNIT * costs[person] + 2 * others.astype(np.int64)
+    table: NDArray[np.int64] = UNIT * costs[person] + (2 * others_free(costs, person) if ties else 0)
     return table
+
+
+def others_free(costs: Sequence[NDArray[np.int64]], person: int) -> NDArray[np.int64]:
+    """Return for each slot how many other people are free."""
+    free = np.array([cost == 0 for cost in costs])
+    others: NDArray[np.int64] = (free.sum(axis=0) - free[person]).astype(np.int64)
+    return others
 
 
 def add_meeting(
@@ -93,7 +96,7 @@ def arrive(task: Mapping[str, Any], stays: bool, ties: bool) -> Arrivals:
     """Take the meetings of a task one by one, in a session with or without the cost of moving."""
     costs, booked = [slot_costs(calendar) for calendar in task["calendars"]], dict[int, int]()
     problem = dmcmc.Problem.build(sense="min").problem()
-    weights = {f"{p}.{m['id']}": _UNIT * m["cost"] + ties for m in task["meetings"] for p in m["participants"]}
+    weights = {f"{p}.{m['id']}": UNIT * m["cost"] + ties for m in task["meetings"] for p in m["participants"]}
     session = dmcmc.Session(problem, stay={"weight": weights}) if stays else dmcmc.Session(problem)
     paid, times = 0, list[float]()
     with session.changes() as changes:
@@ -105,22 +108,37 @@ def arrive(task: Mapping[str, Any], stays: bool, ties: bool) -> Arrivals:
         result = session.solve()
         times.append(1e3 * (time.perf_counter() - start))
         assert result.status == "optimal" and result.assignment is not None
-        paid += book(task["meetings"][: number + 1], result.assignment, booked, costs, session, ties)
+        meetings = task["meetings"][: number + 1]
+        slots = {m["id"]: int(result.assignment[f"{m['participants'][0]}.{m['id']}"]) for m in meetings}
+        payment = book(meetings, slots, booked, costs)
+        paid += payment.cost
+        with session.changes() as changes:
+            for one in meetings:
+                for person in payment.freed.intersection(one["participants"]):
+                    changes.set_table(f"cost {person}.{one['id']}", table_of(costs, person, ties))
     return Arrivals(paid, times)
+
+
+class Payment(NamedTuple):
+    """The cost of booking some meetings, and the people of whom an appointment gives way."""
+
+    cost: int
+    freed: set[int]
 
 
 def book(
     meetings: Sequence[Mapping[str, Any]],
-    assignment: Mapping[str, Any],
+    slots: Mapping[int, int],
     booked: dict[int, int],
     costs: Sequence[NDArray[np.int64]],
-    session: dmcmc.Session,
-    ties: bool,
-) -> int:
-    """Book the meetings at their slots; return what moving and appointments that give way cost."""
+) -> Payment:
+    """Book the meetings at their slots: a slot whose appointment gives way costs nothing from then on.
+
+    ``booked`` and ``costs`` are changed.
+    """
     paid, freed = 0, set[int]()
     for meeting in meetings:
-        people, slot = meeting["participants"], int(assignment[f"{meeting['participants'][0]}.{meeting['id']}"])
+        people, slot = meeting["participants"], slots[meeting["id"]]
         if meeting["id"] in booked and booked[meeting["id"]] != slot:
             paid += meeting["cost"] * len(people)
         booked[meeting["id"]] = slot
@@ -129,11 +147,7 @@ def book(
                 paid += int(costs[person][slot])
                 costs[person][slot] = 0
                 freed.add(person)
-    with session.changes() as changes:
-        for meeting in meetings:
-            for person in freed.intersection(meeting["participants"]):
-                changes.set_table(f"cost {person}.{meeting['id']}", table_of(costs, person, ties))
-    return paid
+    return Payment(paid, freed)
 
 
 def insert(task: Mapping[str, Any]) -> Arrivals:

@@ -34,7 +34,7 @@ from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.result import Result
 from dmcmc.samplers import improve_in_team
 from dmcmc.solving.agent.retained_agent import UNION_NAME, keep_agent
-from dmcmc.solving.coordinator import Coordinator, CycleReport
+from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
 from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
@@ -161,7 +161,7 @@ class RankRun:
             stop = limits.deadline(setup, start, self.incumbent.combination_seconds)
         try:
             with self.searches.in_background(not will_prove(setup)):
-                cycle = tables.combine(stop, limits.size_factor)
+                cycle = tables.combine(stop, limits.size_factor, row_filter(self.coordinator, setup))
         except ResourceError as error:
             if not self.world.is_agreed(error):
                 raise

@@ -176,7 +176,7 @@ class CalendarTools:
 def _plain(result: CalendarResult) -> dict[str, Any]:
     """Return the parts of a result that an assistant needs."""
     data = json.loads(result.to_json())
-    names = ("status", "objective", "bound", "gap", "meetings", "not_held", "moved")
+    names = ("status", "objective", "bound", "gap", "meetings", "not_held", "moved", "gives_way")
     answer = {name: data[name] for name in names}
     answer["reason"] = reason_without_answer(result)
     answer["conflict"] = None if result.conflict is None else _plain_conflict(result.conflict)

@@ -11,7 +11,7 @@ from dmcmc.formats.calendar.data.grid import TimeGrid
 from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.inference.model.problem import Label
 from dmcmc.report.calendar.answer import CalendarAnswer, answer_of, variable_of
-from dmcmc.results.calendar_result import CalendarResult, DroppedMeeting, HeldMeeting, MovedBooking
+from dmcmc.results.calendar_result import CalendarResult, DroppedMeeting, HeldMeeting, MovedBooking, YieldingAppointment
 from dmcmc.results.result import Result
 
 
@@ -70,6 +70,10 @@ def _meetings(answer: CalendarAnswer) -> dict[str, object]:
         "moved": tuple(
             MovedBooking(name=x.meeting.name, booked=x.booked, now=x.now, cost=x.meeting.move_cost, reason=x.reason)
             for x in answer.moved
+        ),
+        "gives_way": tuple(
+            YieldingAppointment(person=x.person, appointment=x.appointment, meeting=x.meeting, cost=x.cost)
+            for x in answer.gives_way
         ),
     }
 

@@ -38,7 +38,7 @@ def restricted_to(calendar: Calendar, meetings: Iterable[int]) -> Calendar:
         after = tuple(Precedence(number[x.meeting], x.gap) for x in meeting.after if x.meeting in number)
         nothing: dict[str, Any] = {"preferences": (), "optional": (), "early": 0, "room_points": {}, "booked": None}
         kept.append(replace(meeting, after=after, **nothing))
-    people = tuple(replace(person, preferences=(), no_gaps=0) for person in calendar.people)
+    people = tuple(replace(person, preferences=(), appointments=(), no_gaps=0) for person in calendar.people)
     return replace(calendar, meetings=tuple(kept), people=people, fairness=NO_FAIRNESS)
 
 

@@ -151,6 +151,10 @@ class Combine(Section, frozen=True):
         ``dpop``: agents send messages to each other. ``shared``: the first rank of each node reads its ranks' tables
         through shared memory and eliminates their agents' variables together; only nodes exchange messages. Both give
         the same answer. ``auto``: ``shared`` where ranks share a GPU and the tables are large enough.
+    rows : str
+        Which rows UTIL messages have. ``usable``: agents first send their children the rows that no hard constraint
+        forbids, and the children leave out all others, and rows that are part of no solution as good as the best known
+        one. ``all``: every row. ``auto``: ``usable`` with private inputs, otherwise ``all``. The answer is the same.
     z : int or "auto"
         Largest number of variables of a mini-bucket's message. ``auto``: for each agent what fits ``budget.memory``.
     partition : str
@@ -167,6 +171,7 @@ class Combine(Section, frozen=True):
     tree: Annotated[str, Meta(min_length=1, description="auto, depth-first or the name of a tree heuristic")] = "auto"
     root: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="an agent's name")] = None
     mode: Annotated[Literal["auto", "dpop", "shared"], Meta(description="auto, dpop or shared")] = "auto"
+    rows: Annotated[Literal["auto", "all", "usable"], Meta(description="auto, all or usable")] = "auto"
     z: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
     partition: Annotated[Literal["scope", "content"], Meta(description="scope or content")] = "content"
     moment_matching: Annotated[bool, Meta(description="true or false")] = True

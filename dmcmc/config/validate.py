@@ -61,6 +61,8 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
 def suggestion(name: str, known: Iterable[str], what: str = "known") -> str:
     """Return ``did you mean 'x'? (known: x, y)``, or only the known names if none is similar."""
     names = list(known)
+    if not names:
+        return f"there are no {what}"
     close = difflib.get_close_matches(name, names, n=1)
     listed = f"{what}: {', '.join(names)}"
     return f"did you mean '{close[0]}'? ({listed})" if close else listed

@@ -69,6 +69,27 @@ class MovedBooking(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class YieldingAppointment(msgspec.Struct, frozen=True, kw_only=True):
+    """An appointment that gives way to a meeting.
+
+    Attributes
+    ----------
+    person : str
+        Name of the person.
+    appointment : str
+        The appointment as the calendar names it.
+    meeting : str
+        Name of the meeting.
+    cost : int or float
+        Its cost, in units of the objective.
+    """
+
+    person: str
+    appointment: str
+    meeting: str
+    cost: Number
+
+
 class CalendarConflict(ConstraintConflict, frozen=True, kw_only=True):
     """Rules of a calendar that cannot hold together, in the calendar's own words.
 
@@ -98,6 +119,8 @@ class CalendarResult(Result, frozen=True, kw_only=True):
         The meetings that do not take place.
     moved : tuple of MovedBooking
         Booked meetings that move. The objective includes their costs.
+    gives_way : tuple of YieldingAppointment
+        Appointments that give way to meetings. The objective includes their costs.
     conflict : CalendarConflict or None
         Why the calendar is impossible, if that is proven.
     """
@@ -105,4 +128,5 @@ class CalendarResult(Result, frozen=True, kw_only=True):
     meetings: tuple[HeldMeeting, ...] = ()
     not_held: tuple[DroppedMeeting, ...] = ()
     moved: tuple[MovedBooking, ...] = ()
+    gives_way: tuple[YieldingAppointment, ...] = ()
     conflict: CalendarConflict | None = None

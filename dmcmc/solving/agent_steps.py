@@ -19,10 +19,17 @@ from dmcmc.inference.dpop.interface_rows import InterfaceCompression, Rows
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing, condition_tables
 from dmcmc.inference.dpop.step_workspace import StepWorkspaces
-from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilNode, UtilStep, util_step
+from dmcmc.inference.dpop.util_and_value import (
+    UtilMessage,
+    UtilNode,
+    UtilStep,
+    outside_steps,
+    util_step,
+    util_step_by_substitution,
+)
 from dmcmc.inference.elimination.copy_tables import pieces_of
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Resources
+from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Relaxation, Resources
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
@@ -41,6 +48,7 @@ from dmcmc.solving.planning.combination_plan import (
 )
 from dmcmc.solving.planning.setup import Setup
 
+_OUTSIDE_RELAXATION = Relaxation("auto", None, "scope", False)
 _ENTRIES_PER_CHECK = 1 << 22  # entries that are added between two checks of the deadline
 
 
@@ -90,6 +98,18 @@ def gather_sides(
     return Sides(lower, upper)
 
 
+class RowFilter(NamedTuple):
+    """Rows that are part of no optimal solution are left out of UTIL messages (:mod:`.row_filter`).
+
+    Attributes
+    ----------
+    least : int, float or None
+        Encoded utility of the best known solution, lowered by the rounding error; None without one.
+    """
+
+    least: Number | None
+
+
 class MessageInputs(NamedTuple):
     """The inputs of UTIL messages: tables, their index, where the work runs, and how large it may be.
 
@@ -105,6 +125,8 @@ class MessageInputs(NamedTuple):
         Factor on the table size that the time budget allows.
     includes_crossing : bool
         Whether the tables come from :func:`shared_tables_of` and already include the crossing factors.
+    row_filter : RowFilter or None
+        Given if messages leave out rows; then variables that are functions of others are replaced.
     """
 
     tables: Mapping[int, SampledTable | SharedAgentTables]
@@ -112,6 +134,7 @@ class MessageInputs(NamedTuple):
     backend: Backend
     size_factor: float
     includes_crossing: bool = False
+    row_filter: RowFilter | None = None
 
 
 def shared_tables_of(
@@ -155,6 +178,7 @@ def util_steps(
     """
     attempts, tables, sides = step_attempts(setup, inputs.size_factor), inputs.tables, inputs.sides
     stop, encoded = inputs.backend.stop, setup.crossing
+    eliminate = util_step if inputs.row_filter is None else util_step_by_substitution
 
     @cache
     def headrooms() -> list[Number]:
@@ -171,11 +195,11 @@ def util_steps(
             crossing = () if inputs.includes_crossing else crossing_tables(setup, agent, side, stop, encoded)
             node = node_of(setup, agent, side, table, children, stop, crossing)
             if setup.retained is None:
-                return util_step(node, attempts_here, resources)
+                return eliminate(node, attempts_here, resources)
             name, is_lower = setup.problem.agents[agent], side is sides.lower and table is tables[agent].lower
             kept = setup.retained.find_step(name, is_lower, node, attempts_here)
             if kept is None:
-                kept = util_step(node, attempts_here, resources)
+                kept = eliminate(node, attempts_here, resources)
                 setup.retained.keep_step(name, is_lower, node, attempts_here, kept)
             return kept
         except OutOfTime:
@@ -303,6 +327,38 @@ def subtree_steps(
         if same and all(m.upper is m.lower for m in messages):
             return UtilStepPair(lower, lower)
         return UtilStepPair(lower, step(agents, False, upper_tables, uppers))
+
+    return work
+
+
+def outside_bound_steps(
+    setup: Setup,
+    tables: Mapping[int, SampledTable | SharedAgentTables],
+    received: Callable[[int], Sequence[UtilTables]],
+    side: InterfaceCompression,
+) -> Callable[[int, UtilMessage], tuple[UtilMessage, list[UtilMessage]]]:
+    """Return a function that computes the outside bounds of an agent and of its children.
+
+    Parameters
+    ----------
+    tables
+        The tables of the combination; those of other agents' ranks include the crossing factors.
+    received
+        Returns the messages that an agent has received from its children.
+    side
+        How the upper tables are indexed.
+    """
+
+    def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
+        table = tables[agent]
+        assert table.upper is not None, "only after a cycle in which all had bounds"
+        crossing = () if isinstance(table, SharedAgentTables) else None
+        children = [message.upper or () for message in received(agent)]
+        node = node_of(setup, agent, side, table.upper, children, setup.backend.stop, crossing)
+        separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
+        return outside_steps(
+            node, outside, separators, _OUTSIDE_RELAXATION, Resources(step_bytes(setup), setup.backend)
+        )
 
     return work
 

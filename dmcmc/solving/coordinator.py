@@ -28,8 +28,8 @@ from dmcmc.results.result import Result
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.gains import Effect
 from dmcmc.solving.agent.uncombined_bound import problem_bound
-from dmcmc.solving.agent_steps import Sides
-from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of
+from dmcmc.solving.agent_steps import RowFilter, Sides
+from dmcmc.solving.incumbent import Incumbent, component_cutoffs, rounding_slack, total_of
 from dmcmc.solving.metrics import Answer, RankOutcome, result_of
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.setup import Setup
@@ -210,6 +210,19 @@ class Coordinator(ABC):
         if shares is None or answer is None:
             return None
         return result_of(setup, incumbent, answer, shares, self.world.size, tables.combinations)
+
+
+def row_filter(coordinator: Coordinator, setup: Setup) -> RowFilter | None:
+    """Return which rows the UTIL messages of the next combination leave out; None to send all rows."""
+    rows, incumbent = setup.config.combine.rows, coordinator.incumbent
+    if rows == "all" or (rows == "auto" and not coordinator.private):
+        return None
+
+    def least() -> Number | None:
+        utility = incumbent.utility
+        return None if utility is None else utility - rounding_slack(incumbent, setup.arithmetic)
+
+    return RowFilter(coordinator.world.on_first_rank(least))
 
 
 def roots_of(parts: Iterable[Mapping[int, Number | None]]) -> dict[int, Number | None]:

@@ -254,9 +254,13 @@ def component_cutoffs(incumbent: Incumbent, roots: Mapping[int, Number | None]) 
     total = total_of(roots, arithmetic)
     if utility is None or total is None or arithmetic.is_lowest(total):
         return dict.fromkeys(roots)
-    # A row is pruned only if it is worse by more than the rounding error of the sums involved.
-    slack = 4 * arithmetic.rounding(incumbent.n_addends)
+    slack = rounding_slack(incumbent, arithmetic)
     return {a: utility - (total - value) - slack for a, value in roots.items() if value is not None}
+
+
+def rounding_slack(incumbent: Incumbent, arithmetic: Arithmetic) -> Number:
+    """Return by how much a row has to be worse than the incumbent to be removed: the rounding error of the sums."""
+    return 4 * arithmetic.rounding(incumbent.n_addends)
 
 
 def _not_worse(outcome: SolveOutcome, last: TracePoint | None, sense: str) -> tuple[Number | None, Number | None]:

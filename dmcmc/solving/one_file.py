@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.result import Result
+from dmcmc.solving.agent.gap_check import GapCheck
 from dmcmc.solving.agent.uncombined_bound import problem_bound
 from dmcmc.solving.agent_steps import Sides
 from dmcmc.solving.coordinator import Coordinator
-from dmcmc.solving.gap_check import GapCheck
 from dmcmc.solving.metrics import Answer, answer_of, early_result
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_search import RankSearch

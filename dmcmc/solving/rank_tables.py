@@ -26,7 +26,7 @@ from dmcmc.results.result import AgentMetrics
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
-from dmcmc.solving.agent_steps import Sides, gather_sides
+from dmcmc.solving.agent_steps import RowFilter, Sides, gather_sides
 from dmcmc.solving.local_tables import first_tables
 from dmcmc.solving.metrics import AgentWork, checks_of, metrics_of
 from dmcmc.solving.planning.combination_plan import slicing_seconds
@@ -125,7 +125,9 @@ class RankTables:
         slices = "" if self.setup.slicing is None else f", in slices: about {slicing_seconds(self.setup):.2g} s"
         return f"combining{slices}"
 
-    def combine(self, stop: Deadline = NO_DEADLINE, size_factor: float = 1.0) -> Cycle:
+    def combine(
+        self, stop: Deadline = NO_DEADLINE, size_factor: float = 1.0, row_filter: RowFilter | None = None
+    ) -> Cycle:
         """Send UTIL messages up and VALUE messages down; the parameters are those of ``run_cycle``.
 
         Raises
@@ -135,7 +137,7 @@ class RankTables:
         """
         self.combinations += 1
         tables = self.world.on_all_ranks(lambda: {number: agent.exported() for number, agent in self.agents.items()})
-        cycle = run_cycle(self.setup, self.mailbox, self.clocks, tables, self.sides, stop, size_factor)
+        cycle = run_cycle(self.setup, self.mailbox, self.clocks, tables, self.sides, stop, size_factor, row_filter)
         (self._first_messages if self.last is None else self._later_messages).extend(cycle.sent)
         self.last = FinishedCombination(tables, cycle)
         return cycle

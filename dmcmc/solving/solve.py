@@ -16,7 +16,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.solving.coordinator import Coordinator, CycleReport
+from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
 from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.watch import UNWATCHED, Watch
@@ -111,7 +111,7 @@ def solve_planned(
             rows_removed, is_finished = True, coordinator.gap_is_met(tables)
             while not is_finished:
                 progress.stage(tables.combining_title)
-                cycle = tables.combine()
+                cycle = tables.combine(row_filter=row_filter(coordinator, tables.setup))
                 coordinator.record(cycle, tables.sides)
                 cutoffs = coordinator.conclude(tables.setup, CycleReport.of(tables, cycle, rows_removed))
                 is_finished = cutoffs is None

@@ -22,24 +22,32 @@ from dmcmc.inference.dpop.contract_tree import contracted
 from dmcmc.inference.dpop.interface_rows import InterfaceCompression
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing
-from dmcmc.inference.dpop.util_and_value import UtilMessage, outside_steps
-from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources
+from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, Values, latest, tables_size, value_size
+from dmcmc.mpi.message_contents import (
+    ChosenValues,
+    Clock,
+    SentMessages,
+    Values,
+    latest,
+    tables_size,
+    value_size,
+)
 from dmcmc.mpi.shared_tables import SharedAgentTables, SharedTables, fits_shared_memory, leaders_of
 from dmcmc.mpi.slices.divided_phases import combine_slices, is_faster_divided, tables_of_all_ranks
-from dmcmc.mpi.util_value_phases import UtilStepPair, interface_values, outside_phase, util_phase, value_phase
+from dmcmc.mpi.util_value_phases import UtilStepPair, interface_values, send_down, util_phase, value_phase
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent_steps import (
     MessageInputs,
+    RowFilter,
     Sides,
-    node_of,
+    outside_bound_steps,
     shared_tables_of,
     sliced_steps,
     subtree_steps,
@@ -56,9 +64,9 @@ from dmcmc.solving.planning.combination_plan import (
     step_bytes,
 )
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.row_filter import NeededRows, needed_rows, with_needed_rows
 
 _MAX_STORED_SEPARATORS = 1000  # number of agents up to which each rank stores all separators
-_OUTSIDE_RELAXATION = Relaxation("auto", None, "scope", False)
 
 MiniBucketSizes = tuple[int | None, int | None]
 
@@ -140,6 +148,7 @@ def run_cycle(
     sides: Sides,
     stop: Deadline,
     size_factor: float = 1.0,
+    row_filter: RowFilter | None = None,
 ) -> Cycle:
     """Send UTIL messages up and VALUE messages down; called by all ranks.
 
@@ -162,13 +171,15 @@ def run_cycle(
     size_factor
         Factor on the table size (exact tables or mini-buckets) that the time budget allows per agent; the memory limit
         still holds.
+    row_filter
+        Which rows whole messages leave out; None to send all rows.
 
     Raises
     ------
     ResourceError
         If the deadline is over (``OutOfTime``) or an agent's tables do not fit; raised on all ranks.
     """
-    inputs = MessageInputs(tables, sides, replace(setup.backend, stop=stop), size_factor)
+    inputs = MessageInputs(tables, sides, replace(setup.backend, stop=stop), size_factor, row_filter=row_filter)
     slicing = _choose_slicing(setup, mailbox.world, inputs)
     if slicing is not None and slicing.cut:
         combined = _run_slices(setup, mailbox, clocks, inputs, slicing)
@@ -204,6 +215,7 @@ def _finished(
         and len(tables) == len(inputs.tables)
         and inputs.sides.lower is inputs.sides.upper
         and not inputs.sides.lower.rows
+        and inputs.row_filter is None  # filtered messages depend on all factors and on the best known solution
         and all(step.lower.z is None and step.upper is step.lower for step in combined.steps.values())
     )
     if not is_exact:
@@ -231,10 +243,16 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
     While messages are too wide for their parents, they are made again with a smaller z.
     """
     z_limits, up, steps = dict[int, int](), list[dict[int, SentMessages]](), None
+    needed: NeededRows | None = None
+    if inputs.row_filter is not None:
+        needed, sent = needed_rows(setup, mailbox, inputs)
+        up.append(sent)
     while steps is None:
         up.append({})
         try:
-            steps = util_phase(setup.tree, mailbox, clocks, util_steps(setup, inputs, z_limits), up[-1])
+            work = util_steps(setup, inputs, z_limits)
+            work = work if needed is None else with_needed_rows(setup, inputs, needed, work)
+            steps = util_phase(setup.tree, mailbox, clocks, work, up[-1])
         except MessagesTooWide as error:
             z_limits |= narrowed_limits(setup.tree, z_limits, error)
     chosen, contexts, down = value_phase(setup.tree, mailbox, clocks, steps, _separators(setup, inputs.sides))
@@ -520,29 +538,20 @@ def run_outside(
         Messages sent by each agent.
     """
 
-    def send_down(
+    def send_bounds(
         mailbox: Mailbox, tables: Mapping[int, SampledTable | SharedAgentTables]
     ) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
-        def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
-            upper, includes_crossing = tables[agent].upper, cycle.leader_mailbox is not None
-            assert upper is not None, "only after a cycle in which all had bounds"
-            received = [message.upper or () for message in cycle.steps[agent].received]
-            node = node_of(setup, agent, side, upper, received, setup.backend.stop, () if includes_crossing else None)
-            separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
-            return outside_steps(
-                node, outside, separators, _OUTSIDE_RELAXATION, Resources(step_bytes(setup), setup.backend)
-            )
-
-        return outside_phase(setup.tree, mailbox, work)
+        work = outside_bound_steps(setup, tables, lambda agent: cycle.steps[agent].received, side)
+        return send_down(setup.tree, mailbox, "OUTSIDE", work, tables_size)
 
     if cycle.leader_mailbox is None:
-        return send_down(mailbox, tables)
+        return send_bounds(mailbox, tables)
     clocks, both_sides = dict.fromkeys(tables, Clock()), Sides(side, side)
     shared_tables = mailbox.world.on_all_ranks(
         lambda: shared_tables_of(setup, tables, both_sides, setup.backend.stop, clocks)
     )
     with SharedTables(mailbox.world, shared_tables) as shared:
-        outsides, _ = send_down(cycle.leader_mailbox, shared.tables)
+        outsides, _ = send_bounds(cycle.leader_mailbox, shared.tables)
     for agent, outside in outsides.items():
         mailbox.send("OUTSIDE", agent, agent, outside)
     received_bounds = {agent: mailbox.receive("OUTSIDE", agent)[0] for agent in tables}

@@ -30,6 +30,7 @@ from dmcmc.inference.model.cuda.device_table import copy_table
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.sparse.functional_variables import Substitution, substitute_functional
 from dmcmc.inference.sparse.sparse_elimination import SparseElimination, SparseQuery, eliminate_sparse
 from dmcmc.inference.sparse.sparse_table import AnyTable, as_dense
 
@@ -50,17 +51,20 @@ class UtilStep:
         The tables of all buckets, for the choice of values.
     z : int or None
         Size limit of the mini-buckets; None if the interface was eliminated exactly.
+    substitutions : sequence of Substitution
+        Interface variables that were replaced by functions of other variables before the elimination.
     """
 
     message: UtilMessage
     elimination: Elimination | SparseElimination
     z: int | None = None
+    substitutions: Sequence[Substitution] = ()
 
     def without_tables(self) -> "UtilStep":
         """Return the step without its bucket tables, which are not needed after VALUE."""
         elimination = self.elimination
         empty = Elimination(elimination.plan, np.zeros(0, dtype=elimination.arithmetic.dtype), elimination.arithmetic)
-        return UtilStep(self.message, empty, self.z)
+        return replace(self, elimination=empty)
 
     @property
     def total(self) -> int | float:
@@ -160,6 +164,27 @@ def util_step(
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)
 
 
+def util_step_by_substitution(
+    node: UtilNode,
+    attempts: Sequence[tuple[Relaxation, int | None]] = ((EXACT, None),),
+    resources: Resources = UNLIMITED,
+) -> UtilStep:
+    """Return the same as :func:`util_step`, but replace variables that are functions of other variables beforehand.
+
+    The message then has more and smaller tables; equal copies of a variable are not joined. The parameters and
+    errors are those of :func:`util_step`.
+    """
+    tables = [*node.local_tables, *node.crossing, *(table for message in node.child_messages for table in message)]
+    remaining, substitutions = substitute_functional(tables, node.interface)
+    if not substitutions:
+        return util_step(node, attempts, resources)
+    replaced = {substitution.variable for substitution in substitutions}
+    interface = [v for v in node.interface if v not in replaced]
+    order = None if node.order is None else [v for v in node.order if v not in replaced]
+    shorter = replace(node, local_tables=remaining, crossing=(), child_messages=(), interface=interface, order=order)
+    return replace(util_step(shorter, attempts, resources), substitutions=tuple(substitutions))
+
+
 def outside_steps(
     node: UtilNode,
     outside: UtilMessage,
@@ -194,31 +219,49 @@ def outside_steps(
     child_tables : list of tuple of table
         The outside bound over parts of each child's separator.
     """
-    domains, arithmetic = node.domains, node.arithmetic
     resources = replace(resources, magnitude_limit=None, owner="the outside bound of an agent")
-
-    def eliminate(input_tables: Sequence[AnyTable], keep: Sequence[int]) -> UtilMessage:
-        """Eliminate all variables but ``keep``; if that does not fit the memory, return a constant upper bound."""
-        tables = [as_dense(table) for table in input_tables]
-        eliminated = [v for v in (*node.interface, *node.separator) if v not in set(keep)]
-        order = best_order([t.scope for t in tables], domains, eliminated, keep, stop=resources.backend.stop).variables
-        try:
-            relaxed = eliminate_within(
-                EliminationQuery(tables, domains, order, keep, arithmetic), relaxation, resources
-            )
-        except ResourceError:  # a solution exists already, so a loose bound is enough
-            return (EncodedTable((), np.array(_sum_of_maxima(tables, arithmetic), dtype=arithmetic.dtype)),)
-        return _remaining(relaxed)
-
     all_messages = [t for message in node.child_messages for t in message]
-    interface_tables = eliminate([*node.crossing, *all_messages, *outside], node.interface)
+    interface_tables = project(node, [*node.crossing, *all_messages, *outside], node.interface, relaxation, resources)
     child_tables = []
     for child, keep in enumerate(child_separators):
         sibling_messages = [
             t for sibling, message in enumerate(node.child_messages) if sibling != child for t in message
         ]
-        child_tables.append(eliminate([*node.local_tables, *node.crossing, *sibling_messages, *outside], keep))
+        tables = [*node.local_tables, *node.crossing, *sibling_messages, *outside]
+        child_tables.append(project(node, tables, keep, relaxation, resources))
     return interface_tables, child_tables
+
+
+def project(
+    node: UtilNode, tables: Sequence[AnyTable], keep: Sequence[int], relaxation: Relaxation, resources: Resources
+) -> UtilMessage:
+    """Return an upper bound on a sum of tables over some of an agent's variables: maximise over all others.
+
+    If the elimination does not fit the memory, the result is a constant upper bound.
+
+    Parameters
+    ----------
+    node
+        The agent; the tables are over its interface and separator.
+    tables
+        The tables to add up.
+    keep
+        The variables that remain.
+    relaxation
+        Exact, or with mini-buckets.
+    resources
+        Memory and backend of the elimination.
+    """
+    domains, arithmetic = node.domains, node.arithmetic
+    dense = [as_dense(table) for table in tables]
+    eliminated = [v for v in (*node.interface, *node.separator) if v not in set(keep)]
+    order = best_order([t.scope for t in dense], domains, eliminated, keep, stop=resources.backend.stop).variables
+    try:
+        return _remaining(
+            eliminate_within(EliminationQuery(dense, domains, order, keep, arithmetic), relaxation, resources)
+        )
+    except ResourceError:  # a solution exists already, so a loose bound is enough
+        return (EncodedTable((), np.array(_sum_of_maxima(dense, arithmetic), dtype=arithmetic.dtype)),)
 
 
 def _remaining(relaxed: RelaxedElimination) -> UtilMessage:
@@ -244,4 +287,6 @@ def value_step(step: UtilStep, separator: Sequence[int], context: Mapping[int, i
     """Return the best values of the interface variables, given the values of the separator in ``context``."""
     values = {v: context[v] for v in separator}
     step.elimination.maximise(values)
+    for variable, source, value in reversed(step.substitutions):
+        values[variable] = int(value[values[source]])
     return values

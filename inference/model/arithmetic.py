@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.model.exact_sum import Exact
 from dmcmc.inference.model.flat_tables import FlatTables, flatten, table_ranges
@@ -240,6 +241,13 @@ def narrowest(total: int | float, integral: bool) -> Arithmetic:
             if total < -(lowest // 2):
                 return Arithmetic(dtype, lowest, total, True)
     return Arithmetic(np.dtype(np.float64), -np.inf, total, integral)
+
+
+def is_allowed(encoded: Array) -> NDArray[np.bool_]:
+    """Return which encoded entries are not −∞, from the dtype alone."""
+    if encoded.dtype.kind == "f":
+        return np.asarray(encoded > -np.inf)
+    return np.asarray(encoded >= int(np.iinfo(encoded.dtype).min) // ADDENDS // 2)
 
 
 def scaling_exponent(limit: float, total: float) -> int:

@@ -272,6 +272,32 @@ def test_an_earlier_answer_is_kept_unless_moving_pays(tmp_path, capsys):
     assert result_of(better, tmp_path, capsys, *keep, "--move-cost", "1000")[1]["moved"] == []
 
 
+def test_appointments_that_give_way_are_listed_with_their_costs(tmp_path, capsys):
+    text = HEAD + (
+        "people:\n  Ann: {busy: [Tue, 'Mon 09:00-10:00', {when: 'Mon 10:00-12:00', cost: 3}]}\n"
+        "  Bob: {busy: [{when: ['Mon 11:00-11:30', 'Mon 11:30-12:00'], cost: 2}]}\n"
+        "meetings:\n  A: {people: [Ann, Bob], slots: 2}\n"
+    )
+    code, found = result_of(text, tmp_path, capsys)
+    assert code == 0 and found["objective"] == -3 and found["meetings"][0]["start"] == "2027-03-01T10:00"
+    assert found["gives_way"] == [
+        {"person": "Ann", "appointment": "Mon 10:00-12:00", "meeting": "A", "cost": 3},
+    ]
+    page = tmp_path / "page.html"
+    _, printed = solved(text, tmp_path, capsys, "--html", str(page))
+    assert "appointments that give way" in printed and "Ann: Mon 10:00-12:00, to A (costs 3)" in printed
+    assert "Appointments that give way" in page.read_text("utf-8")
+
+
+def test_a_move_costs_its_points_for_each_participant(tmp_path, capsys):
+    meeting = "meetings:\n  A: {people: [Ann, Bob], slots: 2, booked: Mon 09:00, move_cost: {per_participant: 3}}\n"
+    text = HEAD + "people:\n  Ann: {prefer: {after 11:00: 5}}\n  Bob:\n" + meeting
+    _, stays = result_of(text, tmp_path, capsys)
+    assert stays["moved"] == [] and stays["objective"] == 0
+    _, moves = result_of(text.replace("participant: 3", "participant: 2"), tmp_path, capsys)
+    assert [(x["name"], x["cost"]) for x in moves["moved"]] == [("A", 4)] and moves["objective"] == 1
+
+
 def test_unusable_earlier_answers_are_refused(tmp_path, capfd):
     path, earlier = tmp_path / "team.yaml", tmp_path / "earlier.json"
     path.write_text(RICH)

@@ -28,6 +28,8 @@ def random_calendar(seed):
     people = {}
     for name in ("Ann", "Bob", "Cem"):
         people[name] = {"busy": [rule(1)] if rng.random() < 0.7 else [], "prefer": {rule(): rng.randint(-2, 4)}}
+        if rng.random() < 0.4:
+            people[name]["busy"].append({"when": rule(2), "cost": rng.randint(1, 4)})
         perhaps(
             people[name], 0.25, max_per_day=1, max_in_a_row=rng.choice([60, 120]), buffer=30, no_gaps=rng.randint(1, 3)
         )
@@ -45,6 +47,7 @@ def random_calendar(seed):
         if i:
             perhaps(meetings[name], 0.3, after={"A": rng.choice([0, 60])})
     content = HEAD | {"people": people, "meetings": meetings}
+    perhaps(content, 0.3, move_cost={"per_participant": 2})
     perhaps(content, 0.3, early=1, fairness={"least_worst": rng.randint(1, 2), "spread": rng.randint(0, 1)})
     if rng.random() < 0.5:
         content["rooms"] = {"Blue": {}, "Red": {"count": rng.randint(1, 2)}}

@@ -10,6 +10,7 @@ from dmcmc.config.configuration import Config, parse, read_config
 from dmcmc.config.problem_section import problem_of
 from dmcmc.config.settings import Budget, Cooling, Guarantee, Local
 from dmcmc.config.units import bytes_of
+from dmcmc.config.validate import suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, ResourceError
 
 FULL = """\
@@ -311,3 +312,9 @@ def test_files_are_relative_to_the_folder_of_the_configuration(tmp_path: Path, m
     found = load("runs/run.yaml").problem
     assert found == {"file": "runs/p.yaml", "evidence": "runs/e", "distribution": "runs/d.yaml"}
     assert load("runs/run.yaml", ["problem.distribution=other.yaml"]).problem["distribution"] == "other.yaml"
+
+
+def test_the_known_names_are_suggested():
+    assert suggestion("rde", ["red", "blue"], "colours") == "did you mean 'red'? (colours: red, blue)"
+    assert suggestion("x", ["red", "blue"], "colours") == "colours: red, blue"
+    assert suggestion("x", [], "colours") == "there are no colours"

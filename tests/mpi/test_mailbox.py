@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dmcmc.inference.dpop.usable_rows import UsableRows
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.sparse.sparse_table import SparseBackedTable
 from dmcmc.mpi.mailbox import Mailbox
@@ -75,6 +76,8 @@ def equal_contents(one, other):
         return one is other
     if isinstance(one, dict):
         return one == other
+    if isinstance(one, UsableRows):
+        return one.scope == other.scope and np.array_equal(one.rows, other.rows)
     if isinstance(one, EncodedTable):
         equal_types = one.scope == other.scope and one.values.dtype == other.values.dtype
         return equal_types and np.array_equal(one.values, other.values)
@@ -119,12 +122,18 @@ scopes = st.lists(st.integers(0, 2**40), max_size=4, unique=True).map(tuple)
 dtypes = st.sampled_from([np.int32, np.int64, np.float64])
 tables = st.lists(st.builds(lambda s, d: table(*s, dtype=d), scopes, dtypes), max_size=3).map(tuple)
 values = st.dictionaries(st.integers(0, 2**40), st.integers(0, 99), max_size=4)
+usable_rows = st.builds(
+    lambda scope, seed: UsableRows(scope, np.random.default_rng(seed).random([3] * len(scope)) < 0.5),
+    scopes,
+    st.integers(0, 99),
+)
 messages = st.one_of(
+    st.builds(lambda *usable: ("USABLE", usable), usable_rows, usable_rows),
     st.builds(lambda low, up: ("UTIL", UtilTables(low, up)), tables, st.none() | tables),
     st.builds(lambda low: ("UTIL", UtilTables(low, low)), tables),
     st.builds(lambda low, up: ("VALUE", ChosenValues(low, up)), values, st.none() | values),
     st.builds(lambda low: ("OUTSIDE", low), tables),
-    st.tuples(st.sampled_from(["UTIL", "VALUE", "OUTSIDE"]), st.none()),
+    st.tuples(st.sampled_from(["UTIL", "VALUE", "OUTSIDE", "USABLE"]), st.none()),
 )
 
 

@@ -90,7 +90,7 @@ def test_one_process_finds_the_answer_of_one_file(tmp_path, numbers):
     kind = {"integers": {}, "floats": {"floats": True}, "costs": {"sense": "min"}}[numbers]
     problem = _random(**kind)
     agent_files.write(problem, tmp_path, 1 << 30)
-    config = settings(local={"method": "exact"}, seed=3)
+    config = settings(local={"method": "exact"}, combine={"rows": "all"}, seed=3)
     found, alone = solve_directory(tmp_path, config, share_assignment=True), dmcmc.solve(problem, config)
     for name in ("status", "objective", "bound", "gap", "violation", "assignment", "msg_count", "msg_size", "sense"):
         assert getattr(found, name) == getattr(alone, name), name

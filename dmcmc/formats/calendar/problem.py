@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.plan import Calendar, Meeting
+from dmcmc.formats.calendar.data.plan import Calendar, Meeting, points_of_person
 from dmcmc.formats.calendar.fair_shares import levels_of
 from dmcmc.formats.calendar.participations import Participation, common_times, participations
 from dmcmc.formats.calendar.person_rules import factors_of_person, meetings_apart
@@ -97,9 +97,9 @@ def _preferences(calendar: Calendar, x: Participation) -> list[Factor]:
 
 
 def _utilities(calendar: Calendar, x: Participation) -> Array:
-    """Return the utility of each value of a meeting to a person: preferences and attendance."""
-    preferences, length = calendar.people[x.person].preferences, calendar.meetings[x.meeting].length
-    return x.padded(calendar.points(preferences, x.starts, length) + (x.weight or 0))
+    """Return the utility of each value of a meeting to a person: preferences, lost appointments and attendance."""
+    length = calendar.meetings[x.meeting].length
+    return x.padded(points_of_person(calendar, x.person, x.starts, length) + (x.weight or 0))
 
 
 def _preferences_name(calendar: Calendar, x: Participation) -> str:

@@ -14,7 +14,7 @@ from dmcmc.formats.calendar.data.grid import TimeGrid
 from dmcmc.formats.calendar.data.plan import DEFAULT_MOVE_COST, Calendar, Fairness, MeetingRoom
 from dmcmc.formats.calendar.data.rules import date_of, span_of
 from dmcmc.formats.calendar.entries import EntryReader, RuleReader
-from dmcmc.formats.calendar.read_meetings import read_meetings
+from dmcmc.formats.calendar.read_meetings import move_cost_of, read_meetings
 from dmcmc.formats.calendar.read_people import read_people
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 
@@ -61,8 +61,9 @@ def _calendar(document: Document, files: CompanionFiles) -> Calendar:
     travel = _travel(reader, [room.name for room in rooms])
     defaults = {
         "early": reader.number(("early",), document.data.get("early", 0), 0),
-        "move_cost": reader.number(("move_cost",), document.data.get("move_cost", DEFAULT_MOVE_COST), 0),
+        "move_cost": document.data.get("move_cost", DEFAULT_MOVE_COST),
     }
+    move_cost_of(reader, ("move_cost",), defaults["move_cost"], 1)
     meetings = read_meetings(reader, people, rooms, files, defaults)
     fairness = _fairness(reader)
     for person in people if any(fairness) else ():

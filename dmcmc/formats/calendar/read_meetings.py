@@ -56,11 +56,11 @@ def read_meetings(
     people: Sequence[Person],
     rooms: Sequence[MeetingRoom],
     files: CompanionFiles,
-    defaults: Mapping[str, Number],
+    defaults: Mapping[str, Any],
 ) -> tuple[Meeting, ...]:
     """Read the section ``meetings``; a repeated meeting becomes one meeting per occurrence.
 
-    ``defaults`` has the numbers ``early`` and ``move_cost`` of meetings that give none.
+    ``defaults`` has the entries ``early`` and ``move_cost`` of meetings that give none.
     """
     of_meeting = _MeetingReader(reader, people, rooms, files, defaults)
     meetings: list[Meeting] = []
@@ -88,6 +88,14 @@ def read_meetings(
     return tuple(meetings)
 
 
+def move_cost_of(reader: RuleReader, key: Key, given: Any, people: int) -> Number:
+    """Return the cost of moving a booked meeting: a number, or one for each of its participants."""
+    if not isinstance(given, dict):
+        return reader.number(key, given, 0)
+    each = reader.mapping(key, given, ("per_participant",)).get("per_participant")
+    return people * reader.number((*key, "per_participant"), each, 0)
+
+
 class _MeetingReader:
     """Reader of meetings.
 
@@ -99,8 +107,8 @@ class _MeetingReader:
         The people and rooms of the calendar.
     files : CompanionFiles
         Files that the calendar names.
-    defaults : mapping of str to number
-        Numbers of meetings that give none.
+    defaults : mapping of str to number or dict
+        Entries of meetings that give none.
     orders : list of _Order
         The entries ``after`` and ``before`` that were read.
     """
@@ -111,7 +119,7 @@ class _MeetingReader:
         people: Sequence[Person],
         rooms: Sequence[MeetingRoom],
         files: CompanionFiles,
-        defaults: Mapping[str, Number],
+        defaults: Mapping[str, Any],
     ) -> None:
         self.reader, self.people, self.rooms = reader, people, rooms
         self.names = [person.name for person in people]
@@ -163,7 +171,7 @@ class _MeetingReader:
             buffer=reader.minutes((*key, "buffer"), entry.get("buffer", 0)),
             early=reader.number((*key, "early"), entry.get("early", self.defaults["early"]), 0),
             room_points=self.room_points(key, entry, rooms),
-            move_cost=reader.number((*key, "move_cost"), entry.get("move_cost", self.defaults["move_cost"]), 0),
+            move_cost=move_cost_of(reader, (*key, "move_cost"), {**self.defaults, **entry}["move_cost"], len(people)),
         )
 
     def participants(self, key: Key, entry: dict[str, Any]) -> tuple[tuple[int, ...], tuple[OptionalAttendee, ...]]:

@@ -1,17 +1,20 @@
 """Read the people of a calendar file: busy times, working hours, preferences and limits per day."""
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dmcmc.config.document import Key, show
 from dmcmc.formats.calendar.companions import CompanionFiles
-from dmcmc.formats.calendar.data.plan import LunchBreak, Person, TimeRule
+from dmcmc.formats.calendar.data.plan import Appointment, LunchBreak, Person, TimeRule
 from dmcmc.formats.calendar.data.rules import span_of
 from dmcmc.formats.calendar.entries import RuleReader
 from dmcmc.formats.calendar.ics_events import busy_rules
+from dmcmc.inference.runtime.types import Number
 
 _KEYS = ("busy", "prefer", "hours", "timezone", "buffer", "max_per_day", "max_in_a_row", "lunch", "no_gaps")
+_BUSY_KEYS = ("ics", "when", "cost")  # of an entry of busy that is no rule
 _LUNCH_MINUTES = 30  # length of a lunch break that the file does not give
 _MAX_MEETINGS = 1000  # limit for max_per_day
 
@@ -75,6 +78,7 @@ class _PersonReader:
         return Person(
             name=name,
             busy_times=self.busy_times(),
+            appointments=self.appointments(),
             away_times=self.away_times(),
             preferences=reader.preferences(*self.entry("prefer", {}), self.zone),
             buffer=reader.minutes(*self.entry("buffer", 0)),
@@ -85,18 +89,32 @@ class _PersonReader:
         )
 
     def busy_times(self) -> tuple[TimeRule, ...]:
-        """Return the rules of ``busy``: rules for times, and the events of iCalendar files."""
-        key, given = self.entry("busy", [])
-        rules: list[TimeRule] = []
+        """Return the rules of ``busy`` without a cost."""
+        return tuple(rule for rule, cost in self._busy if cost is None)
+
+    def appointments(self) -> tuple[Appointment, ...]:
+        """Return the busy times that may give way: those with a cost."""
+        return tuple(Appointment(rule.mask, cost, rule.text) for rule, cost in self._busy if cost is not None)
+
+    @cached_property
+    def _busy(self) -> list[tuple[TimeRule, Number | None]]:
+        """Rules for times and events of iCalendar files, each with its cost; None if a meeting must not overlap it."""
+        reader, (key, given) = self.reader, self.entry("busy", [])
+        rules: list[tuple[TimeRule, Number | None]] = []
         for item in given if isinstance(given, list) else [given]:
-            if not isinstance(item, dict):
-                rules += self.reader.rules(key, item, touching=True, zone=self.zone)
+            entry = reader.mapping(key, item, _BUSY_KEYS) if isinstance(item, dict) else {"when": item}
+            is_soft_rule = isinstance(item, dict) and entry.keys() == {"when", "cost"}
+            if isinstance(item, dict) and not (is_soft_rule or entry.keys() in ({"ics"}, {"ics", "cost"})):
+                expected = "a rule, {when: Mon 10:00-11:00, cost: 3}, {ics: ann.ics} or {ics: ann.ics, cost: 3}"
+                reader.fail(key, f"expected {expected}, got {show(item)}")
+            cost = reader.number((*key, "cost"), entry["cost"], 0) if "cost" in entry else None
+            if "when" in entry:
+                rules += [(rule, cost) for rule in reader.rules(key, entry["when"], touching=True, zone=self.zone)]
                 continue
-            names = self.reader.mapping(key, item, ("ics",)).get("ics")
-            for name in names if isinstance(names, list) else [names]:
-                file = self.reader.string(key, name, "the name of an iCalendar file, such as {ics: ann.ics}")
-                rules += self.reader.parsed(key, self._events, file)
-        return tuple(rules)
+            for name in entry["ics"] if isinstance(entry["ics"], list) else [entry["ics"]]:
+                file = reader.string(key, name, "the name of an iCalendar file, such as {ics: ann.ics}")
+                rules += [(rule, cost) for rule in reader.parsed(key, self._events, file)]
+        return rules
 
     def _events(self, file: str) -> tuple[TimeRule, ...]:
         """Return the busy times of an iCalendar file."""

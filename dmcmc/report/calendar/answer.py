@@ -10,6 +10,7 @@ from datetime import datetime
 from dmcmc.formats.calendar.data.plan import NOT_ATTENDING, Calendar, Meeting, MeetingChoice
 from dmcmc.formats.calendar.shared_rooms import named_rooms
 from dmcmc.inference.model.problem import Label
+from dmcmc.inference.runtime.types import Number
 from dmcmc.report.calendar.reasons import reason_of, reason_of_absence, reason_of_move
 
 
@@ -82,6 +83,28 @@ class MovedMeeting:
 
 
 @dataclass(frozen=True)
+class LostAppointment:
+    """An appointment that gives way to a meeting.
+
+    Attributes
+    ----------
+    person : str
+        Name of the person.
+    appointment : str
+        The appointment as the file names it.
+    meeting : str
+        Name of the meeting.
+    cost : int or float
+        The cost that the file gives.
+    """
+
+    person: str
+    appointment: str
+    meeting: str
+    cost: Number
+
+
+@dataclass(frozen=True)
 class CalendarAnswer:
     """A solved calendar.
 
@@ -95,12 +118,15 @@ class CalendarAnswer:
         Meetings that do not take place.
     moved : tuple of MovedMeeting
         Booked meetings that move.
+    gives_way : tuple of LostAppointment
+        Appointments that give way to meetings.
     """
 
     calendar: Calendar
     scheduled: tuple[ScheduledMeeting, ...]
     missing: tuple[MissingMeeting, ...]
     moved: tuple[MovedMeeting, ...]
+    gives_way: tuple[LostAppointment, ...]
 
 
 def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAnswer:
@@ -123,6 +149,7 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
         tuple(_scheduled(calendar, m, chosen, absent, rooms.get(m, "")) for _, m in by_time),
         tuple(MissingMeeting(calendar.meetings[m], reason_of(calendar, m, chosen)) for m in missing),
         _moves(calendar, chosen),
+        _lost_appointments(calendar, chosen, absent),
     )
 
 
@@ -142,6 +169,21 @@ def _moves(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> tuple[Mov
         if not stays:
             label = "not held" if now is None else calendar.label(now)
             found.append(MovedMeeting(meeting, calendar.label(booked), label, reason_of_move(calendar, m, chosen)))
+    return tuple(found)
+
+
+def _lost_appointments(
+    calendar: Calendar, chosen: Mapping[int, MeetingChoice], absent: Mapping[int, list[int]]
+) -> tuple[LostAppointment, ...]:
+    """Return the appointments that the meetings of their people overlap, meeting by meeting."""
+    found = []
+    for m, choice in chosen.items():
+        meeting = calendar.meetings[m]
+        attending = [*meeting.people, *(p for p, _ in meeting.optional if p not in absent[m])]
+        span = slice(choice.start, choice.start + meeting.length)
+        for person in (calendar.people[p] for p in attending):
+            lost = (x for x in person.appointments if x.mask[span].any())
+            found += [LostAppointment(person.name, x.text, meeting.name, x.cost) for x in lost]
     return tuple(found)
 
 

@@ -14,6 +14,7 @@ from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 
 _SLOT_HEIGHT = 1.35  # rem per time slot
+_LANE_WIDTH = 5.5  # rem of one of several parallel meetings, enough for a short name; wider weeks scroll
 _HUES = 12  # colours of meetings
 
 _STYLE = """
@@ -25,9 +26,10 @@ _STYLE = """
 body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
   font: 15px/1.4 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .6rem; } p { color: var(--soft); }
-.week { display: grid; gap: 0 .4rem; margin-bottom: 1.5rem; break-inside: avoid; }
+.weeks { overflow-x: auto; }
+.week { display: grid; grid-template-columns: var(--wide); gap: 0 .4rem; margin-bottom: 1.5rem; break-inside: avoid; }
 .week h3 { font-size: .9rem; margin: 0 0 .3rem; text-align: center; }
-.hours, .day { position: relative; }
+.hours { position: sticky; left: 0; z-index: 1; background: var(--paper); } .day { position: relative; }
 .hours span { position: absolute; right: .3rem; font-size: .7rem; color: var(--soft); transform: translateY(-50%); }
 .day { border: 1px solid var(--line); border-radius: .3rem;
   background: repeating-linear-gradient(var(--line) 0 1px, transparent 1px var(--hour)); }
@@ -35,12 +37,12 @@ h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .6re
   line-height: 1.2; background: hsl(var(--h) var(--s) var(--l)); border-left: 3px solid hsl(var(--h) 60% var(--e)); }
 .short { white-space: nowrap; text-overflow: ellipsis; }
 .list { columns: 19rem; } .list div { break-inside: avoid; }
-@media (max-width: 46rem) { .weeks { overflow-x: auto; } .week { min-width: 46rem; } }
+@media (max-width: 46rem) { .week { min-width: 46rem; } }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .6rem; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); } td:first-child { white-space: nowrap; }
 @media print { :root { --ink: #000; --soft: #444; --line: #ccc; --paper: #fff; --l: 93%; --e: 40%; }
   body { margin: 0; max-width: none; font-size: 11px; }
-  .list { columns: 15rem; } .event { print-color-adjust: exact; } }
+  .week { grid-template-columns: var(--narrow); } .list { columns: 15rem; } .event { print-color-adjust: exact; } }
 """
 
 
@@ -54,6 +56,10 @@ def page_of(answer: CalendarAnswer, result: Result) -> str:
         *(_week(answer, days) for days in _weeks(answer.calendar.grid.days)),
         "</div>",
         _section("Booked meetings that move", [[x.meeting.name, x.booked, x.now, x.reason] for x in answer.moved]),
+        _section(
+            "Appointments that give way",
+            [[x.person, x.appointment, x.meeting, f"costs {x.cost}"] for x in answer.gives_way],
+        ),
         _section("Meetings that do not take place", [[x.meeting.name, x.reason] for x in answer.missing]),
         _section(
             "Optional attendees who are missing",
@@ -159,17 +165,20 @@ def _week(answer: CalendarAnswer, days: Sequence[int]) -> str:
         top = (minute - grid.opens) / grid.minutes * _SLOT_HEIGHT
         marks.append(f"<span style='top:{top:.2f}rem'>{minute // 60:02d}:00</span>")
     heads = "<i></i>" + "".join(f"<h3>{grid.days[d]:%a} {grid.days[d].day} {grid.days[d]:%b}</h3>" for d in days)
-    columns = "".join(f"<div class=day style='height:{height}'>{_events(answer, d)}</div>" for d in days)
-    style = f"grid-template-columns:3rem repeat({len(days)},1fr);--hour:{hour}"
+    of_day = [[item for item in answer.scheduled if item.choice.start // grid.slots == d] for d in days]
+    columns = "".join(f"<div class=day style='height:{height}'>{_events(answer, items)}</div>" for items in of_day)
+    lanes = (max((lanes for _, _, lanes in _in_lanes(items)), default=1) for items in of_day)
+    wide = " ".join(f"minmax({_LANE_WIDTH * count:g}rem,1fr)" for count in lanes)
+    style = f"--wide:3rem {wide};--narrow:3rem repeat({len(days)},1fr);--hour:{hour}"
     return f"<div class=week style='{style}'>{heads}<div class=hours>{''.join(marks)}</div>{columns}</div>"
 
 
-def _events(answer: CalendarAnswer, day: int) -> str:
-    """Return the meetings of a day; overlapping ones are side by side."""
+def _events(answer: CalendarAnswer, items: Sequence[ScheduledMeeting]) -> str:
+    """Return the meetings of a day, ordered by time; overlapping ones are side by side."""
     grid = answer.calendar.grid
     hues = {meeting.name: i * 360 // _HUES % 360 for i, meeting in enumerate(answer.calendar.meetings)}
     pieces = []
-    for item, lane, lanes in _in_lanes([item for item in answer.scheduled if item.choice.start // grid.slots == day]):
+    for item, lane, lanes in _in_lanes(items):
         # 0.1 rem less than the slots, so that a gap separates consecutive meetings.
         top, height = item.choice.start % grid.slots * _SLOT_HEIGHT, item.meeting.length * _SLOT_HEIGHT - 0.1
         place = (

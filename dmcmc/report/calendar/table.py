@@ -30,6 +30,9 @@ def summary(result: CalendarResult, calendar: Calendar, written: str | None = No
         "booked meetings that move": [
             f"{x.meeting.name}: from {x.booked} to {x.now}; {x.reason}" for x in answer.moved
         ],
+        "appointments that give way": [
+            f"{x.person}: {x.appointment}, to {x.meeting} (costs {x.cost})" for x in answer.gives_way
+        ],
         "meetings that do not take place": [f"{x.meeting.name}: {x.reason}" for x in answer.missing],
         "optional attendees who are missing": [
             f"{item.meeting.name}: {name} ({reason})"

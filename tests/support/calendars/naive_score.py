@@ -65,7 +65,8 @@ def is_free(content, entry, person, day, begin, end):
     gap = max(entry.get("buffer", 0), data.get("buffer", 0))
     if "hours" in data and not (span(data["hours"])[0] <= begin and end <= span(data["hours"])[1]):
         return False
-    return not any(touches(rule, day, begin - gap, end + gap) for rule in data.get("busy", []))
+    hard = [rule for rule in data.get("busy", []) if not isinstance(rule, dict)]
+    return not any(touches(rule, day, begin - gap, end + gap) for rule in hard)
 
 
 def score(content, chosen):
@@ -74,13 +75,13 @@ def score(content, chosen):
     for name, (place, attending) in chosen.items():
         entry = content["meetings"][name]
         if place is None:
-            total -= entry.get("move_cost", 5) if "booked" in entry else 0
+            total -= move_cost(content, entry) if "booked" in entry else 0
             continue
         day, begin, room = place
         end = begin + SLOT * entry["slots"]
         total += entry.get("weight", 0) - day * content.get("early", 0) + entry.get("prefer_rooms", {}).get(room, 0)
         if "booked" in entry and (day, begin) != (DAYS[entry["booked"][:3]], span(f"{entry['booked'][4:]}-00:00")[0]):
-            total -= entry.get("move_cost", 5)
+            total -= move_cost(content, entry)
         people = list(entry["people"])
         for (person, weight), goes in zip(entry.get("optional", {}).items(), attending, strict=True):
             if goes:
@@ -88,6 +89,8 @@ def score(content, chosen):
                     return None
                 total, people = total + weight, [*people, person]
         for person in people:
+            soft = [x for x in content["people"][person].get("busy", []) if isinstance(x, dict)]
+            total -= sum(x["cost"] for x in soft if touches(x["when"], day, begin, end))
             events[person].append((day, begin, end, name, room))
     if not all(fits_person(content, person, attended) for person, attended in events.items()):
         return None
@@ -102,6 +105,12 @@ def score(content, chosen):
             max(counted) - min(counted)
         )
     return total
+
+
+def move_cost(content, entry):
+    """Return the cost of moving or dropping a booked meeting."""
+    cost = entry.get("move_cost", content.get("move_cost", 5))
+    return cost["per_participant"] * len(entry["people"]) if isinstance(cost, dict) else cost
 
 
 def is_invited(content, person):
@@ -155,7 +164,8 @@ def has_lunch(content, data, day, times):
     low, high = span(data["lunch"]["between"])
     length = max(SLOT, -(-data["lunch"]["minutes"] // SLOT) * SLOT)
     begins = list(range(low, high - length + 1, SLOT))
-    possible = [b for b in begins if not any(touches(r, day, b, b + length) for r in data.get("busy", []))]
+    hard = [rule for rule in data.get("busy", []) if not isinstance(rule, dict)]
+    possible = [b for b in begins if not any(touches(r, day, b, b + length) for r in hard)]
     if "hours" in data:
         possible = [b for b in possible if span(data["hours"])[0] <= b and b + length <= span(data["hours"])[1]]
     return not possible or any(all(b + length <= t or b >= e for t, e in times) for b in possible)

@@ -35,6 +35,24 @@ class Preference(NamedTuple):
     text: str
 
 
+class Appointment(NamedTuple):
+    """An appointment that may give way to meetings.
+
+    Attributes
+    ----------
+    mask : (slots,) bool
+        Its slots.
+    cost : number
+        Utility lost by each meeting of the person that overlaps it.
+    text : str
+        Its rule or its name in the file.
+    """
+
+    mask: Mask
+    cost: Number
+    text: str
+
+
 class LunchBreak(NamedTuple):
     """A break that each day leaves free.
 
@@ -123,6 +141,8 @@ class Person:
         Name of the person.
     busy_times : tuple of TimeRule
         When the person is busy; a meeting with a buffer keeps away from these times.
+    appointments : tuple of Appointment
+        Busy times that may give way.
     away_times : tuple of TimeRule
         Times outside the person's working hours.
     preferences : tuple of Preference
@@ -141,6 +161,7 @@ class Person:
 
     name: str
     busy_times: tuple[TimeRule, ...] = ()
+    appointments: tuple[Appointment, ...] = ()
     away_times: tuple[TimeRule, ...] = ()
     preferences: tuple[Preference, ...] = ()
     buffer: int = 0
@@ -419,7 +440,7 @@ class Calendar:
         starts, rooms = self.starts_and_rooms[index]
         meeting = self.meetings[index]
         if person is not None:
-            return list(self.points(self.people[person].preferences, starts, meeting.length).tolist())
+            return list(points_of_person(self, person, starts, meeting.length).tolist())
         utilities = self.points(meeting.preferences, starts, meeting.length) + (meeting.weight or 0)
         for room, points in meeting.room_points.items():
             utilities = utilities + np.where(rooms == room, points, 0)
@@ -449,6 +470,26 @@ class Calendar:
             return np.zeros(len(starts), dtype=bool)
         differs: Mask = starts != booked.start
         return differs if booked.room is None else differs | (rooms != booked.room)
+
+
+def points_of_person(calendar: Calendar, person: int, starts: NDArray[np.int64], length: int) -> Array:
+    """Return what each start of a meeting is worth to a participant: points of preferences, less lost appointments.
+
+    Returns
+    -------
+    ndarray of int64 or float64, shape (starts,)
+    """
+    given, grid = calendar.people[person], calendar.grid
+    total = calendar.points(given.preferences, starts, length)
+    for appointment in given.appointments:
+        total = total - np.where(overlaps(grid, appointment.mask, length)[starts], appointment.cost, 0)
+    return total
+
+
+def overlaps(grid: TimeGrid, mask: Mask, length: int) -> Mask:
+    """Return at which slots a meeting of some length may start and then overlaps a mask; (slots,) bool."""
+    fits = grid.start_mask(np.ones(grid.size, dtype=bool), length)
+    return np.asarray(fits & ~grid.start_mask(~mask, length))
 
 
 def union(rules: Iterable[TimeRule], grid: TimeGrid) -> Mask:
