@@ -104,7 +104,7 @@ def metrics_of(
     sent, extra
         Its messages in the first combination, and later.
     """
-    own = _own_utilities(setup.division.locals[agent].factors)
+    own = own_utilities(setup.division.locals[agent].factors)
     table, tree_messages = work.table, [setup.tree_messages[agent]] if agent in setup.tree_messages else []
     common: dict[str, Any] = {
         "name": setup.problem.agents[agent],
@@ -137,7 +137,7 @@ def metrics_of(
     )
 
 
-def _own_utilities(factors: Sequence[Factor]) -> int:
+def own_utilities(factors: Sequence[Factor]) -> int:
     """Return the number of utilities in an agent's local factors: entries of tables that are not all equal or −∞."""
     count = 0
     for factor in factors:

@@ -6,12 +6,15 @@ from itertools import compress, count
 from operator import is_not
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.model.exact_sum import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 
-_CROSSING, _CONSTANT = -1, -2  # in place of the agent of a factor
+CROSSING, CONSTANT = -1, -2  # in place of the agent of a factor
 
 
 class FactorPlace(NamedTuple):
@@ -49,7 +52,7 @@ class TableChanges(NamedTuple):
 
     def crossing(self) -> list[int]:
         """Return the numbers of the changed factors between agents."""
-        return [place.number for place in self.factors if place.agent == _CROSSING]
+        return [place.number for place in self.factors if place.agent == CROSSING]
 
 
 def places_of(problem: Problem) -> list[FactorPlace]:
@@ -58,7 +61,7 @@ def places_of(problem: Problem) -> list[FactorPlace]:
     owner = problem.owner.tolist()
     for factor in problem.factors:
         agents = {owner[v] for v in factor.scope}
-        agent = _CONSTANT if not agents else _CROSSING if len(agents) > 1 else agents.pop()
+        agent = CONSTANT if not agents else CROSSING if len(agents) > 1 else agents.pop()
         number = counts.get(agent, 0)
         places.append(FactorPlace(agent, number))
         counts[agent] = number + 1
@@ -86,9 +89,25 @@ def changed_positions(before: Problem, after: Problem) -> list[int] | None:
 
 
 def table_changes(
-    before: Problem, after: Problem, positions: Iterable[int], places: Sequence[FactorPlace]
+    before: Problem,
+    after: Problem,
+    positions: Iterable[int],
+    places: Sequence[FactorPlace],
+    numbers: NDArray[np.int64],
 ) -> TableChanges | None:
-    """Return the new tables by their places; None if some become integers, which may change all tables' number type."""
+    """Return the new tables by their places; None if some become integers, which may change all tables' number type.
+
+    Parameters
+    ----------
+    before, after
+        The problems, which differ in tables only.
+    positions
+        The positions of the factors that differ.
+    places
+        Where the division holds each factor.
+    numbers : (variables,) int64
+        The number of each variable in the division.
+    """
     positions = list(positions)
     pairs = [(before.factors[i], after.factors[i]) for i in positions]
     if any(one.table.dtype.kind != other.table.dtype.kind for one, other in pairs):
@@ -99,7 +118,9 @@ def table_changes(
         for factor, sign in zip(pair, (-1, 1), strict=True)
         if factor.scope
     )
-    return TableChanges({places[i]: after.factors[i] for i in positions}, growth)
+    factors = {places[i]: after.factors[i] for i in positions}
+    held = {p: f.renamed(tuple(int(numbers[v]) for v in f.scope), f.name) for p, f in factors.items()}
+    return TableChanges(held, growth)
 
 
 def with_changes(division: Division, changes: TableChanges) -> Division:
@@ -110,7 +131,7 @@ def with_changes(division: Division, changes: TableChanges) -> Division:
     locals_, crossing, constants = list(division.locals), list(division.crossing), list(division.constants)
     own = {agent: list(locals_[agent].factors) for agent in changes.local_agents()}
     for place, factor in changes.factors.items():
-        target = constants if place.agent == _CONSTANT else crossing if place.agent == _CROSSING else own[place.agent]
+        target = constants if place.agent == CONSTANT else crossing if place.agent == CROSSING else own[place.agent]
         target[place.number] = factor
     for agent, factors in own.items():
         locals_[agent] = _with_factors(locals_[agent], tuple(factors))

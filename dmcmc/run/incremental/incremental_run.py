@@ -19,12 +19,13 @@ from typing import NamedTuple
 import msgspec
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.dpop.interface_rows import InterfaceCompression
 from dmcmc.inference.dpop.memory_shares import bytes_of_tables
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import Arithmetic, narrowest
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
-from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
@@ -38,20 +39,15 @@ from dmcmc.results.improver_names import EXACT_ELIMINATION
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge
 from dmcmc.results.result import AgentMetrics, MessageCount, Result, TracePoint
 from dmcmc.run.incremental.agent_utility import AgentUtility, agent_utility
-from dmcmc.run.incremental.changed_tables import (
-    FactorPlace,
-    TableChanges,
-    changed_positions,
-    places_of,
-    table_changes,
-    with_changes,
-)
+from dmcmc.run.incremental.changed_problem import ChangedProblem, with_new_structure, with_new_tables
+from dmcmc.run.incremental.changed_tables import changed_positions, places_of, table_changes
+from dmcmc.run.incremental.numbering import Numbering
 from dmcmc.run.incremental.tree_part import part_of, paths_to_roots
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import eliminate_in_turn
-from dmcmc.solving.agent_steps import MessageInputs, util_steps, values_of
+from dmcmc.solving.agent_steps import MessageInputs, Sides, util_steps, values_of
 from dmcmc.solving.incumbent import total_of
-from dmcmc.solving.metrics import control_of, messages_of
+from dmcmc.solving.metrics import control_of, messages_of, own_utilities
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.util_value_cycle import FinishedCycle
 
@@ -100,8 +96,8 @@ class IncrementalRun:
         Its result, on every rank.
     cycle : FinishedCycle
         The tables, messages and values of this rank's agents.
-    places : list of FactorPlace
-        Where the division holds each factor.
+    plan : ChangedProblem
+        The plan of the last run, and the numbering in which it continues.
     magnitude : int or Fraction
         The sum of the largest absolute entries of all factors with variables.
     utilities : dict of int to AgentUtility
@@ -110,8 +106,6 @@ class IncrementalRun:
         The sum of the utilities of all agents on all ranks.
     roots : dict of int to number
         Encoded upper bounds of the roots on all ranks.
-    positions : list of int
-        The position of each agent in the tree's bottom-up order.
     table_bytes : int
         Bytes of all factors' tables.
     idle : dict of str to AgentMetrics
@@ -124,12 +118,11 @@ class IncrementalRun:
     settings: Settings
     result: Result
     cycle: FinishedCycle
-    places: list[FactorPlace]
+    plan: ChangedProblem = field(repr=False)
     magnitude: Exact
     utilities: dict[int, AgentUtility]
     total: AgentUtility
     roots: dict[int, Number | None]
-    positions: list[int] = field(repr=False)
     table_bytes: int
     idle: dict[str, AgentMetrics] = field(repr=False)
     kept: tuple[int, int] = (0, 0)
@@ -150,8 +143,8 @@ class IncrementalRun:
             positions[agent] = position
         size = exact_sum(magnitude(factor.table) for factor in problem.factors if factor.scope)
         idle, bytes_ = {agent.name: _without_work(agent) for agent in known.agents}, bytes_of_tables(problem)
-        parts = places_of(problem), size, utilities, total, roots, positions, bytes_, idle
-        return cls(problem, settings, known, cycle, *parts)
+        plan = ChangedProblem(setup, Numbering.of(problem), places_of(problem), positions, set(), set(), 0)
+        return cls(problem, settings, known, cycle, plan, size, utilities, total, roots, bytes_, idle)
 
     def solve(self, problem: Problem, settings: Settings, world: World) -> Result | None:
         """Solve the changed problem, and keep the result for the next change; called by all ranks.
@@ -159,7 +152,7 @@ class IncrementalRun:
         Returns
         -------
         Result or None
-            The result, the same on every rank; None if a new run is needed, since more than tables has changed, numbers
+            The result, the same on every rank; None if a new run is needed, since the changes are too large, numbers
             need another type, or time or memory ran out.
         """
         start = time.perf_counter()
@@ -167,7 +160,7 @@ class IncrementalRun:
         if not all(world.allgather(changes is not None)):
             return None
         assert changes is not None
-        size = self.magnitude + changes.magnitude
+        size = self.magnitude + changes.growth
         arithmetic = narrowest(nearest(size), self.cycle.setup.arithmetic.integral)
         if not _same_numbers(arithmetic, self.cycle.setup.arithmetic):
             return None
@@ -183,34 +176,48 @@ class IncrementalRun:
             return None
         if update is None:
             return None
-        self.kept = (
-            len(self.cycle.tables) - len(update.fresh),
-            len(self.cycle.tables) - len(update.path & {*update.cycle.tables}),
-        )
-        self._commit(problem, size, update, world)
+        own = {*update.cycle.tables}.intersection(changes.numbering.agents.tolist())
+        self.kept = len(own - update.fresh), len(own - update.path)
+        self._commit(problem, changes, size, update, world)
         self.result = self._result(update, world, start)
         return self.result
 
-    def _changes(self, problem: Problem, settings: Settings) -> TableChanges | None:
-        """Return the new tables; None if anything else has changed."""
-        if _comparable(settings) != _comparable(self.settings):
+    def _changes(self, problem: Problem, settings: Settings) -> ChangedProblem | None:
+        """Return the changed problem as a continuation of this run; None if a new run is needed."""
+        if _comparable(settings) != _comparable(self.settings) or not problem.dense:
             return None
         positions = changed_positions(self.problem, problem)
-        return None if positions is None else table_changes(self.problem, problem, positions, self.places)
+        if positions is not None:
+            changes = table_changes(self.problem, problem, positions, self.plan.places, self.plan.numbering.variables)
+            if changes is not None:
+                return with_new_tables(self.plan, changes)
+        return with_new_structure(self.plan, self.problem, problem)
 
-    def _commit(self, problem: Problem, size: Exact, update: _Update, world: World) -> None:
+    def _commit(self, problem: Problem, plan: ChangedProblem, size: Exact, update: _Update, world: World) -> None:
         """Replace the state by that of the changed problem."""
-        own = _sum(update.utilities.values()).plus(_sum(self.utilities[a] for a in update.utilities), -1)
+        known, parent = self.utilities, update.cycle.setup.tree.parent
+        own = _sum(update.utilities.values()).plus(_sum(known[a] for a in update.utilities if a in known), -1)
         own_roots = {agent: root for agent, root in update.cycle.roots.items() if agent in update.path}
         for part, part_roots in world.allgather((own, own_roots)):
             self.total, self.roots = self.total.plus(part), self.roots | part_roots
+        self.roots = {agent: root for agent, root in self.roots.items() if parent[agent] < 0}
         self.utilities |= update.utilities
-        self.problem, self.magnitude, self.cycle = problem, size, update.cycle
+        if plan.numbering is not self.plan.numbering:
+            self._describe_anew(plan, update.cycle.setup)
+        self.problem, self.plan, self.magnitude, self.cycle = problem, plan, size, update.cycle
+
+    def _describe_anew(self, plan: ChangedProblem, setup: Setup) -> None:
+        """Replace the metrics of the agents with new local problems, and drop those of agents that have left."""
+        names = setup.problem.agents
+        changed = {names[agent]: _idle_metrics(setup, agent) for agent in plan.local_agents}
+        present = [names[agent] for agent in plan.numbering.agents.tolist()]
+        self.idle = {name: changed[name] if name in changed else self.idle[name] for name in present}
 
     def _result(self, update: _Update, world: World, start: float) -> Result:
         """Return the result, put together from all ranks' parts, on every rank."""
         setup, before = self.cycle.setup, self.result
-        metrics = {agent: _metrics(before.agents[agent], update, agent) for agent in {*update.sent, *update.clocks}}
+        names, worked_here = setup.problem.agents, {*update.sent, *update.clocks}
+        metrics = {a: _metrics(self.idle[names[a]], update, a) for a in worked_here if names[a] in self.idle}
         values, worked = dict[int, int](), dict[str, AgentMetrics]()
         clocks, control = list[Clock](), list[Mapping[str, tuple[int, int]]]()
         shares = world.allgather((update.values, metrics, latest(update.clocks.values()), world.message_counts()))
@@ -224,7 +231,8 @@ class IncrementalRun:
         if outcome.status != "infeasible":
             known = self._assignment(world) if before.assignment is None else before.assignment
             labels = {setup.problem.variables[v]: setup.problem.label(v, x) for v, x in values.items()}
-            assignment = {**known, **labels}
+            complete = {**known, **labels}
+            assignment = complete if len(complete) == self.problem.n_variables else _part(complete, self.problem)
         seconds, everyone, clock = time.perf_counter() - start, tuple((self.idle | worked).values()), latest(clocks)
         return msgspec.structs.replace(
             before,
@@ -259,7 +267,7 @@ class IncrementalRun:
     def _assignment(self, world: World) -> dict[str, int | str | float]:
         """Return the values of all variables on every rank; called by all ranks."""
         values = world.union(self.cycle.values)
-        return self.problem.assignment([values[v] for v in range(self.problem.n_variables)])
+        return self.problem.assignment([values[v] for v in self.plan.numbering.variables.tolist()])
 
 
 def _comparable(settings: Settings) -> Settings:
@@ -288,32 +296,32 @@ def _sum(parts: Iterable[AgentUtility]) -> AgentUtility:
 
 
 def _update(
-    run: IncrementalRun, changes: TableChanges, arithmetic: Arithmetic, world: World, stop: Deadline
+    run: IncrementalRun, plan: ChangedProblem, arithmetic: Arithmetic, world: World, stop: Deadline
 ) -> _Update | None:
     """Make the tables and messages of the agents on paths, and choose values; None if a message had to be split."""
-    last, division = run.cycle, with_changes(run.cycle.setup.division, changes)
-    setup = replace(last.setup, division=division, arithmetic=arithmetic).with_stop(stop)
-    tables, fresh = dict(last.tables), world.on_all_ranks(lambda: _new_tables(setup, last, changes))
-    tables |= fresh
-    placed = (
-        {i: agent for agent, numbers in enumerate(setup.tree.placed) for i in numbers} if changes.crossing() else {}
-    )
-    path = paths_to_roots(setup.tree, {*changes.local_agents(), *(placed[i] for i in changes.crossing())})
-    part, mailbox = part_of(setup.tree, path, run.positions), Mailbox(world, setup.owner)
+    last, setup = run.cycle, replace(plan.setup, arithmetic=arithmetic).with_stop(stop)
+    if setup.problem is not last.setup.problem:
+        side = InterfaceCompression(setup.problem.domains, setup.problem.owner, {}, {})
+        last = replace(last, sides=Sides(side, side))
+    fresh = world.on_all_ranks(lambda: _new_tables(setup, plan.local_agents, world.rank))
+    tables, path = last.tables | fresh, paths_to_roots(setup.tree, plan.agents)
+    part, mailbox = part_of(setup.tree, path, plan.positions), Mailbox(world, setup.owner)
     clocks = {agent: _clock(fresh.get(agent)) for agent in mailbox.local_agents(part.bottom_up)}
     inputs = MessageInputs(tables, last.sides, setup.backend, 1.0)
     make_steps, sent_up = util_steps(setup, inputs, {}), dict[int, SentMessages]()
 
     def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
-        arrived = iter(messages)
-        kept = zip(setup.tree.children[agent], last.steps[agent].received, strict=True)
-        return make_steps(agent, [next(arrived) if child in path else message for child, message in kept])
+        arrived, kept = iter(messages), dict[int, UtilTables]()
+        if agent in last.steps:
+            kept = dict(zip(run.cycle.setup.tree.children[agent], last.steps[agent].received, strict=True))
+        children = setup.tree.children[agent]
+        return make_steps(agent, [next(arrived) if child in path else kept[child] for child in children])
 
     made = util_phase(part, mailbox, clocks, work, sent_up)
     if any(world.allgather(any(step.lower.z is not None for step in made.values()))):
         return None
     steps = last.steps | made
-    chosen, contexts, phases = _choose_values(setup, last, steps, part, run.positions, mailbox, clocks)
+    chosen, contexts, phases = _choose_values(setup, last, steps, part, plan.positions, mailbox, clocks)
     phases.insert(0, sent_up)
     cycle = replace(
         last,
@@ -334,9 +342,9 @@ def _update(
     return _Update(cycle, values, utilities, sent, clocks, path, frozenset(fresh))
 
 
-def _new_tables(setup: Setup, last: FinishedCycle, changes: TableChanges) -> dict[int, SampledTable]:
-    """Return the exact tables of this rank's agents whose own factors have changed."""
-    agents = [agent for agent in changes.local_agents() if agent in last.tables]
+def _new_tables(setup: Setup, changed: Iterable[int], rank: int) -> dict[int, SampledTable]:
+    """Return the exact tables of a rank's agents whose own factors or variables have changed."""
+    agents = sorted(agent for agent in changed if setup.owner[agent] == rank)
     pairs = [(setup.division.locals[agent], setup.choices[agent].seconds) for agent in agents]
     found = eliminate_in_turn(pairs, setup.sampling_settings(), timed=False)
     if found.given_up:
@@ -448,6 +456,27 @@ def _metrics(before: AgentMetrics, update: _Update, agent: int) -> AgentMetrics:
             for kind in sorted(kinds)
         },
     )
+
+
+def _idle_metrics(setup: Setup, agent: int) -> AgentMetrics:
+    """Return the metrics of an agent with an exact table that does nothing."""
+    local = setup.division.locals[agent]
+    return AgentMetrics(
+        name=setup.problem.agents[agent],
+        method=setup.choices[agent].method,
+        exact=True,
+        variables=len(local.interface) + len(local.hidden),
+        interface=len(local.interface),
+        rank=setup.owner[agent],
+        rows=local.rows,
+        own_utilities=own_utilities(local.factors),
+        gap=0.0,
+    )
+
+
+def _part(assignment: Mapping[str, Label], problem: Problem) -> dict[str, Label]:
+    """Return the values of a problem's variables."""
+    return {name: assignment[name] for name in problem.variables}
 
 
 def _without_work(agent: AgentMetrics) -> AgentMetrics:
