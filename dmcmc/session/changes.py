@@ -1,7 +1,6 @@
 """Changes of a problem: tables, factors, variables, domains and agents, collected and then checked together."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -168,12 +167,7 @@ class Changes:
         name : str
             Name of the variable.
         """
-        self._only_tables = False
-        removed = self._variable(name)
-        for part in (self._variables, self._domains, self._labels, self._owner):
-            del part[removed]
-        remaining = [factor for factor in self._factors if removed not in factor.scope]
-        self._factors = [_without_index(factor, removed) for factor in remaining]
+        self._remove_variables({self._variable(name)})
 
     def move_variable(self, name: str, agent: str) -> None:
         """Give a variable to another agent, for instance before its agent leaves.
@@ -232,10 +226,19 @@ class Changes:
         """
         self._only_tables = False
         self._agent(name)
-        owned = [variable for variable, owner in zip(self._variables, self._owner, strict=True) if owner == name]
-        for variable in owned:
-            self.remove_variable(variable)
+        self._remove_variables({variable for variable, owner in enumerate(self._owner) if owner == name})
         self._agents.remove(name)
+
+    def _remove_variables(self, removed: set[int]) -> None:
+        """Remove variables by their indices, and all factors over them."""
+        self._only_tables = False
+        kept = [v for v in range(len(self._variables)) if v not in removed]
+        index = {v: i for i, v in enumerate(kept)}
+        self._variables[:] = [self._variables[v] for v in kept]
+        self._domains[:] = [self._domains[v] for v in kept]
+        self._labels[:] = [self._labels[v] for v in kept]
+        self._owner[:] = [self._owner[v] for v in kept]
+        self._factors = [_renumbered(f, index) for f in self._factors if removed.isdisjoint(f.scope)]
 
     def _agent(self, name: str) -> str:
         """Return the name of an agent that exists."""
@@ -282,10 +285,10 @@ def _size_and_labels(domain: Domain) -> tuple[int, tuple[Label, ...] | None]:
     return (len(domain), tuple(domain)) if isinstance(domain, Sequence) else (int(domain), None)
 
 
-def _without_index(factor: Factor, removed: int) -> Factor:
-    """Return a factor with the variables after a removed one renumbered."""
-    scope = tuple(v - (v > removed) for v in factor.scope)
-    return factor if scope == factor.scope else replace(factor, scope=scope)
+def _renumbered(factor: Factor, index: Mapping[int, int]) -> Factor:
+    """Return a factor with new indices of its variables; the same object if they are the old ones."""
+    scope = tuple([index[v] for v in factor.scope])
+    return factor if scope == factor.scope else factor.renamed(scope, factor.name)
 
 
 def _with_values(factor: Factor, variable: int, positions: list[int]) -> Factor:

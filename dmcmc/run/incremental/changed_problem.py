@@ -5,7 +5,7 @@ made anew if its own factors, its variables, their values or its interface have 
 elimination orders, plans and tables, and the pseudo-tree is repaired (:mod:`.changed_tree`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 from math import prod
@@ -17,7 +17,15 @@ from dmcmc.inference.model.exact_sum import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.memo import DerivedFacts
-from dmcmc.run.incremental.changed_tables import CONSTANT, CROSSING, FactorPlace, TableChanges, with_changes
+from dmcmc.run.incremental.changed_tables import (
+    CONSTANT,
+    CROSSING,
+    FactorPlace,
+    TableChanges,
+    held_at,
+    holder_of,
+    with_changes,
+)
 from dmcmc.run.incremental.changed_tree import CrossingChanges, changed_tree
 from dmcmc.run.incremental.numbering import Numbering
 from dmcmc.run.incremental.tree_part import paths_to_roots
@@ -94,14 +102,14 @@ def with_new_structure(last: ChangedProblem, before: Problem, after: Problem) ->
     if not last.positions or removed_names > after.n_variables or given_order:
         return None
     problem = numbering.renumbered(after, last.setup.problem)
-    matched = _matched(last, before, after, numbering, _moved(last.setup.problem, problem))
-    factors = _Factors.of(last, before, after, numbering, matched, problem)
+    moved = _moved(last.setup.problem, problem)
+    matched = _matched(last, before, after, numbering, moved)
+    factors = _changed_factors(last, (before, after), numbering, problem, matched)
     if factors is None:
         return None
     division, local_agents = _changed_division(last.setup, numbering, problem, factors)
-    positions = [*last.positions]  # new agents are eliminated first
-    positions += [min(last.positions, default=0) - 1 - i for i in range(problem.n_agents - len(positions))]
-    moved = _moved(last.setup.problem, problem)
+    first, new_agents = min(last.positions), problem.n_agents - len(last.positions)
+    positions = [*last.positions, *range(first - 1, first - 1 - new_agents, -1)]  # new agents are eliminated first
     owners = {int(part.owner[v]) for v in moved for part in (last.setup.problem, problem)}
     scopes = [factor.scope for factor in division.crossing]
     crossing = CrossingChanges(factors.removed, factors.added, scopes, moved, problem.owner)
@@ -119,9 +127,7 @@ def _moved(before: Problem, after: Problem) -> set[int]:
     return set((before.owner != after.owner[:known]).nonzero()[0].tolist())
 
 
-def _matched(
-    last: ChangedProblem, before: Problem, after: Problem, numbering: Numbering, moved: set[int]
-) -> list[int]:
+def _matched(last: ChangedProblem, before: Problem, after: Problem, numbering: Numbering, moved: set[int]) -> list[int]:
     """Return the position before of each factor; −1 if it is new or has a moved variable in its scope."""
     old, new = last.numbering.variables.tolist(), numbering.variables.tolist()
     at = {id(factor.table): position for position, factor in enumerate(before.factors)}
@@ -145,81 +151,71 @@ class _Factors(NamedTuple):
 
     Attributes
     ----------
-    own : dict of int to list of Factor
-        The new lists of own factors, by agent whose list has changed.
-    crossing : list of Factor
-        The factors between agents.
-    constants : tuple of Factor
-        The factors without variables.
-    removed, added
-        Numbers of the factors between agents that were removed and added.
+    lists : dict of int to list of Factor
+        The own factors of each agent that has lost or got some. By the codes of :class:`FactorPlace` also those between
+        agents, which keep their numbers, and those without variables.
+    removed : set of int
+        Numbers of the factors between agents that were removed.
+    added : list of int
+        Numbers of the factors between agents that were added.
     places : list of FactorPlace
         Where each factor is held.
     growth : int or Fraction
         By how much the sum of the largest absolute entries grows.
     """
 
-    own: dict[int, list[Factor]]
-    crossing: list[Factor]
-    constants: tuple[Factor, ...]
+    lists: dict[int, list[Factor]]
     removed: set[int]
     added: list[int]
     places: list[FactorPlace]
     growth: Exact
 
-    @classmethod
-    def of(
-        cls,
-        last: ChangedProblem,
-        before: Problem,
-        after: Problem,
-        numbering: Numbering,
-        matched: Sequence[int],
-        problem: Problem,
-    ) -> "_Factors | None":
-        """Return the factors; None if they need another type of numbers than those before."""
-        new, owner, old = numbering.variables.tolist(), problem.owner.tolist(), last.setup.division
-        gone = set(range(len(before.factors))).difference(matched)
-        fresh = {
-            j: factor.renamed(tuple(new[v] for v in factor.scope), factor.name)
-            for j, (factor, position) in enumerate(zip(after.factors, matched, strict=True))
-            if position < 0
-        }
-        if not _numbers_fit(last.setup, fresh.values(), after):
-            return None
-        agents = {j: {owner[v] for v in factor.scope} for j, factor in fresh.items()}
-        own: dict[int, list[Factor]] = {last.places[i].agent: [] for i in gone if last.places[i].agent >= 0}
-        own |= {agent: [] for owners in agents.values() if len(owners) == 1 for agent in owners}
-        removed = {last.places[i].number for i in gone if last.places[i].agent == CROSSING}
-        crossing = [_NO_FACTOR if n in removed else f for n, f in enumerate(old.crossing)] if removed else old.crossing
-        crossing, constants, places = list(crossing), list[Factor](), list[FactorPlace]()
-        for j, position in enumerate(matched):
-            place = FactorPlace(CONSTANT, 0) if position < 0 else last.places[position]
-            if position < 0 and agents[j]:
-                place = FactorPlace(CROSSING if len(agents[j]) > 1 else min(agents[j]), 0)
-            if place.agent == CONSTANT:
-                target = constants
-            elif place.agent == CROSSING:
-                target = crossing
-            elif place.agent in own:
-                target = own[place.agent]
-            else:
-                places.append(place)
-                continue
-            if position < 0:
-                factor = fresh[j]
-            elif place.agent == CROSSING:
-                places.append(place)
-                continue
-            else:
-                held = old.constants if place.agent == CONSTANT else old.locals[place.agent].factors
-                factor = held[place.number]
-            places.append(FactorPlace(place.agent, len(target)))
-            target.append(factor)
-        sizes = [magnitude(f.table) for f in fresh.values() if f.scope]
-        sizes += [-magnitude(before.factors[i].table) for i in gone if before.factors[i].scope]
-        added = list(range(len(old.crossing), len(crossing)))
-        return cls(own, crossing, tuple(constants), removed, added, places, exact_sum(sizes))
+
+def _changed_factors(
+    last: ChangedProblem, given: tuple[Problem, Problem], numbering: Numbering, problem: Problem, matched: list[int]
+) -> _Factors | None:
+    """Return the factors of the changed problem; None if they need another type of numbers than those before.
+
+    Parameters
+    ----------
+    last
+        The last problem.
+    given
+        The last and the changed problem as given.
+    numbering
+        The numbers of variables and agents.
+    problem
+        The changed variables and agents, by these numbers.
+    matched
+        The position before of each factor, or −1.
+    """
+    (before, after), division, places = given, last.setup.division, last.places
+    number, owner = numbering.variables.tolist(), problem.owner.tolist()
+    gone = set(range(len(before.factors))).difference(matched)
+    fresh = {
+        position: factor.renamed(tuple(number[v] for v in factor.scope), factor.name)
+        for position, factor in enumerate(after.factors)
+        if matched[position] < 0
+    }
+    if not _numbers_fit(last.setup, fresh.values(), after):
+        return None
+    holders = {position: holder_of({owner[v] for v in factor.scope}) for position, factor in fresh.items()}
+    removed = {places[i].number for i in gone if places[i].agent == CROSSING}
+    made_anew = {CONSTANT, *(places[i].agent for i in gone), *holders.values()} - {CROSSING}
+    lists: dict[int, list[Factor]] = {holder: [] for holder in made_anew}
+    lists[CROSSING] = [_NO_FACTOR if n in removed else factor for n, factor in enumerate(division.crossing)]
+    new_places = list[FactorPlace]()
+    for position, known in enumerate(matched):
+        if known >= 0 and places[known].agent not in made_anew:
+            new_places.append(places[known])
+            continue
+        holder = holders[position] if known < 0 else places[known].agent
+        new_places.append(FactorPlace(holder, len(lists[holder])))
+        lists[holder].append(fresh[position] if known < 0 else held_at(division, places[known]))
+    sizes = [magnitude(factor.table) for factor in fresh.values() if factor.scope]
+    sizes += [-magnitude(before.factors[i].table) for i in gone if before.factors[i].scope]
+    added = list(range(len(division.crossing), len(lists[CROSSING])))
+    return _Factors(lists, removed, added, new_places, exact_sum(sizes))
 
 
 def _numbers_fit(setup: Setup, fresh: Iterable[Factor], after: Problem) -> bool:
@@ -245,35 +241,39 @@ def _changed_division(
     factors
         The changed factors.
     """
-    old, before, owner = setup.division, setup.problem, problem.owner.tolist()
-    known, alive = before.n_variables, set(numbering.variables.tolist())
+    old, owner, known = setup.division, problem.owner.tolist(), setup.problem.n_variables
+    alive, crossing = set(numbering.variables.tolist()), factors.lists[CROSSING]
     shared = {v for local in old.locals for v in local.interface}
     uncertain = {v for n in factors.removed for v in old.crossing[n].scope}
-    uncertain.update(v for n in factors.added for v in factors.crossing[n].scope)
-    if uncertain:
-        still = uncertain.intersection(chain.from_iterable(factor.scope for factor in factors.crossing))
-        differing = uncertain & (shared ^ still)
-        shared = (shared - uncertain) | still
-    else:
-        differing = set[int]()
-    owned = {v for local in old.locals for v in (*local.interface, *local.hidden)}
-    differing |= owned ^ alive
-    differing.update((before.domains != problem.domains[:known]).nonzero()[0].tolist(), _moved(before, problem))
-    differing.update(v for v in range(known) if before.labels[v] != problem.labels[v])
-    agents = {*factors.own, *(owner[v] for v in differing), *range(len(old.locals), problem.n_agents)}
-    agents.update(int(before.owner[v]) for v in differing if v < known)
+    uncertain.update(v for n in factors.added for v in crossing[n].scope)
+    still = uncertain.intersection(chain.from_iterable(factor.scope for factor in crossing)) if uncertain else set()
+    differing = (uncertain & (shared ^ still)) | _differing_variables(setup, problem, alive)
+    shared = (shared - uncertain) | still
+    agents = {*factors.lists, *(owner[v] for v in differing), *range(len(old.locals), problem.n_agents)}
+    agents.update(int(setup.problem.owner[v]) for v in differing if v < known)
+    agents -= {CROSSING, CONSTANT}
     variables: dict[int, list[int]] = {agent: [] for agent in agents}
     for v in sorted(alive):
         if owner[v] in variables:
             variables[owner[v]].append(v)
-    locals_: list[LocalProblem] = [*old.locals, *[old.locals[0]] * (problem.n_agents - len(old.locals))]
-    for agent, mine in variables.items():
-        given = tuple(factors.own[agent]) if agent in factors.own else locals_[agent].factors
-        given = () if agent >= len(old.locals) and agent not in factors.own else given
-        interface, hidden = (tuple(v for v in mine if (v in shared) is side) for side in (True, False))
-        budget = locals_[agent].order_budget
-        locals_[agent] = LocalProblem(agent, interface, hidden, given, problem.domains, budget)
-    return Division(locals_, factors.crossing, factors.constants), agents
+    budget = old.locals[0].order_budget
+    locals_: list[LocalProblem] = [*old.locals]
+    locals_ += [LocalProblem(a, (), (), (), problem.domains, budget) for a in range(len(locals_), problem.n_agents)]
+    for agent, own in variables.items():
+        interface, hidden = (tuple(v for v in own if (v in shared) is side) for side in (True, False))
+        held = tuple(factors.lists[agent]) if agent in factors.lists else locals_[agent].factors
+        locals_[agent] = LocalProblem(agent, interface, hidden, held, problem.domains, budget)
+    return Division(locals_, crossing, tuple(factors.lists[CONSTANT])), agents
+
+
+def _differing_variables(setup: Setup, problem: Problem, alive: set[int]) -> set[int]:
+    """Return the variables that were added or removed, or have another domain, other labels or another owner."""
+    before, known = setup.problem, setup.problem.n_variables
+    owned = {v for local in setup.division.locals for v in (*local.interface, *local.hidden)}
+    resized = (before.domains != problem.domains[:known]).nonzero()[0].tolist()
+    labels = zip(range(known), before.labels, problem.labels, strict=False)
+    relabelled = {v for v, one, other in labels if one is not other and one != other}
+    return (owned ^ alive) | {*resized} | relabelled | _moved(before, problem)
 
 
 def _changed_setup(

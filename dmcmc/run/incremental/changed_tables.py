@@ -1,6 +1,6 @@
 """Find the tables that differ between two problems of the same structure, and the agents that they belong to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import compress, count
 from operator import is_not
@@ -55,13 +55,26 @@ class TableChanges(NamedTuple):
         return [place.number for place in self.factors if place.agent == CROSSING]
 
 
+def holder_of(agents: Set[int]) -> int:
+    """Return the code of the holder of a factor, as in :class:`FactorPlace`, from the agents of its variables."""
+    return CONSTANT if not agents else CROSSING if len(agents) > 1 else next(iter(agents))
+
+
+def held_at(division: Division, place: FactorPlace) -> Factor:
+    """Return the factor at a place."""
+    if place.agent == CONSTANT:
+        return division.constants[place.number]
+    if place.agent == CROSSING:
+        return division.crossing[place.number]
+    return division.locals[place.agent].factors[place.number]
+
+
 def places_of(problem: Problem) -> list[FactorPlace]:
     """Return where the division of a problem holds each of its factors, in the order of the factors."""
     counts, places = dict[int, int](), list[FactorPlace]()
     owner = problem.owner.tolist()
     for factor in problem.factors:
-        agents = {owner[v] for v in factor.scope}
-        agent = CONSTANT if not agents else CROSSING if len(agents) > 1 else agents.pop()
+        agent = holder_of({owner[v] for v in factor.scope})
         number = counts.get(agent, 0)
         places.append(FactorPlace(agent, number))
         counts[agent] = number + 1

@@ -47,9 +47,12 @@ from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import eliminate_in_turn
 from dmcmc.solving.agent_steps import MessageInputs, Sides, util_steps, values_of
 from dmcmc.solving.incumbent import total_of
-from dmcmc.solving.metrics import control_of, messages_of, own_utilities
+from dmcmc.solving.metrics import choices_of, control_of, messages_of, own_utilities
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.util_value_cycle import FinishedCycle
+
+# Parts of a plan in the provenance of a result that have one entry for each agent
+_BY_AGENT = ("pseudo_tree", "methods", "choices", "combine", "ranks", "separators", "orders")
 
 
 class _Update(NamedTuple):
@@ -133,7 +136,8 @@ class IncrementalRun:
     ) -> "IncrementalRun":
         """Return the state after a run; called by all ranks, of which rank 0 has the result."""
         setup = cycle.setup
-        known: Result = world.bcast(result)
+        # The first answer may be another optimum than that of the messages, whose values are partly kept.
+        known: Result = msgspec.structs.replace(world.bcast(result), assignment=None)
         utilities = {agent: _utility(setup, agent, cycle.values, cycle.contexts[agent]) for agent in cycle.tables}
         total, roots = AgentUtility(), dict[int, Number | None]()
         for part, part_roots in world.allgather((_sum(utilities.values()), cycle.roots)):
@@ -212,6 +216,13 @@ class IncrementalRun:
         changed = {names[agent]: _idle_metrics(setup, agent) for agent in plan.local_agents}
         present = [names[agent] for agent in plan.numbering.agents.tolist()]
         self.idle = {name: changed[name] if name in changed else self.idle[name] for name in present}
+        choices = choices_of(setup, tuple(self.idle.values()))
+        for part in _BY_AGENT:
+            by_name = choices[part]
+            assert isinstance(by_name, dict)
+            choices[part] = {name: by_name[name] for name in present if name in by_name}
+        provenance = dict(self.result.provenance) | {"plan": choices}
+        self.result = msgspec.structs.replace(self.result, provenance=provenance)
 
     def _result(self, update: _Update, world: World, start: float) -> Result:
         """Return the result, put together from all ranks' parts, on every rank."""

@@ -35,8 +35,8 @@ class Numbering:
     @classmethod
     def of(cls, problem: Problem) -> "Numbering":
         """Return the numbering of a new run: that of the problem."""
-        names = ({name: i for i, name in enumerate(part)} for part in (problem.variables, problem.agents))
-        return cls(*names, np.arange(problem.n_variables), np.arange(problem.n_agents))
+        variables, agents = ({name: i for i, name in enumerate(part)} for part in (problem.variables, problem.agents))
+        return cls(variables, agents, np.arange(problem.n_variables), np.arange(problem.n_agents))
 
     def of_changed(self, problem: Problem) -> "Numbering":
         """Return the numbering of a changed problem; new names get the next numbers."""
