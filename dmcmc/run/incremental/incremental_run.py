@@ -343,9 +343,14 @@ def _update(
         contexts=last.contexts | contexts,
         roots=last.roots | {agent: steps[agent].lower.total for agent in made if setup.tree.parent[agent] < 0},
     )
-    values = world.on_all_ranks(lambda: values_of(chosen, last.sides, tables))
+    renewed = {
+        agent: own
+        for agent, own in chosen.items()
+        if agent in plan.agents or own != last.chosen[agent] or contexts[agent] != last.contexts[agent]
+    }
+    values = world.on_all_ranks(lambda: values_of(renewed, last.sides, tables))
     cycle.values = last.values | values
-    utilities = {agent: _utility(setup, agent, cycle.values, cycle.contexts[agent]) for agent in chosen}
+    utilities = {agent: _utility(setup, agent, cycle.values, cycle.contexts[agent]) for agent in renewed}
     sent: dict[int, list[SentMessages]] = {}
     for phase in phases:
         for agent, message in phase.items():
