@@ -85,6 +85,33 @@ class _Update(NamedTuple):
     fresh: frozenset[int]
 
 
+class _Share(NamedTuple):
+    """What one rank tells the others after a change.
+
+    Attributes
+    ----------
+    growth : AgentUtility
+        By how much the utilities of its agents have grown.
+    roots : dict of int to number
+        Encoded upper bounds of its roots on paths.
+    values : dict of int to int
+        Its variables' new values.
+    metrics : dict of str to AgentMetrics
+        The metrics of its agents that have worked or sent messages.
+    clock : Clock
+        The latest of its agents' simulated clocks.
+    control : dict of str to (int, int)
+        Number and bytes of its messages between ranks, by kind.
+    """
+
+    growth: AgentUtility
+    roots: Mapping[int, Number | None]
+    values: Mapping[int, int]
+    metrics: Mapping[str, AgentMetrics]
+    clock: Clock
+    control: Mapping[str, tuple[int, int]]
+
+
 @dataclass
 class IncrementalRun:
     """A finished exact run that can be continued with new tables.
@@ -178,12 +205,14 @@ class IncrementalRun:
             if not world.is_agreed(error):
                 raise
             return None
-        if update is None:
-            return None
         own = {*update.cycle.tables}.intersection(changes.numbering.agents.tolist())
         self.kept = len(own - update.fresh), len(own - update.path)
-        self._commit(problem, changes, size, update, world)
-        self.result = self._result(update, world, start)
+        if changes.numbering is not self.plan.numbering:
+            self._describe_anew(changes, update.cycle.setup)
+        shares = world.allgather(self._share(update, world))
+        self.problem, self.plan, self.magnitude = problem, changes, size
+        self._commit(update, shares)
+        self.result = self._result(update, shares, world, start)
         return self.result
 
     def _changes(self, problem: Problem, settings: Settings) -> ChangedProblem | None:
@@ -197,18 +226,24 @@ class IncrementalRun:
                 return with_new_tables(self.plan, changes)
         return with_new_structure(self.plan, self.problem, problem)
 
-    def _commit(self, problem: Problem, plan: ChangedProblem, size: Exact, update: _Update, world: World) -> None:
+    def _share(self, update: _Update, world: World) -> _Share:
+        """Return what the other ranks have to know of this rank's changes."""
+        known, names = self.utilities, update.cycle.setup.problem.agents
+        old = _sum(known[agent] for agent in update.utilities if agent in known)
+        roots = {agent: root for agent, root in update.cycle.roots.items() if agent in update.path}
+        worked = (agent for agent in {*update.sent, *update.clocks} if names[agent] in self.idle)
+        metrics = {names[agent]: _metrics(self.idle[names[agent]], update, agent) for agent in worked}
+        growth = _sum(update.utilities.values()).plus(old, -1)
+        return _Share(growth, roots, update.values, metrics, latest(update.clocks.values()), world.message_counts())
+
+    def _commit(self, update: _Update, shares: Sequence[_Share]) -> None:
         """Replace the state by that of the changed problem."""
-        known, parent = self.utilities, update.cycle.setup.tree.parent
-        own = _sum(update.utilities.values()).plus(_sum(known[a] for a in update.utilities if a in known), -1)
-        own_roots = {agent: root for agent, root in update.cycle.roots.items() if agent in update.path}
-        for part, part_roots in world.allgather((own, own_roots)):
-            self.total, self.roots = self.total.plus(part), self.roots | part_roots
+        parent = update.cycle.setup.tree.parent
+        for share in shares:
+            self.total, self.roots = self.total.plus(share.growth), {**self.roots, **share.roots}
         self.roots = {agent: root for agent, root in self.roots.items() if parent[agent] < 0}
         self.utilities |= update.utilities
-        if plan.numbering is not self.plan.numbering:
-            self._describe_anew(plan, update.cycle.setup)
-        self.problem, self.plan, self.magnitude, self.cycle = problem, plan, size, update.cycle
+        self.cycle = update.cycle
 
     def _describe_anew(self, plan: ChangedProblem, setup: Setup) -> None:
         """Replace the metrics of the agents with new local problems, and drop those of agents that have left."""
@@ -224,19 +259,14 @@ class IncrementalRun:
         provenance = dict(self.result.provenance) | {"plan": choices}
         self.result = msgspec.structs.replace(self.result, provenance=provenance)
 
-    def _result(self, update: _Update, world: World, start: float) -> Result:
+    def _result(self, update: _Update, shares: Sequence[_Share], world: World, start: float) -> Result:
         """Return the result, put together from all ranks' parts, on every rank."""
         setup, before = self.cycle.setup, self.result
-        names, worked_here = setup.problem.agents, {*update.sent, *update.clocks}
-        metrics = {a: _metrics(self.idle[names[a]], update, a) for a in worked_here if names[a] in self.idle}
         values, worked = dict[int, int](), dict[str, AgentMetrics]()
-        clocks, control = list[Clock](), list[Mapping[str, tuple[int, int]]]()
-        shares = world.allgather((update.values, metrics, latest(update.clocks.values()), world.message_counts()))
         for share in shares:
-            values |= share[0]
-            worked |= {agent.name: agent for agent in share[1].values()}
-            clocks.append(share[2])
-            control.append(share[3])
+            values |= share.values
+            worked |= share.metrics
+        control, clock = [share.control for share in shares], latest(share.clock for share in shares)
         outcome = self._outcome(setup)
         assignment = None
         if outcome.status != "infeasible":
@@ -244,7 +274,7 @@ class IncrementalRun:
             labels = {setup.problem.variables[v]: setup.problem.label(v, x) for v, x in values.items()}
             complete = {**known, **labels}
             assignment = complete if len(complete) == self.problem.n_variables else _part(complete, self.problem)
-        seconds, everyone, clock = time.perf_counter() - start, tuple((self.idle | worked).values()), latest(clocks)
+        seconds, everyone = time.perf_counter() - start, tuple((self.idle | worked).values())
         return msgspec.structs.replace(
             before,
             **outcome._asdict(),
@@ -306,10 +336,14 @@ def _sum(parts: Iterable[AgentUtility]) -> AgentUtility:
     return total
 
 
-def _update(
-    run: IncrementalRun, plan: ChangedProblem, arithmetic: Arithmetic, world: World, stop: Deadline
-) -> _Update | None:
-    """Make the tables and messages of the agents on paths, and choose values; None if a message had to be split."""
+def _update(run: IncrementalRun, plan: ChangedProblem, arithmetic: Arithmetic, world: World, stop: Deadline) -> _Update:
+    """Make the tables and messages of the agents on paths, and choose values.
+
+    Raises
+    ------
+    OutOfMemory
+        If a table does not fit, or a message would have to be split.
+    """
     last, setup = run.cycle, replace(plan.setup, arithmetic=arithmetic).with_stop(stop)
     if setup.problem is not last.setup.problem:
         side = InterfaceCompression(setup.problem.domains, setup.problem.owner, {}, {})
@@ -326,11 +360,12 @@ def _update(
         if agent in last.steps:
             kept = dict(zip(run.cycle.setup.tree.children[agent], last.steps[agent].received, strict=True))
         children = setup.tree.children[agent]
-        return make_steps(agent, [next(arrived) if child in path else kept[child] for child in children])
+        step = make_steps(agent, [next(arrived) if child in path else kept[child] for child in children])
+        if step.lower.z is not None:
+            raise OutOfMemory("a message would have to be split into mini-buckets")
+        return step
 
     made = util_phase(part, mailbox, clocks, work, sent_up)
-    if any(world.allgather(any(step.lower.z is not None for step in made.values()))):
-        return None
     steps = last.steps | made
     chosen, contexts, phases = _choose_values(setup, last, steps, part, plan.positions, mailbox, clocks)
     phases.insert(0, sent_up)
