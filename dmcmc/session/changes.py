@@ -125,7 +125,7 @@ class Changes:
             Name of the factor.
         """
         self._only_tables = False
-        indices = [self._variable(variable) for variable in scope]
+        indices = [_position(variable, self._variables) for variable in scope]
         self._factors.append(Factor.of(indices, table, self._given.sense, name))
 
     def remove_factor(self, factor: str | int) -> None:
@@ -152,7 +152,7 @@ class Changes:
             Name of the agent that owns the variable.
         """
         self._only_tables = False
-        self._agent(agent)
+        _position(agent, self._agents, "agent")
         size, labels = _size_and_labels(domain)
         self._variables.append(name)
         self._domains.append(size)
@@ -167,7 +167,7 @@ class Changes:
         name : str
             Name of the variable.
         """
-        self._remove_variables({self._variable(name)})
+        self._remove_variables({_position(name, self._variables)})
 
     def move_variable(self, name: str, agent: str) -> None:
         """Give a variable to another agent, for instance before its agent leaves.
@@ -180,7 +180,8 @@ class Changes:
             Name of the agent that owns the variable from now on.
         """
         self._only_tables = False
-        self._owner[self._variable(name)] = self._agent(agent)
+        _position(agent, self._agents, "agent")
+        self._owner[_position(name, self._variables)] = agent
 
     def set_domain(self, name: str, domain: Domain) -> None:
         """Replace the domain of a variable.
@@ -196,7 +197,7 @@ class Changes:
             Number of values, or the labels of the values.
         """
         self._only_tables = False
-        variable = self._variable(name)
+        variable = _position(name, self._variables)
         old = self._labels[variable]
         known: list[Label] = list(range(self._domains[variable]) if old is None else old)
         self._domains[variable], self._labels[variable] = _size_and_labels(domain)
@@ -225,7 +226,7 @@ class Changes:
             Name of the agent.
         """
         self._only_tables = False
-        self._agent(name)
+        _position(name, self._agents, "agent")
         self._remove_variables({variable for variable, owner in enumerate(self._owner) if owner == name})
         self._agents.remove(name)
 
@@ -239,18 +240,6 @@ class Changes:
         self._labels[:] = [self._labels[v] for v in kept]
         self._owner[:] = [self._owner[v] for v in kept]
         self._factors = [_renumbered(f, index) for f in self._factors if removed.isdisjoint(f.scope)]
-
-    def _agent(self, name: str) -> str:
-        """Return the name of an agent that exists."""
-        if name not in self._agents:
-            raise ProblemError(f"agent {name!r} does not exist{suggest_name(name, self._agents, 'known agents')}")
-        return name
-
-    def _variable(self, name: str) -> int:
-        """Return the index of a variable."""
-        if name not in self._variables:
-            raise ProblemError(f"variable {name!r} does not exist{suggest_name(name, self._variables)}")
-        return self._variables.index(name)
 
     def _factor(self, factor: str | int) -> int:
         """Return the position of a factor that is given by its position or by its name."""
@@ -276,6 +265,14 @@ class Changes:
         if self._only_tables:
             self._given.__dict__[_NUMBERS] = found
         return found
+
+
+def _position(name: str, names: Sequence[str], noun: str = "variable") -> int:
+    """Return the position of a name that exists."""
+    if name not in names:
+        known = "known agents" if noun == "agent" else "known variables"
+        raise ProblemError(f"{noun} {name!r} does not exist{suggest_name(name, names, known)}")
+    return names.index(name)
 
 
 def _size_and_labels(domain: Domain) -> tuple[int, tuple[Label, ...] | None]:
