@@ -22,7 +22,7 @@ from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, UtilTables, Values, value_size
 from dmcmc.mpi.util_value_phases import UtilStepPair, util_phase, value_phase
 from dmcmc.mpi.world import World
-from dmcmc.run.incremental.agent_utility import AgentUtility
+from dmcmc.run.incremental.agent_utility import AgentUtility, agent_utility
 from dmcmc.run.incremental.changed_problem import ChangedProblem
 from dmcmc.run.incremental.tree_part import part_of, paths_to_roots
 from dmcmc.samplers.contract.protocol import SampledTable
