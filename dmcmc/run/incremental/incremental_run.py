@@ -8,7 +8,7 @@ evaluated again.
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
@@ -28,12 +28,12 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import EXACT_ELIMINATION
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
-from dmcmc.run.incremental.agent_utility import AgentUtility
+from dmcmc.run.incremental.agent_utility import AgentUtility, agent_utility
 from dmcmc.run.incremental.changed_metrics import metrics_after, new_metrics, without_work
 from dmcmc.run.incremental.changed_problem import ChangedProblem, with_new_structure, with_new_tables
 from dmcmc.run.incremental.changed_tables import changed_positions, places_of, table_changes
 from dmcmc.run.incremental.numbering import Numbering
-from dmcmc.run.incremental.repeated_messages import Update, repeat_messages, utility_of
+from dmcmc.run.incremental.repeated_messages import Update, repeat_messages
 from dmcmc.solving.incumbent import total_of
 from dmcmc.solving.metrics import choices_of, control_of, messages_of
 from dmcmc.solving.planning.setup import Setup
@@ -123,7 +123,10 @@ class IncrementalRun:
         setup = cycle.setup
         # The first answer may be another optimum than that of the messages, whose values are partly kept.
         known: Result = msgspec.structs.replace(world.bcast(result), assignment=None)
-        utilities = {agent: utility_of(setup, agent, cycle.values, cycle.contexts[agent]) for agent in cycle.tables}
+        utilities = {
+            agent: agent_utility(setup.division, setup.tree, agent, cycle.values, cycle.contexts[agent])
+            for agent in cycle.tables
+        }
         total, roots = AgentUtility(), dict[int, Number | None]()
         for part, part_roots in world.allgather((_sum(utilities.values()), cycle.roots)):
             total, roots = total.plus(part), roots | part_roots
@@ -155,10 +158,11 @@ class IncrementalRun:
             return None
         seconds = settings.budget.time
         stop = NO_DEADLINE if seconds is None else Deadline(start + seconds)
+        changes = changes._replace(setup=replace(changes.setup, arithmetic=arithmetic).with_stop(stop))
         try:
             memory = self.cycle.setup.config.budget.bytes
             with MEMORY_ACCOUNT.open(memory, resident_memory() - self.table_bytes):
-                update = repeat_messages(self.cycle, changes, arithmetic, world, stop)
+                update = repeat_messages(self.cycle, changes, world)
         except ResourceError as error:
             if not world.is_agreed(error):
                 raise
