@@ -44,7 +44,7 @@ _BY_AGENT = ("pseudo_tree", "methods", "choices", "combine", "ranks", "separator
 
 
 class _Share(NamedTuple):
-    """What one rank tells the others after a change.
+    """Changes on one rank, as told to the others.
 
     Attributes
     ----------
