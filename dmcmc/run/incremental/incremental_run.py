@@ -44,7 +44,7 @@ _BY_AGENT = ("pseudo_tree", "methods", "choices", "combine", "ranks", "separator
 
 
 class _Share(NamedTuple):
-    """Changes on one rank, as told to the others.
+    """Changes on one rank, which all ranks receive.
 
     Attributes
     ----------
