@@ -35,7 +35,6 @@ LAUNCH_SECONDS = COSTS.seconds_per_wave  # t: launches for the buckets of one wa
 TERMS = ("serial host", "divided host", "GPU", "launches", "messages")
 SAVED_AGENTS = {"sample": 100, "eliminate": 256}
 WAVES_PER_AGENT = {"eliminate": 8}  # l: at most one wave per variable; not known for samplers, where h includes it
-
 _SAVED_LINE = re.compile(
     r"^(?P<gpus>\d)gpus?-\d+ranks? +(?P<problem>\w+) +ranks +(?P<ranks>\d+) .*? time +(?P<seconds>[\d.]+)"
 )
@@ -73,6 +72,12 @@ class Constants(NamedTuple):
     divided: float
     gpu: float
     launches: float = 0.0
+
+
+# 800 agents ("sample-many"). GPU: 7.6 s on one GPU (results/four_gpus_mended.txt). The host's 0.63 s on every rank and
+# 1.69 s divided follow from that file's runs on one and two GPUs, times 0.45: the ratio of the processor seconds after
+# and before the plan and the report took NumPy operations for all factors (notebook/ranks-and-start-up.md).
+MANY_AGENTS, MANY_AGENTS_CONSTANTS = 800, Constants(serial=0.00036, divided=0.00095, gpu=0.0095)
 
 
 def imbalance(agents: int, parts: int) -> float:
@@ -205,6 +210,11 @@ def main() -> None:
     """Print the model of the saved runs."""
     report = Report(__file__, options(__file__, __doc__ or "").parse_args())
     report_model(report, saved_runs())
+    report(f"sample-many, {MANY_AGENTS} agents: predicted from the host's processor seconds, not fitted")
+    for gpus in (1, 2, 4, 8):
+        run = Run(MANY_AGENTS, gpus, gpus)
+        seconds = predicted_seconds(MANY_AGENTS_CONSTANTS, run)
+        report(f"{gpus} GPUs {seconds:6.2f} s {efficiency(MANY_AGENTS_CONSTANTS, run):4.0%}")
     report.keep()
 
 

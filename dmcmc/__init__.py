@@ -9,6 +9,7 @@ import typing as _typing
 if _typing.TYPE_CHECKING:
     from dmcmc.api import alternatives, conflict, generate, load, max_marginals, plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
+    from dmcmc.inference.marginals.expected_utilities import expected
     from dmcmc.inference.marginals.junction_tree import JunctionTree
     from dmcmc.inference.model.builder import Builder
     from dmcmc.inference.model.problem import Evaluation, Factor, Problem
@@ -44,6 +45,7 @@ __all__ = [
     "__version__",
     "alternatives",
     "conflict",
+    "expected",
     "generate",
     "load",
     "max_marginals",
@@ -57,6 +59,7 @@ _PUBLIC_NAMES = {
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
     "dmcmc.inference.model.builder": ("Builder",),
+    "dmcmc.inference.marginals.expected_utilities": ("expected",),
     "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
     "dmcmc.report.plan": ("AgentPlan", "Plan"),

@@ -36,6 +36,11 @@ class SentMessages:
     entries: int = 0
 
 
+def added(sent: SentMessages, more: SentMessages) -> SentMessages:
+    """Return the statistics of two groups of messages of one kind together."""
+    return SentMessages(sent.count + more.count, sent.size + more.size, sent.kind, sent.entries + more.entries)
+
+
 class Clock(NamedTuple):
     """An agent's simulated clock, as if every agent had a machine to itself and messages took no time.
 

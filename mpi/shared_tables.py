@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.message_contents import Clock, SentMessages, tables_size
@@ -25,7 +26,7 @@ _SHARED_MEMORY = "/dev/shm"  # where MPI libraries place shared memory on Linux
 
 
 class SharedAgentTables(NamedTuple):
-    """The tables that an agent passes to the leader of its node.
+    """The tables that an agent passes to the leader of its node, or to all ranks.
 
     Attributes
     ----------
@@ -43,6 +44,14 @@ class SharedAgentTables(NamedTuple):
     upper: tuple[EncodedTable, ...] | None
     exact: bool
     clock: Clock
+
+    @classmethod
+    def on_host(cls, lower: UtilMessage, upper: UtilMessage | None, exact: bool, clock: Clock) -> "SharedAgentTables":
+        """Return an agent's dense tables, copied to the host."""
+        lower_tables = tuple([EncodedTable(table.scope, table.values) for table in lower])
+        if upper is None or upper is lower:
+            return cls(lower_tables, None if upper is None else lower_tables, exact, clock)
+        return cls(lower_tables, tuple([EncodedTable(table.scope, table.values) for table in upper]), exact, clock)
 
     @property
     def size(self) -> int:

@@ -17,9 +17,9 @@ upper bounds. The steps of both go through a phase together.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
@@ -37,8 +37,6 @@ from dmcmc.mpi.message_contents import (
     util_size,
     value_size,
 )
-
-T = TypeVar("T")
 
 FAILED = None  # sent in place of a message by an agent that has failed, so that no agent waits for the message
 
@@ -59,29 +57,20 @@ class Phase:
         self._position = {agent: position for position, agent in enumerate(mailbox.local_agents(order))}
         self._failures: list[tuple[int, int, Exception]] = []
 
-    def attempt(self, agent: int, work: Callable[[], T], *arrived: Any) -> T | None:
-        """Return the result of an agent's work; None if the work fails, or if a message reports a failure.
+    @contextmanager
+    def storing_errors(self, agent: int) -> Iterator[None]:
+        """Store an error of an agent's work in this block until :meth:`close`.
 
-        An error is stored until :meth:`close`. If there is only one rank, it is raised at once.
-
-        Parameters
-        ----------
-        agent : int
-            The agent.
-        work : callable
-            Computes the result; called without arguments.
-        arrived
-            The messages that the agent has received.
+        If there is only one rank, the error is raised at once.
         """
         try:
-            return None if any(message is FAILED for message in arrived) else work()
+            yield
         except Exception as error:
             if self.mailbox.world.size == 1:
                 self.mailbox.discard()
                 raise
             order = error.order if isinstance(error, DmcmcError) else -1
             self._failures.append((order, self._position[agent], error))
-            return None
 
     def close(self) -> None:
         """Wait for all ranks; raise an error of any rank on all of them.
@@ -201,7 +190,10 @@ def util_phase(
     for agent in _agents_as_messages_arrive(mailbox, "UTIL", awaited):
         arrived = [mailbox.receive("UTIL", child, child) for child in tree.children[agent]]
         start, messages = time.perf_counter(), [message for message, _ in arrived]
-        step = phase.attempt(agent, partial(work, agent, messages), *messages)
+        step = None
+        if all(message is not FAILED for message in messages):
+            with phase.storing_errors(agent):
+                step = work(agent, messages)
         ready, checks = latest([clocks[agent], *(clock for _, clock in arrived)]), 0 if step is None else step.cells
         clocks[agent] = ready.after(time.perf_counter() - start, checks)
         if step is not None:
@@ -258,7 +250,10 @@ def value_phase(
             context, clock = mailbox.receive("VALUE", agent, tree.parent[agent])
             clocks[agent] = latest([clocks[agent], clock])
         start = time.perf_counter()
-        known = phase.attempt(agent, partial(known_values, steps[agent], separators[agent], context), context)
+        known = None
+        if context is not FAILED:
+            with phase.storing_errors(agent):
+                known = known_values(steps[agent], separators[agent], context)
         if known is not None:
             chosen[agent], contexts[agent] = interface_values(known, context), context.lower
         clocks[agent] = clocks[agent].after(time.perf_counter() - start)
@@ -320,7 +315,10 @@ def outside_phase(
         from_parent: UtilMessage = ()
         if tree.parent[agent] >= 0:
             from_parent, _ = mailbox.receive("OUTSIDE", agent, tree.parent[agent])
-        result = phase.attempt(agent, partial(work, agent, from_parent), from_parent)
+        result = None
+        if from_parent is not FAILED:
+            with phase.storing_errors(agent):
+                result = work(agent, from_parent)
         messages: list[UtilMessage | None] = [FAILED] * len(tree.children[agent])
         if result is not None:
             outsides[agent], messages = result[0], [*result[1]]

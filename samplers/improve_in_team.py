@@ -47,8 +47,7 @@ def improve(chains: Resumable, rows: NDArray[np.int64], seconds: float, threads:
 
 def end(team: RankTeam) -> None:
     """Send the team's other ranks the message that there is no more work; called by the first rank."""
-    if team.size > 1:
-        team.allgather(lambda: [np.array([_NO_MORE_WORK, 0.0])])
+    team.allgather(lambda: [np.array([_NO_MORE_WORK, 0.0])])
 
 
 def help_on(chains: Resumable | None, backend: Backend, team: RankTeam) -> Resumable | None:

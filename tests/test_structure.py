@@ -18,7 +18,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 78, "depth": 19, "steps back": 11, "chain": 38}
+REACHED = {"files": 75, "depth": 18, "steps back": 8, "chain": 38}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -95,7 +95,7 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/solving/coordinator.py": 19,
     "dmcmc/solving/initial_incumbent.py": 20,
     "dmcmc/solving/local_tables.py": 32,
-    "dmcmc/solving/metrics.py": 21,
+    "dmcmc/solving/metrics.py": 18,
     "dmcmc/solving/planning/combination_plan.py": 24,
     "dmcmc/solving/planning/divided_problem.py": 22,
     "dmcmc/solving/planning/plan.py": 24,

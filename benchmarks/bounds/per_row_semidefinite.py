@@ -20,7 +20,12 @@ from benchmarks.harness import Report, meeting, options
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu, load_relaxation_kernels
+from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import (
+    bound_on_gpu,
+    largest_domains,
+    load_large_array_kernels,
+    load_relaxation_kernels,
+)
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
 from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArrays
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
@@ -62,7 +67,9 @@ def measure(name: str, seconds: float, slice_seconds: float, report: Report) -> 
     report(name)
     local_problems, backend = divide(dmcmc.load(meeting(name))).locals, Backend("cuda", cores())
     start = time.perf_counter()
-    load_relaxation_kernels(local_problems, backend)
+    for size in largest_domains(local_problems):
+        load_relaxation_kernels(size, backend)
+    load_large_array_kernels(backend)
     report(f"  kernels and libraries {time.perf_counter() - start:.1f} s")
     relaxations = [SemidefiniteRelaxation(DualState(local, triangles=False)) for local in local_problems]
     start, first = time.perf_counter(), [RelaxationRequest(relaxation, None, None) for relaxation in relaxations]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from msgspec.structs import replace as replace_settings
 
@@ -201,8 +202,8 @@ def _solve_planned(
     later = agent_kernel_sets.for_improvers(setup, needed)
     if not timed and not will_prove(setup):
         search.request_kernels()
-    search.delay(kernels.request(*later.values()))
-    later_on_gpu: dict[str, KernelSet] = {}
+    search.delay(kernels.request(*chain.from_iterable(later.values())))
+    later_on_gpu: dict[str, list[KernelSet]] = {}
     if timed:
         with handle.deliver_if_late(search.stop):
             try:

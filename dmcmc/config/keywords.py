@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from dmcmc.config.document import Document, Key
-from dmcmc.config.legacy_keys import current_keywords
+from dmcmc.config.legacy_keys import RENAMED_SETTINGS, current_keywords
 from dmcmc.config.settings import (
     AlgorithmSettings,
     Budget,
@@ -118,7 +118,8 @@ def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Set
     >>> settings_from(None, {"runs": 3, "timeout": 20, "combine": {"z": 4}}).budget.time
     20.0
     """
-    keywords = current_keywords(keywords)
+    if RENAMED_SETTINGS.keys() & keywords.keys():
+        keywords = current_keywords(keywords)
     if settings is not None or not all(type(value) in _SIMPLE for value in keywords.values()):
         return _settings_from(settings, keywords)
     key = tuple([(name, type(value), value) for name, value in keywords.items()])

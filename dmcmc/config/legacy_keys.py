@@ -93,8 +93,6 @@ def current_keywords(keywords: Mapping[str, Any]) -> Mapping[str, Any]:
     ConfigError
         If both the former and the present name are given.
     """
-    if not keywords.keys() & RENAMED_SETTINGS.keys():
-        return keywords
     renamed = dict(keywords)
     for old, new in RENAMED_SETTINGS.items():
         if old in renamed:

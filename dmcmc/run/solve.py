@@ -79,8 +79,8 @@ def solve(
             MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory() - tables),
             KernelSupply(world, config, progress) as kernels,
         ):
-            explain_here = _ignore if explain is None or world.rank > 0 else explain
-            watch = Watch(progress, explain_here, ending, handles_signals=ending is not None)
+            observers = () if explain is None or world.rank > 0 else (explain,)
+            watch = Watch(progress, observers, ending, handles_signals=ending is not None)
             if config.budget.time is None and config.search in _SEARCHES_OF_FIXED_WORK:
                 if not kernels.is_off:
                     request_before_plan(kernels, world, problem, config)
@@ -93,7 +93,3 @@ def solve(
     except BaseException as error:
         world.abort_on_exit(error)
         raise
-
-
-def _ignore(setup: Setup) -> None:
-    """Ignore the plan."""

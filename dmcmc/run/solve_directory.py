@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -203,7 +204,7 @@ def _solve_in_time(
     setup, factors = _plan(inputs, world, stop, retained)
     needed = world.bcast(agent_kernel_sets.agent_work(setup, "deadline", solve_tiny))
     later = world.bcast(agent_kernel_sets.for_improvers(setup, needed))
-    compile_seconds = kernels.request(*needed.tables, *later.values())
+    compile_seconds = kernels.request(*needed.tables, *chain.from_iterable(later.values()))
     setup, gpu_seconds, later_on_gpu = prepare_gpu(setup, world, watch.progress, kernels, stop)
     compile_seconds += gpu_seconds
     start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)

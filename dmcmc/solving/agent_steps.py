@@ -33,7 +33,12 @@ from dmcmc.mpi.shared_tables import SharedAgentTables
 from dmcmc.mpi.util_value_phases import UtilStepPair
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving.planning.combination_plan import matching_headroom, refused_step, step_attempts, step_bytes
+from dmcmc.solving.planning.combination_plan import (
+    matching_headroom,
+    refused_step,
+    step_attempts,
+    step_bytes,
+)
 from dmcmc.solving.planning.setup import Setup
 
 _ENTRIES_PER_CHECK = 1 << 22  # entries that are added between two checks of the deadline

@@ -190,7 +190,8 @@ def _make_agents(
         for agent in agents_so_far.values():
             if agent.filtered is not None:
                 agent.filter(best, setup.backend, float("inf"))
-    improve_in_team.end(settings.team)
+    if settings.team.size > 1:
+        improve_in_team.end(settings.team)
     return agents_so_far
 
 

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.flat_tables import flatten, table_ranges, varying_entries
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
-from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
@@ -104,7 +105,7 @@ def metrics_of(
     sent, extra
         Its messages in the first combination, and later.
     """
-    own = own_utilities(setup.division.locals[agent].factors)
+    own = own_utilities(setup.division.locals[agent])
     table, tree_messages = work.table, [setup.tree_messages[agent]] if agent in setup.tree_messages else []
     common: dict[str, Any] = {
         "name": setup.problem.agents[agent],
@@ -137,16 +138,15 @@ def metrics_of(
     )
 
 
-def own_utilities(factors: Sequence[Factor]) -> int:
+def own_utilities(local: LocalProblem) -> int:
     """Return the number of utilities in an agent's local factors: entries of tables that are not all equal or −∞."""
-    count = 0
-    for factor in factors:
-        if isinstance(factor, SparseFactor):
-            count += factor.utilities.size
-        elif not isinstance(factor, AutomatonFactor | GlobalConstraint):
-            allowed = factor.table[~forbidden(factor.table)]
-            count += allowed.size if allowed.size and allowed.min() < allowed.max() else 0
-    return count
+    if local.tables is not None:
+        return varying_entries(local.tables, local.ranges)
+    other = SparseFactor, AutomatonFactor, GlobalConstraint
+    tables = [factor.table for factor in local.factors if not isinstance(factor, other)]
+    sparse = sum(factor.utilities.size for factor in local.factors if isinstance(factor, SparseFactor))
+    flat = flatten([()] * len(tables), tables)
+    return sparse + varying_entries(flat, table_ranges(flat))
 
 
 def _totals_by_kind(sent: Sequence[SentMessages]) -> dict[str, MessageCount]:

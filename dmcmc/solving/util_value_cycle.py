@@ -32,7 +32,7 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, Values, latest, tables_size, value_size
 from dmcmc.mpi.shared_tables import SharedAgentTables, SharedTables, fits_shared_memory, leaders_of
-from dmcmc.mpi.sliced_phases import SlicedPhaseInput, run_slices
+from dmcmc.mpi.slices.divided_phases import combine_slices, is_faster_divided, tables_of_all_ranks
 from dmcmc.mpi.util_value_phases import UtilStepPair, interface_values, outside_phase, util_phase, value_phase
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
@@ -48,6 +48,7 @@ from dmcmc.solving.agent_steps import (
 )
 from dmcmc.solving.planning.combination_plan import (
     MessagesTooWide,
+    agent_slicing_seconds,
     exact_bytes,
     find_slicing,
     narrowed_limits,
@@ -293,8 +294,10 @@ def _run_slices(
     side = inputs.sides.lower
     separators = [side.scope(separator) for separator in setup.tree.separators]
     cut_sizes = {agent: [(v, int(side.sizes[v])) for v in variables] for agent, variables in slicing.cut.items()}
-    phase_input = SlicedPhaseInput(setup.tree, separators, cut_sizes, sliced_steps(setup, inputs, slicing))
-    outcome = run_slices(phase_input, mailbox, clocks)
+    shared = _tables_to_divide_slices(setup, mailbox.world, clocks, inputs, slicing)
+    inputs = inputs if shared is None else inputs._replace(tables=shared)
+    work = sliced_steps(setup, inputs, slicing)
+    outcome = combine_slices(setup.tree, separators, cut_sizes, work, mailbox, clocks, shared is not None)
     chosen = {agent: interface_values(found.known, found.context) for agent, found in outcome.decided.items()}
     return _Combined(
         outcome.steps,
@@ -305,6 +308,24 @@ def _run_slices(
         list(outcome.sent.values()),
         per_agent=False,
     )
+
+
+def _tables_to_divide_slices(
+    setup: Setup, world: World, clocks: Mapping[int, Clock], inputs: MessageInputs, slicing: Slicing
+) -> dict[int, SharedAgentTables] | None:
+    """Return the tables of all agents, by which the ranks can divide the slices; called by all ranks.
+
+    The result is None if slices are not divided: with one rank, if the division would not be faster, if the tables are
+    large or sparse, or if a rank does not know all factors between agents.
+    """
+    if world.size == 1 or not all(world.allgather(isinstance(setup.division.crossing, tuple))):
+        return None
+    cut_values = {agent: int(inputs.sides.lower.sizes[variables[0]]) for agent, variables in slicing.cut.items()}
+    seconds = world.on_first_rank(lambda: agent_slicing_seconds(setup, slicing))
+    if not is_faster_divided(setup.tree, cut_values, seconds, setup.owner, world.size):
+        return None
+    limit = setup.limits.retained_memory * setup.problem.n_agents
+    return tables_of_all_ranks(world, inputs.tables, clocks, limit)
 
 
 def _run_shared(

@@ -197,11 +197,12 @@ class _TableRange(NamedTuple):
     ----------
     layout : FlatTables
         Scopes and offsets of the tables, without entries.
-    begin, end : int
-        First entry, and the end of the last one, in the problem's entries.
+    first, begin, end : int
+        Number of the first table; first entry, and the end of the last one, in the problem's entries.
     """
 
     layout: FlatTables
+    first: int
     begin: int
     end: int
 
@@ -220,26 +221,25 @@ def divide(problem: Problem) -> Division:
     factor = problem.factors.__getitem__
     constants, crossing, *local_factors = (tuple(map(factor, numbers)) for numbers in layout.factors)
 
-    def tables(agent: int) -> FlatTables | None:
-        """Return a view of an agent's tables in the problem's flat tables; None if they are not adjacent."""
+    def local_problem(agent: int, interface: tuple[int, ...], hidden: tuple[int, ...]) -> LocalProblem:
+        """Return an agent's problem, with a view of its tables in the problem's flat tables if they are adjacent."""
         piece = layout.pieces[agent] if flat is not None else None
+        named = agent, interface, hidden, local_factors[agent], problem.domains
         if flat is None or piece is None:
-            return None
-        # The first three fields are the scopes and offsets.
-        return FlatTables(*piece.layout[:3], flat.data[piece.begin : piece.end])
+            return LocalProblem(*named, facts=layout.known)
+        # The first three fields of a layout are the scopes and offsets.
+        tables = FlatTables(*piece.layout[:3], flat.data[piece.begin : piece.end])
+        local = LocalProblem(*named, tables=tables, facts=layout.known)
+        local.set_ranges(problem.ranges.of_tables(piece.first, piece.first + tables.tables))
+        return local
 
-    locals_ = tuple(
-        LocalProblem(
-            agent, interface, hidden, local_factors[agent], problem.domains, tables=tables(agent), facts=layout.known
-        )
-        for agent, (interface, hidden) in enumerate(zip(layout.interfaces, layout.hidden, strict=True))
-    )
-    return Division(locals_, crossing, constants)
+    locals_ = map(local_problem, range(problem.n_agents), layout.interfaces, layout.hidden)
+    return Division(tuple(locals_), crossing, constants)
 
 
 def _layout_of(problem: Problem, flat: FlatTables | None) -> _DivisionLayout:
     """Find each agent's factors, interface and hidden variables."""
-    agent_of = _agents_of_factors(problem, flat)
+    agent_of = _agents_of_factors(problem.owner, *problem.scope_arrays)
     factors_by_agent = np.argsort(agent_of, kind="stable")  # each agent's factors stay in the problem's order
     begins = np.searchsorted(agent_of[factors_by_agent], np.arange(_CONSTANT, problem.n_agents + 1)).tolist()
     numbers: tuple[int, ...] = tuple(factors_by_agent.tolist())
@@ -272,20 +272,25 @@ def _table_range_of(flat: FlatTables, numbers: Sequence[int]) -> _TableRange | N
         return None
     first, last = (numbers[0], numbers[-1] + 1) if numbers else (0, 0)
     part = flat.table_range(first, last)
-    return _TableRange(part._replace(data=part.data[:0].copy()), int(flat.at[first]), int(flat.at[last]))
+    return _TableRange(part._replace(data=part.data[:0].copy()), first, int(flat.at[first]), int(flat.at[last]))
 
 
-def _agents_of_factors(problem: Problem, flat: FlatTables | None) -> NDArray[np.int64]:
+def shared_variables(problem: Problem) -> NDArray[np.int64]:
+    """Return the variables that share a factor with another agent's variable, ascending."""
+    start, scope = problem.scope_arrays
+    is_crossing = _agents_of_factors(problem.owner, start, scope) == _CROSSING
+    return np.unique(scope[np.repeat(is_crossing, np.diff(start))])
+
+
+def _agents_of_factors(
+    owner: NDArray[np.int64], scope_start: NDArray[np.int64], scope: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return for each factor the agent that owns all its variables, or ``_CROSSING`` or ``_CONSTANT``."""
-    if flat is not None and flat.tables and np.diff(flat.scope_start).all():
-        owner, starts = problem.owner[flat.scope], flat.scope_start[:-1]
-        first, last = np.minimum.reduceat(owner, starts), np.maximum.reduceat(owner, starts)
-        return np.where(first == last, first, _CROSSING)
-    owners, agent_of = problem.owner.tolist(), np.full(len(problem.factors), _CONSTANT, dtype=np.int64)
-    for number, factor in enumerate(problem.factors):
-        if factor.scope:
-            agents = {owners[v] for v in factor.scope}
-            agent_of[number] = agents.pop() if len(agents) == 1 else _CROSSING
+    agent_of, has_scope = np.full(scope_start.size - 1, _CONSTANT, dtype=np.int64), np.diff(scope_start) > 0
+    if has_scope.any():
+        owners, starts = owner[scope], scope_start[:-1][has_scope]
+        first, last = np.minimum.reduceat(owners, starts), np.maximum.reduceat(owners, starts)
+        agent_of[has_scope] = np.where(first == last, first, _CROSSING)
     return agent_of
 
 

@@ -76,8 +76,7 @@ def bytes_of_tables(*problems: Problem) -> int:
 
 def _bytes_of(problems: Sequence[Problem]) -> int:
     """Return the bytes of the distinct dense tables of some problems."""
-    factors = {id(f.table): f for problem in problems for f in problem.factors if type(f) is Factor}
-    return sum(factor.table.nbytes for factor in factors.values())
+    return sum({id(f.table): f.table.nbytes for p in problems for f in p.factors if type(f) is Factor}.values())
 
 
 def largest_share(needs: Sequence[float], total: float) -> float:

@@ -9,6 +9,7 @@ fewest cells wins. :mod:`dmcmc.inference.dpop.trees` has other heuristics.
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.trees import registry
 from dmcmc.inference.dpop.trees.contract import AgentGraph, checked_parents
-from dmcmc.inference.dpop.trees.depth_first import depth_first
+from dmcmc.inference.dpop.trees.depth_first import depth_first_forests
 from dmcmc.inference.dpop.trees.elimination_trees import MAX_AGENTS, elimination_tree, rule_tree
 from dmcmc.inference.model.compact_sequences import IndexGroups, flatten_groups
 from dmcmc.inference.model.problem import Problem
@@ -42,32 +43,37 @@ class PseudoTree:
     ----------
     parent : sequence of int
         Parent of each agent, −1 for a root.
-    children : sequence of tuple of int
+    children : sequence of sequence of int
         Children of each agent, ascending.
     bottom_up : sequence of int
         All agents, children before parents.
     separators : sequence of tuple of int
         Variables of ancestors that each agent's UTIL message may range over, ascending.
-    placed : sequence of tuple of int
+    placed : sequence of sequence of int
         Indices of the crossing factors that each agent adds: those in whose scope it is the deepest agent.
     """
 
     parent: Sequence[int]
-    children: Sequence[tuple[int, ...]]
+    children: Sequence[Sequence[int]]
     bottom_up: Sequence[int]
     separators: Sequence[tuple[int, ...]]
-    placed: Sequence[tuple[int, ...]]
+    placed: Sequence[Sequence[int]]
 
     @property
     def edges(self) -> int:
         """The number of tree edges: agents minus connected components."""
         return sum(p >= 0 for p in self.parent)
 
+    def compact(self) -> "PseudoTree":
+        """Return the tree with compact arrays, for the memory of many agents."""
+        groups = map(IndexGroups.of, (self.children, self.separators, self.placed))
+        children, separators, placed = groups
+        return PseudoTree(array("i", self.parent), children, array("i", self.bottom_up), separators, placed)
+
     def as_tuples(self) -> "PseudoTree":
         """Return the tree with tuples in place of compact arrays, for faster access."""
-        groups = (tuple(groups) for groups in (self.children, self.separators, self.placed))
-        children, separators, placed = groups
-        return PseudoTree(tuple(self.parent), children, tuple(self.bottom_up), separators, placed)
+        children, placed = (tuple(map(tuple, groups)) for groups in (self.children, self.placed))
+        return PseudoTree(tuple(self.parent), children, tuple(self.bottom_up), tuple(self.separators), placed)
 
 
 class TreeSize(NamedTuple):
@@ -181,7 +187,8 @@ def build_pseudotree(
         graph, root_index = agent_graph(problem, division), root_agent(problem, root)
         if heuristic == registry.AUTO:
             return _cheapest(problem, division, _candidates(graph, root_index), stop)
-        return complete_tree(problem, division, checked_parents(registry.get(heuristic), graph, root_index), stop)
+        parents = checked_parents(registry.get(heuristic), graph, root_index)
+        return complete_tree(problem, division, parents, stop)
 
     if problem.n_variables + len(division.crossing) > MAX_KEY_SIZE:
         return build()
@@ -203,11 +210,11 @@ def tree_names(problem: Problem, heuristic: str, root: str | None) -> tuple[str,
 
 def agent_graph(problem: Problem, division: Division) -> AgentGraph:
     """Return the agents and the factors between them."""
-    owner = problem.owner
+    owner = problem.owner.tolist()
     return AgentGraph(
         agents=problem.agents,
         neighbours=neighbours_of(problem, division),
-        scopes=IndexGroups.of(sorted({int(owner[v]) for v in scope}) for scope in division.scopes),
+        scopes=IndexGroups.of(sorted({owner[v] for v in scope}) for scope in division.scopes),
         rows=np.minimum(np.exp2(np.minimum(_interface_bits(problem, division), 1000)), _MAX_INTERFACE_CELLS),
     )
 
@@ -222,15 +229,15 @@ def _cheapest(problem: Problem, division: Division, candidates: Iterator["array[
 
     After the deadline it is the cheapest so far; ``OutOfTime`` is raised if there is none.
     """
-    interface_bits, log_sizes = _interface_bits(problem, division), np.log2(problem.domains)
-    best, best_cost = None, float("inf")
+    interface_bits, log_sizes = _interface_bits(problem, division).tolist(), np.log2(problem.domains).tolist()
+    crossing, best, best_cost = _crossing_factors(problem, division), None, float("inf")
     seen = set[bytes]()
     for parent in candidates:
         if parent.tobytes() in seen:
             continue
         seen.add(parent.tobytes())
         try:
-            tree = complete_tree(problem, division, parent, stop)
+            tree = _arranged(crossing, parent, stop)
             cost = _cells(tree, interface_bits, log_sizes, stop)
         except OutOfTime:
             if best is None:
@@ -241,7 +248,7 @@ def _cheapest(problem: Problem, division: Division, candidates: Iterator["array[
         if stop.over:
             break
     assert best is not None  # the first depth-first forest always exists
-    return best
+    return best.compact()
 
 
 def neighbours_of(problem: Problem, division: Division) -> IndexGroups:
@@ -265,12 +272,10 @@ def _candidates(graph: AgentGraph, root: int | None) -> Iterator["array[int]"]:
     all candidates.
     """
     neighbours, n, ranked = graph.neighbours, len(graph.neighbours), graph.by_degree(root)
-    yield depth_first(neighbours, ranked)
-    if not len(graph.scopes):
-        return
-    for other in ranked[1 : min(_MAX_ROOTS, max(2, 20_000 // n))] if root is None else ():
-        yield depth_first(neighbours, [other, *ranked])
-    if n > MAX_AGENTS:
+    crosses = len(graph.scopes) > 0
+    others = ranked[1 : min(_MAX_ROOTS, max(2, 20_000 // n))] if root is None and crosses else []
+    yield from depth_first_forests(neighbours, chain([ranked], ([other, *ranked] for other in others)))
+    if n > MAX_AGENTS or not crosses:
         return
     last = () if root is None else (root,)
     eliminated = [agent for agent in range(n) if agent != root]
@@ -278,6 +283,29 @@ def _candidates(graph: AgentGraph, root: int | None) -> Iterator["array[int]"]:
     if n > MAX_EXACT_VARIABLES:  # fewer agents have an exact order already
         for rule in RULES:
             yield rule_tree(graph, rule, root)
+
+
+class _CrossingFactors(NamedTuple):
+    """The factors between agents as plain sequences, which are faster to read than those of a division.
+
+    Attributes
+    ----------
+    scopes, agents : list of tuple of int
+        The variables of each crossing factor, and the agents that own them, each once.
+    interfaces : list of tuple of int
+        The interface of each agent.
+    """
+
+    scopes: list[tuple[int, ...]]
+    agents: list[tuple[int, ...]]
+    interfaces: list[tuple[int, ...]]
+
+
+def _crossing_factors(problem: Problem, division: Division) -> _CrossingFactors:
+    """Return the factors between a problem's agents as plain sequences."""
+    owner, scopes = problem.owner.tolist(), list(division.scopes)
+    agents = [tuple({owner[v] for v in scope}) for scope in scopes]
+    return _CrossingFactors(scopes, agents, [local.interface for local in division.locals])
 
 
 def complete_tree(
@@ -290,44 +318,39 @@ def complete_tree(
     OutOfTime
         If the deadline passes; separators may have many variables.
     """
-    parents, n = np.array(parent, dtype=np.int64), len(parent)
-    children = IndexGroups.by_group(parents[parents >= 0], n, np.flatnonzero(parents >= 0))
-    top_down, depth = array("i", np.flatnonzero(parents < 0).tolist()), array("i", [0]) * n
+    return _arranged(_crossing_factors(problem, division), parent, stop).compact()
+
+
+def _arranged(crossing: _CrossingFactors, parent: Sequence[int], stop: Deadline) -> PseudoTree:
+    """Return the pseudo-tree of a parent vector in lists; see :func:`complete_tree`."""
+    n = len(parent)
+    children, placed = [list[int]() for _ in range(n)], [list[int]() for _ in range(n)]
+    top_down, depth = list[int](), [0] * n
+    for a, above in enumerate(parent):
+        (top_down if above < 0 else children[above]).append(a)
     for a in top_down:  # the list grows during the loop
         for c in children[a]:
             depth[c] = depth[a] + 1
-            top_down.append(c)
-    placed = IndexGroups.by_group(_deepest_agents(problem, division, np.array(depth, dtype=np.int64)), n)
+        top_down += children[a]
+    for i, agents in enumerate(crossing.agents):
+        placed[max(agents, key=depth.__getitem__)].append(i)
     reach: dict[int, set[int]] = {}  # separators of visited subtrees, until their parent is visited
     separators: list[tuple[int, ...]] = [()] * n
     for a in reversed(top_down):
         stop.check()
         variables = reach.pop(a, set())
-        variables.update(v for i in placed[a] for v in division.scopes[i])
-        variables.difference_update(division.locals[a].interface)
+        for i in placed[a]:
+            variables.update(crossing.scopes[i])
+        variables.difference_update(crossing.interfaces[a])
         if variables:
             separators[a] = tuple(sorted(variables))
         if parent[a] >= 0:
             reach.setdefault(parent[a], set()).update(variables)
-    return PseudoTree(
-        parent=array("i", parent),
-        children=children,
-        bottom_up=array("i", reversed(top_down)),
-        separators=IndexGroups.of(separators),
-        placed=placed,
-    )
-
-
-def _deepest_agents(problem: Problem, division: Division, depth: Ints) -> Ints:
-    """Return the deepest agent of each crossing factor; ties go to the first in the iteration order of a set."""
-    owner, deepest = problem.owner, np.zeros(len(division.crossing), dtype=np.int64)
-    for i, scope in enumerate(division.scopes):
-        deepest[i] = max({int(owner[v]) for v in scope}, key=depth.__getitem__)
-    return deepest
+    return PseudoTree(parent, children, top_down[::-1], separators, placed)
 
 
 def _cells(
-    tree: PseudoTree, interface: NDArray[np.float64], variable: NDArray[np.float64], stop: Deadline = NO_DEADLINE
+    tree: PseudoTree, interface: Sequence[float], variable: Sequence[float], stop: Deadline = NO_DEADLINE
 ) -> float:
     """Return Σ over agents of the cells over B_i ∪ sep_i, an upper bound on the cells that UTIL joins.
 
@@ -341,7 +364,7 @@ def _cells(
         log2 of each variable's domain size.
     """
     cells = 0.0
-    for interface_bits, separator in zip(interface.tolist(), tree.separators, strict=True):
+    for interface_bits, separator in zip(interface, tree.separators, strict=True):
         stop.check()
-        cells += 2.0 ** min(interface_bits + sum(variable[list(separator)].tolist()), 1000.0)
+        cells += 2.0 ** min(interface_bits + sum([variable[v] for v in separator]), 1000.0)
     return cells

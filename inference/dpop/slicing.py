@@ -34,18 +34,28 @@ class Slicing:
         The cut variables of each agent that has some, in the order in which VALUE decides them.
     orders : tuple of tuple of int
         Each agent's elimination order of its interface.
-    steps, cells : float
-        Upper bounds on the UTIL steps of all agents until the roots know their best value, and on their joined cells.
+    agent_steps, agent_cells : tuple of float
+        Upper bounds on the UTIL steps of each agent until the roots know their best value, and on their joined cells.
     largest, largest_unsliced : float
         Table entries of the largest step, with and without cuts.
     """
 
     cut: Mapping[int, tuple[int, ...]]
     orders: tuple[tuple[int, ...], ...]
-    steps: float
-    cells: float
+    agent_steps: tuple[float, ...]
+    agent_cells: tuple[float, ...]
     largest: float
     largest_unsliced: float
+
+    @property
+    def steps(self) -> float:
+        """The UTIL steps of all agents."""
+        return sum(self.agent_steps)
+
+    @property
+    def cells(self) -> float:
+        """The joined cells of all agents."""
+        return sum(self.agent_cells)
 
 
 def plan_slices(
@@ -115,8 +125,8 @@ def plan_slices(
     return Slicing(
         cut,
         tuple(step.order for step in steps),
-        sum(counts),
-        sum(min(_MAX_COUNT, float(plan.cells) * count) for plan, count in zip(plans, counts, strict=True)),
+        tuple(counts),
+        tuple([min(_MAX_COUNT, float(plan.cells) * count) for plan, count in zip(plans, counts, strict=True)]),
         max((plan.entries for plan in plans), default=0),
         largest_unsliced,
     )

@@ -40,7 +40,9 @@ class StepPlan(NamedTuple):
 
 _MAX_KEYED_DOMAINS = 512  # variables; the domain sizes of smaller problems are part of the key
 _MAX_SMALL_CELLS = 1 << 16  # cells plus entries; a smaller step costs less than the choice of the best method
-_PLANS = Memo[StepPlan]()
+# Steps of which plans are cached: those of a problem with more agents would drop each other. A plan takes about 4 KiB.
+_MAX_PLANS = 1 << 14
+_PLANS = Memo[StepPlan](_MAX_PLANS)
 
 
 def step_plan(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmcmc.inference.model.exact_sum import Exact
-from dmcmc.inference.model.flat_tables import FlatTables, flatten, magnitudes
+from dmcmc.inference.model.flat_tables import FlatTables, flatten, table_ranges
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
@@ -203,7 +203,7 @@ def arithmetic_of(flat: FlatTables, largest: Sequence[int | float] | None = None
         If the sums exceed ``MAX_TOTAL_UTILITY``, the limit for float64.
     """
     integral = flat.data.dtype.kind == "i"
-    return narrowest(_sum(magnitudes(flat) if largest is None else largest, integral), integral)
+    return narrowest(_sum(table_ranges(flat).magnitudes if largest is None else largest, integral), integral)
 
 
 def narrowest(total: int | float, integral: bool) -> Arithmetic:

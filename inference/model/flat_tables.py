@@ -153,17 +153,51 @@ def _recast(table: Array, dtype: np.dtype[Any]) -> Array:
     return wide
 
 
-def magnitudes(flat: FlatTables) -> list[int | float]:
-    """Return the largest finite absolute entry of each table; Python ints for integers, so that sums never wrap."""
+class TableRanges(NamedTuple):
+    """The ranges of several tables.
+
+    Attributes
+    ----------
+    low, high : ndarray of the tables' dtype, shape (tables,)
+        Smallest and largest finite entry of each table; 0 if it has none.
+    forbidden : ndarray of int64, shape (tables,)
+        Number of forbidden entries of each table.
+    """
+
+    low: Array
+    high: Array
+    forbidden: NDArray[np.int64]
+
+    def of_tables(self, first: int, last: int) -> "TableRanges":
+        """Return the ranges of the tables ``first`` to ``last`` - 1."""
+        return TableRanges(self.low[first:last], self.high[first:last], self.forbidden[first:last])
+
+    @property
+    def magnitudes(self) -> list[int | float]:
+        """The largest finite absolute entry of each table; Python ints for integers, so that sums never wrap."""
+        low, high = self.low, self.high
+        if low.dtype == np.int32:  # the smallest int32 has no negation
+            low, high = low.astype(np.int64), high.astype(np.int64)
+        largest: list[int | float] = np.maximum(np.abs(high), np.abs(low)).tolist()
+        return largest
+
+
+def table_ranges(flat: FlatTables) -> TableRanges:
+    """Return the smallest and largest finite entry of each table, and its number of forbidden entries."""
+    data, number, starts = flat.data, forbidden_value(flat.data.dtype), flat.at[:-1]
+    counts = np.zeros(flat.tables, dtype=np.int64)
     if not flat.tables:
-        return []
-    data, forbidden_number, starts = flat.data, forbidden_value(flat.data.dtype), flat.at[:-1]
-    low = np.minimum.reduceat(data, starts)
-    if low.min() == forbidden_number:
-        data = np.where(data == forbidden_number, 0, data)
-        low = np.minimum.reduceat(data, starts)
-    high = np.maximum.reduceat(data, starts)
-    if data.dtype == np.int32:  # the smallest int32 has no negation
-        high, low = high.astype(np.int64), low.astype(np.int64)
-    largest: list[int | float] = np.maximum(np.abs(high), np.abs(low)).tolist()
-    return largest
+        return TableRanges(data[:0], data[:0], counts)
+    low, high = np.minimum.reduceat(data, starts), np.maximum.reduceat(data, starts)
+    if low.min() == number:
+        is_forbidden = data == number
+        counts = np.add.reduceat(is_forbidden, starts, dtype=np.int64)
+        largest = np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).max
+        low = np.minimum.reduceat(np.where(is_forbidden, data.dtype.type(largest), data), starts)
+        low[high == number] = high[high == number] = 0
+    return TableRanges(low, high, counts)
+
+
+def varying_entries(flat: FlatTables, ranges: TableRanges) -> int:
+    """Return the number of entries that are not forbidden, of the tables in which these entries are not all equal."""
+    return int((np.diff(flat.at) - ranges.forbidden)[ranges.low < ranges.high].sum())

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
-from dmcmc.inference.model.flat_tables import FlatTables, flatten, flatten_scopes, magnitudes
+from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
 from dmcmc.inference.model.summary import html_table, one_line, problem_facts
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.model.unknown_names import list_values, suggest_name
@@ -491,6 +491,12 @@ class Problem:
         """All tables in one array, in the order of the factors."""
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
 
+    @property
+    def scope_arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The offsets and the variables of all scopes, as in ``flat``, without copying any table."""
+        flat: FlatTables | None = self.__dict__.get("flat")
+        return flatten_scopes([f.scope for f in self.factors]) if flat is None else (flat.scope_start, flat.scope)
+
     @cached_property
     def facts(self) -> DerivedFacts:
         """A cache of facts derived from this problem; they stay valid because the problem is immutable."""
@@ -505,10 +511,7 @@ class Problem:
         """
         if self.n_variables + len(self.factors) > MAX_KEY_SIZE:
             return DerivedFacts()
-        flat: FlatTables | None = self.__dict__.get("flat")  # do not flatten all tables only to read their scopes
-        start, scope = (
-            flatten_scopes([f.scope for f in self.factors]) if flat is None else (flat.scope_start, flat.scope)
-        )
+        start, scope = self.scope_arrays
         if self.n_variables + start.size + scope.size > MAX_KEY_SIZE:
             return DerivedFacts()
         key = digest(np.array(self.n_agents), self.domains, self.owner, start, scope)
@@ -653,9 +656,14 @@ class Problem:
         return exact_sum(entry for factor, entry in pairs if entry is not None and factor.scope)
 
     @cached_property
+    def ranges(self) -> TableRanges:
+        """The smallest and largest entries of each factor's table, in the order of the factors."""
+        return table_ranges(self.flat)
+
+    @cached_property
     def magnitudes(self) -> list[int | float]:
         """The largest finite absolute entry of each factor, in the order of the factors."""
-        return magnitudes(self.flat)
+        return self.ranges.magnitudes
 
     def _entries(self, values: NDArray[np.int64]) -> list[int | float | None]:
         """Return each factor's entry at an assignment; None for a forbidden entry."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.factor_graph import FactorGraph, graph_of_tables
-from dmcmc.inference.model.flat_tables import FlatTables, flatten
+from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.memo import DerivedFacts, digest
 
@@ -75,6 +75,22 @@ class Subproblem:
         if self.tables is not None:
             return self.tables
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
+
+    @cached_property
+    def ranges(self) -> TableRanges:
+        """The smallest and largest entries of the factors' tables."""
+        return table_ranges(self.flat)
+
+    def set_ranges(self, ranges: TableRanges) -> None:
+        """Set the ranges of the factors' tables where they are known already."""
+        self.__dict__["ranges"] = ranges
+
+    @property
+    def scope_arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The offsets and the variables of the factors' scopes, as in ``flat``, without copying any table."""
+        if self.tables is not None:
+            return self.tables.scope_start, self.tables.scope
+        return flatten_scopes([f.scope for f in self.factors])
 
     @property
     def graph(self) -> FactorGraph:

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
-from dmcmc.inference.model.flat_tables import magnitudes
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import Memo
@@ -173,12 +172,12 @@ def count_agent_work(
     if planned:
         order, plan = local.order, local.plan
         places = {v: i for i, v in enumerate(local.hidden)}
-        work = _COUNTS_BY_SHAPE.get(
-            (local.structure_key, tuple(places[v] for v in order.variables)), lambda: _count(local, plan)
-        )
+        key = local.structure_key, tuple(places[v] for v in order.variables)
+        work, remaining = _COUNTS_BY_SHAPE.get(key, lambda: _count(local, plan)), _remaining_scopes(local, plan)
+        entries = least_entries(local, memory, arithmetic)
     else:
-        order, plan = Order((), 0.0, 0.0, 0), plan_elimination([], np.zeros(0, dtype=np.int64), [])
-        work = _count(local, plan)
+        order, work = Order((), 0.0, 0.0, 0), _ShapeCounts(0.0, 0.0, 0.0, 0.0, 0, *_graph(local))
+        remaining, entries = (tuple(range(len(local.interface))),), 0
     members = np.array(local.hidden or local.interface, dtype=np.int64)
     return AgentWorkCounts(
         agent=local.agent,
@@ -189,12 +188,12 @@ def count_agent_work(
         width=order.width,
         cells=order.cells,
         **work._asdict(),
-        bytes=(least_entries(local, memory, arithmetic) if planned else plan.entries) * arithmetic.dtype.itemsize,
+        bytes=entries * arithmetic.dtype.itemsize,
         updates=float(listed or local.rows) * runs * samples * len(local.hidden),
         values=float(local.domains[members].mean()) if members.size else 1.0,
         weight=_weight(local),
         obstacle=_obstacle(local, listed, memory, arithmetic),
-        remaining_scopes=_remaining_scopes(local, plan) if planned else (tuple(range(len(local.interface))),),
+        remaining_scopes=remaining,
     )
 
 
@@ -205,7 +204,7 @@ def weights_of(locals_: Iterable[LocalProblem]) -> NDArray[np.float64]:
 
 def _weight(local: LocalProblem) -> float:
     """Return the sum of the agent's largest absolute entries."""
-    return float(sum(magnitudes(local.flat)))
+    return float(sum(local.ranges.magnitudes))
 
 
 def _remaining_scopes(local: LocalProblem, plan: EliminationPlan) -> tuple[tuple[int, ...], ...]:
@@ -260,15 +259,14 @@ def _graph(local: LocalProblem) -> tuple[int, int]:
 
     With the adjacency matrix A, the number of triangles is Σ (A² ∘ A) / 6; 0 if the graph is too large for A.
     """
-    place = {v: i for i, v in enumerate(local.hidden)}
-    pairs = {
-        tuple(sorted((place[f.scope[0]], place[f.scope[1]])))
-        for f in local.factors
-        if len(f.scope) == 2 and f.scope[0] in place and f.scope[1] in place
-    }
-    if len(pairs) < 3 or len(place) > _MAX_DENSE_VARIABLES:
+    start, scope = local.scope_arrays
+    first = start[:-1][np.diff(start) == 2]
+    variables, hidden = scope[first[:, np.newaxis] + np.arange(2)], np.array(local.hidden, dtype=np.int64)
+    low, high = np.sort(variables[np.isin(variables, hidden).all(axis=1)], axis=1).T
+    pairs = np.unique(np.searchsorted(hidden, low) * hidden.size + np.searchsorted(hidden, high))
+    if len(pairs) < 3 or hidden.size > _MAX_DENSE_VARIABLES:
         return len(pairs), 0
-    adjacent = np.zeros((len(place), len(place)), dtype=np.float32)
-    for a, b in pairs:
-        adjacent[a, b] = adjacent[b, a] = 1
+    low, high = np.divmod(pairs, hidden.size)
+    adjacent = np.zeros((hidden.size, hidden.size), dtype=np.float32)
+    adjacent[low, high] = adjacent[high, low] = 1
     return len(pairs), round(float((adjacent @ adjacent * adjacent).sum(dtype=np.float64)) / 6)

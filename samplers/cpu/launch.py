@@ -93,7 +93,7 @@ class Chains:
         begun = time.perf_counter()
         self.local, self.sampling, self.sampler, self.kernel = local, sampling, sampler, kernel
         graph = local.graph
-        self.flat, self.model = graph.flat, score_columns(graph, local.known)
+        self.flat, self.model = graph.flat, score_columns(graph, local.ranges, local.known)
         self.shape = np.array(local.interface_shape, dtype=np.int64)
         dtype = np.uint8 if self.model.domains.max(initial=0) <= 256 else np.int32
         shape = (local.rows, len(local.hidden))

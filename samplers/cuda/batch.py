@@ -7,11 +7,13 @@ that select a column. A row is an assignment of the agent's boundary variables; 
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.compact_sequences import start_offsets
 from dmcmc.samplers.cuda.descriptors import (
     CHOICES_AT,
     COUNTS_AT,
@@ -119,19 +121,15 @@ def agent_headers(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]],
         See :mod:`dmcmc.samplers.cuda.descriptors`.
     """
     headers = np.zeros((len(models), HEADER_SIZE), dtype=np.int64)
-    rows_before = values_before = interface_before = 0
-    for header, model, key in zip(headers, models, keys, strict=True):
-        n, hidden = model.domains.size, model.hidden
-        rows = int(np.prod(model.domains[hidden:], dtype=np.int64))
-        header[VARIABLES], header[HIDDEN] = n, hidden
-        header[ROWS], header[ROWS_BEFORE] = rows, rows_before
-        header[KEY_0], header[KEY_1] = key
-        header[VIOLATION_SHIFT], header[INTERFACE_BEFORE] = model.violation, interface_before
-        header[INTERFACE_CHOICES] = np.count_nonzero(model.domains[hidden:] > 1)
-        header[STATES_BEFORE], header[RUNS] = values_before, runs
-        rows_before += rows
-        values_before += rows * hidden
-        interface_before += n - hidden
+    interfaces = [m.domains[m.hidden :].tolist() for m in models]
+    variables, hidden = (np.array(sizes) for sizes in ([m.domains.size for m in models], [m.hidden for m in models]))
+    rows = np.array([prod(sizes) for sizes in interfaces], dtype=np.int64)
+    headers[:, VARIABLES], headers[:, HIDDEN], headers[:, ROWS], headers[:, RUNS] = variables, hidden, rows, runs
+    headers[:, [KEY_0, KEY_1]] = np.array(keys, dtype=np.int64)
+    headers[:, VIOLATION_SHIFT] = [m.violation for m in models]
+    headers[:, INTERFACE_CHOICES] = [sum([size > 1 for size in sizes]) for sizes in interfaces]
+    for field, sizes in ((ROWS_BEFORE, rows), (STATES_BEFORE, rows * hidden), (INTERFACE_BEFORE, variables - hidden)):
+        headers[:, field] = start_offsets(sizes)[:-1]
     return headers
 
 

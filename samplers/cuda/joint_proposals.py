@@ -6,12 +6,13 @@ of a chain are the threads that share its work. A *jump table* is a table from w
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.model.compact_sequences import start_offsets
+from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.samplers.cuda.batch import agent_headers
 from dmcmc.samplers.cuda.descriptors import (
     DOMAINS_AT,
@@ -59,19 +60,13 @@ def pack_joint_models(models: Sequence[ChainModel], keys: Sequence[tuple[int, in
     """Lay out models whose columns have the same dtype."""
     headers, ints = agent_headers(models, keys, runs), list[NDArray[np.int32]]()
     size = entries_before = jumps_before = 0
-
-    def append(values: NDArray[Any]) -> int:
-        """Append values to the array of int32; return their offset."""
-        nonlocal size
-        ints.append(values.astype(np.int32).reshape(-1))
-        size += values.size
-        return size - values.size
-
-    for header, model in zip(headers, models, strict=True):
+    for header, model, records, others in zip(headers, models, *_records(models), strict=True):
+        parts = model.domains, model.jump_at + np.int32(jumps_before), records, others
+        for field, part in zip((DOMAINS_AT, VARIABLE_STARTS_AT, FACTORS_AT, WIDE_AT), parts, strict=True):
+            header[field] = size
+            size += part.size
+        ints += parts
         header[TABLE_AT], header[FACTORS] = entries_before, model.factor_column.size
-        header[DOMAINS_AT], header[VARIABLE_STARTS_AT] = append(model.domains), append(model.jump_at + jumps_before)
-        records, others = _records(model)
-        header[FACTORS_AT], header[WIDE_AT] = append(records), append(others)
         entries_before += model.data.size
         jumps_before += model.jumps.size
     return JointBatch(
@@ -82,21 +77,38 @@ def pack_joint_models(models: Sequence[ChainModel], keys: Sequence[tuple[int, in
     )
 
 
-def _records(model: ChainModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the factors' records (4, factors): offset, own variable, other variable, its stride; and lists of others.
+def _records(models: Sequence[ChainModel]) -> tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]]:
+    """Return the records of each agent's factors, and its lists of other variables, both flat.
 
-    A factor with no or several other variables has −1 less their number as the third entry, and as the fourth the
-    offset of their variables and strides in the lists.
+    The records are offset, own variable, other variable, and its stride; each for all factors. A factor with no or
+    several other variables has −1 less their number as the third entry, and as the fourth the offset of their variables
+    and strides in the lists. All agents' records are computed together.
     """
-    column, variable = model.factor_column, model.factor_variable
-    first = model.other_start[column].astype(np.int64)
-    count = model.other_start[column + 1] - first
-    others = np.stack([model.other_variable, model.other_stride], axis=1).astype(np.int64)
-    first_other = np.minimum(first, max(0, len(others) - 1))
-    single = count == 1
-    other = np.where(single, others[first_other, 0] if len(others) else -1, -1 - count)
-    stride = np.where(single, others[first_other, 1] if len(others) else 0, 2 * first)
-    return np.stack([model.column_at[column], variable, other, stride]).astype(np.int64), others.reshape(-1)
+    columns, others = [m.column_at.size for m in models], [m.other_variable.size for m in models]
+    factors = [m.factor_column.size for m in models]
+    column = np.concatenate([m.factor_column for m in models]) + np.repeat(_starts(columns)[:-1], factors)
+    first = np.concatenate([m.other_start[:-1] for m in models])[column]  # within the agent's other variables
+    count = np.concatenate([np.diff(m.other_start) for m in models])[column]
+    pairs = np.stack(
+        [np.concatenate([getattr(m, name) for m in models]) for name in ("other_variable", "other_stride")]
+    )
+    place = np.where(count == 1, first + np.repeat(_starts(others)[:-1], factors), 0)
+    single = pairs[:, place] if pairs.size else np.zeros((2, column.size), dtype=np.int32)
+    records = np.stack([
+        np.concatenate([m.column_at for m in models])[column],
+        np.concatenate([m.factor_variable for m in models]),
+        np.where(count == 1, single[0], -1 - count),
+        np.where(count == 1, single[1], 2 * first),
+    ]).astype(np.int32)  # fmt: skip
+    return (
+        [part.reshape(-1) for part in np.split(records, _starts(factors)[1:-1], axis=1)],
+        [part.T.reshape(-1) for part in np.split(pairs, _starts(others)[1:-1], axis=1)],
+    )
+
+
+def _starts(sizes: Sequence[int]) -> Ints:
+    """Return the offsets of consecutive pieces of some sizes, followed by their total."""
+    return start_offsets(np.array(sizes, dtype=np.int64))
 
 
 def choose_lanes(headers: NDArray[np.int64], byte_values: bool, resident_threads: int) -> tuple[int, int] | None:

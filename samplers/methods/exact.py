@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import Elimination
-from dmcmc.inference.elimination.plan import check_memory, plan_elimination
+from dmcmc.inference.elimination.plan import check_memory, kept_by_first_use, plan_elimination
 from dmcmc.inference.elimination.slices import Slices, choose_slices, eliminate_in_slices
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
@@ -224,7 +224,9 @@ def _encoded_flat(problems: Sequence[LocalProblem], arithmetic: Arithmetic) -> F
 def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
     """Eliminate an agent whose tables are not retained."""
     start, arithmetic = time.perf_counter(), sampling.arithmetic
-    elimination = sampling.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
+    scopes, keep = [f.scope for f in local.factors], kept_by_first_use(local.plan, local.interface)
+    plan = plan_elimination(scopes, local.domains, local.order.variables, keep)
+    elimination = sampling.backend.eliminate([arithmetic.encode(f) for f in local.factors], plan, arithmetic)
     tables = tuple(
         EncodedTable(s, v.copy() if np.may_share_memory(v, elimination.arena) else v)
         for s, v in elimination.remaining()
@@ -249,16 +251,18 @@ def _solve_in_slices(local: LocalProblem, sampling: Sampling) -> SampledTable | 
     start, team, arithmetic = time.perf_counter(), sampling.team, sampling.arithmetic
 
     def chosen() -> list[Array]:
-        """Return the slices that the first rank chooses, and the elimination order; nothing without slices."""
+        """Return the slices that the first rank chooses, and the variables in its order; nothing without slices."""
         resident = sampling.backend.resident_bytes(local.plan)
         slices = _slices_of(local, team.size, sampling.memory, arithmetic, resident)
-        return [] if slices is None else [np.array([*slices, *local.order.variables], dtype=np.int64)]
+        keep = kept_by_first_use(local.plan, local.interface)
+        return [] if slices is None else [np.array([*slices, *keep, *local.order.variables], dtype=np.int64)]
 
     first = team.allgather(chosen)[0]
     if not first:
         return None
     found = first[0].tolist()
-    slices, order = Slices(*found[: len(Slices._fields)]), found[len(Slices._fields) :]
+    slices, variables = Slices(*found[: len(Slices._fields)]), found[len(Slices._fields) :]
+    keep, order = variables[: len(local.interface)], variables[len(local.interface) :]
     v = slices.variable
 
     def share() -> list[Array]:
@@ -269,7 +273,7 @@ def _solve_in_slices(local: LocalProblem, sampling: Sampling) -> SampledTable | 
             tables,
             local.domains,
             order,
-            local.interface,
+            keep,
             slices,
             values,
             lambda part, plan: sampling.backend.eliminate(part, plan, arithmetic),

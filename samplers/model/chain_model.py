@@ -19,14 +19,21 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY
 from dmcmc.inference.model.factor_graph import FactorGraph
-from dmcmc.inference.model.flat_tables import FlatTables
+from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, table_ranges
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.model.column_kernels import link_columns
-from dmcmc.samplers.model.columns import TableStatistics, fill_columns, table_statistics
+from dmcmc.samplers.model.columns import (
+    HiddenPositions,
+    TableStatistics,
+    fill_columns,
+    hidden_positions,
+    table_statistics,
+)
 from dmcmc.samplers.model.jumps import jumps_of
 
 LANES = 4  # columns are padded to a multiple of this number of entries
@@ -117,10 +124,12 @@ class ChainModel(NamedTuple):
 
 def build_model(local: Subproblem) -> ChainModel:
     """Lay out a local problem as score columns; see :func:`score_columns`."""
-    return score_columns(local.graph, local.known)
+    return score_columns(local.graph, local.ranges, local.known)
 
 
-def score_columns(graph: FactorGraph, known: DerivedFacts | None = None) -> ChainModel:
+def score_columns(
+    graph: FactorGraph, ranges: TableRanges | None = None, known: DerivedFacts | None = None
+) -> ChainModel:
     """Lay out a graph of dense tables as score columns; its free variables are the hidden ones.
 
     Only factors with a hidden variable are included: the others are constant in a row.
@@ -129,6 +138,8 @@ def score_columns(graph: FactorGraph, known: DerivedFacts | None = None) -> Chai
     ----------
     graph : FactorGraph
         The graph.
+    ranges : TableRanges, optional
+        The ranges of its tables, if they are known.
     known : DerivedFacts, optional
         Cache for what depends on the structure of the graph alone.
 
@@ -140,8 +151,9 @@ def score_columns(graph: FactorGraph, known: DerivedFacts | None = None) -> Chai
     flat, hidden = graph.flat, graph.free
     if known is None or graph.scope.size > _MAX_CACHED_POSITIONS:
         known = DerivedFacts()
-    domains, width, links, jumps, jump_at = known.get_or_compute("score columns", lambda: _layout(graph))
-    statistics = table_statistics(flat, hidden)
+    layout = known.get_or_compute("score columns", lambda: _layout(graph))
+    domains, width, links = layout.domains, layout.width, layout.links
+    statistics = table_statistics(ranges or table_ranges(flat), layout.positions, hidden)
     scale, violation = _scale(statistics, flat)
     compact = _fits_compact(flat, statistics, scale, violation)
     MEMORY_ACCOUNT.claim(links.entries * (2 if compact else 4), "score columns of the samplers")
@@ -161,18 +173,23 @@ def score_columns(graph: FactorGraph, known: DerivedFacts | None = None) -> Chai
         else 0.0,  # float32: times an integer it is exact
         spread=spread,
         scale=scale,
-        jumps=jumps,
-        jump_at=jump_at,
-        **{name: array for name, array in links._asdict().items() if name in ChainModel._fields},
+        jumps=layout.jumps,
+        jump_at=layout.jump_at,
+        **layout.link_fields,
     )
 
 
 class _StructuralColumns(NamedTuple):
-    """The part of a chain model that depends on the structure of its graph alone."""
+    """The part of a chain model that depends on the structure of its graph alone.
+
+    ``link_fields`` are those of ``links`` that are fields of the chain model.
+    """
 
     domains: NDArray[np.int32]
     width: NDArray[np.int32]
     links: Any
+    link_fields: dict[str, Any]
+    positions: HiddenPositions
     jumps: NDArray[np.uint32]
     jump_at: NDArray[np.int32]
 
@@ -182,12 +199,15 @@ def _layout(graph: FactorGraph) -> _StructuralColumns:
     domains = graph.domains.astype(np.int32)
     width = -(-domains[: graph.free] // LANES) * np.int32(LANES)
     links = link_columns(graph.scope_start, graph.scope, graph.start, graph.factor, graph.position, domains, width)
-    return _StructuralColumns(domains, width, links, *jumps_of(domains[: graph.free]))
+    positions = hidden_positions(graph.flat, graph.free)
+    fields = {name: array for name, array in links._asdict().items() if name in ChainModel._fields}
+    return _StructuralColumns(domains, width, links, fields, positions, *jumps_of(domains[: graph.free]))
 
 
-def is_compact(flat: FlatTables, hidden: int) -> bool:
-    """Return whether a model of these tables has 16-bit columns."""
-    statistics = table_statistics(flat, hidden)
+def is_compact(problem: Problem) -> bool:
+    """Return whether a model of all variables of a problem of dense tables has 16-bit columns."""
+    flat, hidden = problem.flat, problem.n_variables
+    statistics = table_statistics(problem.ranges, hidden_positions(flat, hidden), hidden)
     return _fits_compact(flat, statistics, *_scale(statistics, flat))
 
 

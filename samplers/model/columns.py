@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.flat_tables import FlatTables
+from dmcmc.inference.model.flat_tables import FlatTables, TableRanges
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.model.column_kernels import ColumnLinks, write_columns
@@ -33,38 +33,42 @@ class TableStatistics(NamedTuple):
     variable_forbidding: NDArray[np.int64]
 
 
-def table_statistics(flat: FlatTables, hidden: int) -> TableStatistics:
-    """Return the ranges of all tables."""
-    low, top, has_forbidden = _finite_extremes(flat)
-    if flat.data.dtype.kind == "i":  # int64 may not hold the difference, uint64 does
+class HiddenPositions(NamedTuple):
+    """The hidden variables in the scopes of an agent's factors, one position after another.
+
+    Attributes
+    ----------
+    factor, variable : (positions,) int64
+        The factor of each position, and its hidden variable.
+    constant : (factors,) bool
+        Whether a factor has no hidden variable.
+    """
+
+    factor: NDArray[np.int64]
+    variable: NDArray[np.int64]
+    constant: NDArray[np.bool_]
+
+
+def hidden_positions(flat: FlatTables, hidden: int) -> HiddenPositions:
+    """Return the hidden variables in all scopes; they are the first ``hidden`` variables."""
+    is_hidden = flat.scope < hidden
+    factor = np.repeat(np.arange(flat.tables), np.diff(flat.scope_start))[is_hidden]
+    return HiddenPositions(factor, flat.scope[is_hidden], np.bincount(factor, minlength=flat.tables) == 0)
+
+
+def table_statistics(ranges: TableRanges, positions: HiddenPositions, hidden: int) -> TableStatistics:
+    """Return the ranges of all tables, and their sums over the factors of each hidden variable."""
+    low, top, _ = ranges
+    if low.dtype.kind == "i":  # int64 may not hold the difference, uint64 does
         span = (top.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64)
     else:
         with np.errstate(over="ignore"):  # the caller reports a range beyond float64
             span = top - low
-    is_hidden = flat.scope < hidden
-    factor = np.repeat(np.arange(span.size), np.diff(flat.scope_start))[is_hidden]
-    variable = flat.scope[is_hidden]
+    factor, variable, constant = positions
     variable_range = np.bincount(variable, span[factor], hidden).astype(np.float64)
-    variable_forbidding = np.bincount(variable[has_forbidden[factor]], minlength=hidden).astype(np.int64)
-    span[np.bincount(factor, minlength=span.size) == 0] = 0.0
-    return TableStatistics(low, top, span, variable_range, variable_forbidding)
-
-
-def _finite_extremes(flat: FlatTables) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """Return the smallest and largest finite entry of every table, and whether it has a forbidden entry.
-
-    The extremes of a table of forbidden entries only are 0.
-    """
-    if flat.at.size == 1:
-        return np.zeros(0, flat.data.dtype), np.zeros(0, flat.data.dtype), np.zeros(0, dtype=np.bool_)
-    forbidden, starts = _forbidden(flat), flat.at[:-1]
-    low, top = np.minimum.reduceat(flat.data, starts), np.maximum.reduceat(flat.data, starts)
-    has_forbidden = low == forbidden
-    if has_forbidden.any():
-        largest = np.inf if flat.data.dtype.kind == "f" else np.iinfo(flat.data.dtype).max
-        low = np.minimum.reduceat(np.where(flat.data == forbidden, largest, flat.data).astype(low.dtype), starts)
-        low[top == forbidden] = top[top == forbidden] = 0
-    return low, top, has_forbidden
+    forbidding = np.bincount(variable[ranges.forbidden[factor] > 0], minlength=hidden).astype(np.int64)
+    span[constant] = 0.0
+    return TableStatistics(low, top, span, variable_range, forbidding)
 
 
 def _forbidden(flat: FlatTables) -> Any:

@@ -67,6 +67,8 @@ def jumps_of(domains: NDArray[np.int32]) -> tuple[NDArray[np.uint32], NDArray[np
     offsets : (hidden,) int32
         Where each variable's table begins.
     """
-    sizes, indices = np.unique(domains, return_inverse=True)
-    tables = [jump_table(size) for size in sizes.tolist()]
-    return np.concatenate(tables or [jump_table(1)]), (COLUMNS * indices).astype(np.int32).reshape(-1)
+    sizes = domains.tolist()
+    distinct = sorted(set(sizes))
+    offsets = {size: COLUMNS * number for number, size in enumerate(distinct)}
+    tables = [jump_table(size) for size in distinct] or [jump_table(1)]
+    return np.concatenate(tables), np.array([offsets[size] for size in sizes], dtype=np.int32)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.problem_strategies import random_table
+from support.ranks import needs_mpirun, start
 from support.runs import start_run
 
 from dmcmc import Factor, Problem
@@ -12,6 +13,7 @@ from dmcmc.inference.dpop import step_workspace
 from dmcmc.inference.dpop.slicing import condition_tables
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.mpi.slices.divided_phases import is_faster_divided
 from dmcmc.report.plan import plan_of
 from dmcmc.solving import agent_steps
 from dmcmc.solving.planning.combination_plan import find_slicing, slicing_seconds
@@ -42,6 +44,13 @@ def several_variables_per_agent(seed, hard=0.1):
     return Problem(names[0], domains, names[1], owner, tuple(map(Factor.of, scopes, tables)))
 
 
+def separate_agents(agents):
+    """Return a problem in which no two agents share a factor."""
+    factors = tuple(Factor.of((v,), [0, 1]) for v in range(agents))
+    names = tuple(f"x{v}" for v in range(agents)), tuple(f"a{a}" for a in range(agents))
+    return Problem(names[0], np.full(agents, 2), names[1], np.arange(agents), factors)
+
+
 def in_slices(entries):
     """Return a function that limits a setup's steps to a number of table entries, by slices."""
 
@@ -56,10 +65,10 @@ def in_slices(entries):
     return change
 
 
-def combined(problem, change=None, **local):
+def combined(problem, change=None, world=None, **local):
     """Return the result of combining the first tables, before any improvement, and the run."""
     options = {} if change is None else {"change": change, "combine": {"method": "sliced"}}
-    run = start_run(problem, local={"runs": 1, "samples": 2} | local, presolve="none", **options)
+    run = start_run(problem, world=world, local={"runs": 1, "samples": 2} | local, presolve="none", **options)
     run.first_tables()
     return run.combine(), run
 
@@ -89,6 +98,87 @@ def test_slices_give_the_answer_of_whole_tables_bitwise(problem, method):
         assert decided(found) == decided(whole)
         assert max(step.lower.elimination.plan.entries for step in found.steps.values()) <= entries
     assert cut > 0
+
+
+DIVIDE = """
+import runpy, sys
+from functools import partial
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.mpi.world import World, connect
+from dmcmc.solving import agent_steps, util_value_cycle
+
+tests, world = runpy.run_path(sys.argv[1]), connect()
+clique, several, combined = (tests[name] for name in ("clique", "several_variables_per_agent", "combined"))
+divided = []
+util_value_cycle.is_faster_divided = lambda *arguments: True
+before = util_value_cycle.combine_slices
+util_value_cycle.combine_slices = lambda *arguments: divided.append(arguments[-1]) or before(*arguments)
+
+def facts(world, cycle, run):
+    parts = [cycle.values, cycle.chosen, cycle.contexts, cycle.roots, *cycle.sent]
+    return [dict(sorted(world.union(part).items())) for part in parts], max(
+        clock.checks for clock in world.union(run.tables.clocks).values()
+    )
+
+problems = [clique(8, 2), several(2), tests["two_cliques"]()]
+for problem in problems:
+    for method, entries in (("exact", 60), ("gibbs", 120)):
+        change = tests["in_slices"](entries)
+        together = facts(world, *combined(problem, change, world, method=method))
+        equal = world.rank > 0 or together == facts(World(), *combined(problem, change, method=method))
+        assert world.bcast(equal), (problem.variables, method)
+assert sum(divided) == 2 * len(problems)
+
+calls, step = [0], agent_steps.util_step
+for failing in (1, 4):  # the first step on rank 1, and one of a share
+    def fail(*arguments):
+        calls[0] += 1
+        if world.rank == 1 and calls[0] == failing:
+            raise ResourceError("no memory on purpose")
+        return step(*arguments)
+
+    calls[0], agent_steps.util_step = 0, fail
+    try:
+        combined(clique(8), tests["in_slices"](60), world, method="exact")
+    except ResourceError as error:
+        assert "on purpose" in str(error)
+    else:
+        raise AssertionError("no error")
+print("done", flush=True)
+"""
+
+
+def two_cliques():
+    """Return a problem of two components, the second with two agents at one parent and many values of ties."""
+    one, other = clique(6), clique(5, 4, 2, 1)
+    scopes = [tuple(v + 6 for v in factor.scope) for factor in other.factors if factor.scope != (4, 3)]
+    tables = [factor.table for factor in other.factors if factor.scope != (4, 3)]
+    return Problem(
+        tuple(f"x{v}" for v in range(11)),
+        np.concatenate([one.domains, other.domains]),
+        tuple(f"a{a}" for a in range(11)),
+        np.arange(11),
+        (*one.factors, *map(Factor.of, scopes, tables)),
+    )
+
+
+@needs_mpirun
+def test_ranks_that_divide_the_slices_give_the_answer_the_messages_and_the_checks_of_one_rank(tmp_path):
+    ranks = 3  # of which one has no slices of a variable of two values
+    (tmp_path / "divide.py").write_text(DIVIDE)
+    done = start(ranks, str(tmp_path / "divide.py"), __file__)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == ranks
+
+
+def test_slices_are_divided_if_that_is_estimated_to_be_faster():
+    setup = start_run(clique(6), combine={"method": "sliced"}).setup
+    root = setup.tree.bottom_up[-1]
+    path, seconds = setup.tree, [1.0] * 6
+    assert is_faster_divided(path, {root: 4}, seconds, (0, 0, 0, 1, 1, 1), 2)  # one agent works after the other
+    assert not is_faster_divided(path, {root: 1}, seconds, (0, 0, 0, 1, 1, 1), 2)  # one slice
+    forest = start_run(separate_agents(4)).setup
+    assert not is_faster_divided(forest.tree, {}, [1.0] * 4, (0, 0, 1, 1), 2)  # no slices, and independent agents
 
 
 def test_tables_without_cut_variables_are_sent_once():

@@ -50,6 +50,14 @@ def test_a_second_problem_of_the_same_shape_reuses_the_plan(monkeypatch):
     solve_generated(0)
 
 
+def test_the_utility_steps_of_many_agents_are_planned_once(monkeypatch):
+    asked = dmcmc.generate("random", agents=600, variables_per_agent=1, domain_size=2, global_density=0.002, seed=1)
+    first = dmcmc.solve(asked, device="cpu", method="exact", seed=7)
+    monkeypatch.setattr(step_plan_cache, "plan_elimination", lambda *_: pytest.fail("planned again"))
+    second = dmcmc.solve(asked, device="cpu", method="exact", seed=7)
+    assert (second.objective, second.bound, second.assignment) == (first.objective, first.bound, first.assignment)
+
+
 def test_cached_plans_do_not_change_answers():
     answers = []
     for seed in (1, 2):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -35,6 +36,16 @@ MEETINGS = {"agents": 3, "variables_per_agent": 5, "domain_size": 6, "seed": 1}
 def works_of(problem, memory=1 << 33, listed=0):
     arithmetic = choose_arithmetic(problem.factors)
     return [count_agent_work(local, listed, 10, 100, memory, arithmetic) for local in divide(problem).locals]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pairs_and_triangles_are_those_of_the_hidden_variables_graph(seed):
+    problem = random_problem(seed, variables=20, agents=2, factors=80, arity=3)
+    for local, work in zip(divide(problem).locals, works_of(problem), strict=True):
+        edges = {frozenset(f.scope) for f in local.factors if len(f.scope) == 2 and set(f.scope) <= set(local.hidden)}
+        triples = combinations(local.hidden, 3)
+        triangles = sum(all(frozenset(pair) in edges for pair in combinations(three, 2)) for three in triples)
+        assert (work.pairs, work.triangles) == (len(edges), triangles)
 
 
 def meetings(**sizes):

@@ -71,7 +71,7 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)
     search = begin(setup, world, stop, start, NoProgress())
     tables = RankTables(setup.with_stop(stop), world, team_of(setup, world))
-    return RankRun(tables, OneFile(search), WholeSearches(world, search), Watch(NoProgress(), explain))
+    return RankRun(tables, OneFile(search), WholeSearches(world, search), Watch(NoProgress(), (explain,)))
 
 
 def finish_run(run, direct=lambda directive: directive, improve=RankRun.improve):

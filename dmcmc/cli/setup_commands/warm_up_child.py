@@ -48,6 +48,8 @@ _FUNCTIONS = {
 # Columns of the tables whose kernels of the dual ascent on a GPU are compiled: multiples of 8, for domains with up to
 # that many values. All multiples up to 136 took 80 seconds more on an H100 host with 16 cores (2026-11-27).
 _GPU_TABLE_WIDTHS = (8, 16, 24, 32, 48, 64, 96)
+# Sizes of domains whose semidefinite relaxations on a GPU are compiled: those of the generators' usual problems.
+_GPU_DOMAINS = (10, 12, 24)
 
 
 def tasks() -> dict[str, Callable[[str], object]]:
@@ -55,6 +57,9 @@ def tasks() -> dict[str, Callable[[str], object]]:
     found: dict[str, Callable[[str], object]] = {name: partial(_call, text) for name, text in _FUNCTIONS.items()}
     for width in reversed(_GPU_TABLE_WIDTHS):
         found[f"dual ascent on a GPU, tables of {width} columns"] = partial(_compile_gpu_ascent, width)
+    for size in reversed(_GPU_DOMAINS):
+        found[f"semidefinite bounds on a GPU, domains of {size} values"] = partial(_compile_gpu_relaxations, size)
+    found["semidefinite bounds on a GPU, large arrays"] = _compile_large_gpu_relaxations
     for settings, problem in product(_SETTINGS, _PROBLEMS):
         found[f"{problem}, {settings}"] = partial(_solve, problem, settings)
     return found
@@ -74,6 +79,34 @@ def _compile_gpu_ascent(width: int, device: str) -> None:
 
     if resolve_device(device) == "cuda":
         compile_and_mark(dual_ascent(width))
+
+
+def _compile_gpu_relaxations(size: int, device: str) -> None:
+    """Compile the semidefinite relaxations for domains of some size on a GPU, if there is one."""
+    from dmcmc.inference.execution.backend import Backend
+    from dmcmc.run.compilation.kernel_supply import compile_and_mark
+    from dmcmc.run.compilation.prepare_gpu import relaxations
+
+    if _can_relax_on_gpu(device):
+        compile_and_mark(relaxations(size, Backend("cuda")))
+
+
+def _compile_large_gpu_relaxations(device: str) -> None:
+    """Compile what libraries use for the large arrays of semidefinite relaxations on a GPU, if there is one."""
+    from dmcmc.inference.execution.backend import Backend
+    from dmcmc.run.compilation.kernel_supply import compile_and_mark
+    from dmcmc.run.compilation.prepare_gpu import large_relaxations
+
+    if _can_relax_on_gpu(device):
+        compile_and_mark(large_relaxations(Backend("cuda")))
+
+
+def _can_relax_on_gpu(device: str) -> bool:
+    """Return whether there is a GPU for semidefinite relaxations."""
+    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
+    from dmcmc.inference.runtime.device import resolve_device
+
+    return resolve_device(device) == "cuda" and relaxation_gpu_problem() is None
 
 
 def _solve(problem: str, settings: str, device: str) -> None:

@@ -42,7 +42,7 @@ def solve(
         if ending is not None:
             ending.complete = costs.report
     ranks = world or World()
-    if ranks.on_first_rank(lambda: problem is not None and are_separate(problem)):
+    if ranks.on_first_rank(lambda: problem is not None and bool(problem.levels) and are_separate(problem)):
 
         def solve_part(part: Problem | None, limited: Settings) -> Result | None:
             """Solve a problem with one of the levels; the costs of moving are already in it."""

@@ -147,7 +147,7 @@ def _find_agent_work(
         # A list of rows has more values than a tiny problem's.
         wide=listed or bool(setup.problem.domains.max(initial=0) > 256),
         # Without chains, the tables need not be one array.
-        compact=methods <= {"exact"} or is_compact(setup.problem.flat, setup.problem.n_variables),
+        compact=methods <= {"exact"} or is_compact(setup.problem),
         local_search=setup.config.local_search,
         partition=combine.partition if splits else "",
         moment_matching=splits and combine.moment_matching,
@@ -183,13 +183,13 @@ def bounds(parts: DividedProblem, of_union: bool = False) -> list[KernelSet]:
     return [KernelSet(f"bounds {has_relaxation}", partial(_compile_bounds, has_relaxation))]
 
 
-def for_improvers(setup: Setup, agents: AgentKernels) -> dict[str, KernelSet]:
+def for_improvers(setup: Setup, agents: AgentKernels) -> dict[str, list[KernelSet]]:
     """Return the kernels that improvers need besides those of the tables, by the improver's name."""
-    needed = {name: kernels for name in (SEMIDEFINITE, BRANCH, ROUNDING) for kernels in agents.bounds}
+    needed = {name: list(agents.bounds) for name in (SEMIDEFINITE, BRANCH, ROUNDING)}
     if agents.union is not None:
-        needed[UNION_BOUND] = agents.union
+        needed[UNION_BOUND] = [agents.union]
     if any(map(setup.may_filter, range(setup.problem.n_agents))):
-        needed[FUNCTION_FILTERING] = function_filtering(setup.arithmetic)
+        needed[FUNCTION_FILTERING] = [function_filtering(setup.arithmetic)]
     return needed
 
 

@@ -6,6 +6,7 @@ been faster. Kernels are requested by the problem, and when the run shows its pl
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
@@ -55,6 +56,6 @@ def request_when_planned(
         kernels.request(*needed.tables)
         if not will_prove(setup) and setup.config.local_search != "none":
             kernels.request(*world.on_first_rank(partial(kernel_sets.local_search, setup)))
-        kernels.request(*agent_kernel_sets.for_improvers(setup, needed).values())
+        kernels.request(*chain.from_iterable(agent_kernel_sets.for_improvers(setup, needed).values()))
 
     return planned

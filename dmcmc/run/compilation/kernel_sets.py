@@ -206,7 +206,7 @@ class SearchVariant(NamedTuple):
     def _of(cls, problem: Problem, dense: bool) -> "SearchVariant":
         """Return the variant for a problem of tables, which was dense before or not."""
         flat = problem.flat
-        return cls(flat.data.dtype, dense, dense and is_compact(flat, problem.n_variables))
+        return cls(flat.data.dtype, dense, dense and is_compact(problem))
 
     @classmethod
     def of_given(cls, problem: Problem) -> "SearchVariant | None":

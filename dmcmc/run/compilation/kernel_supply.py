@@ -29,6 +29,9 @@ from dmcmc.run.compilation.kernel_sets import _COMPILED, KernelSet
 from dmcmc.solving.monitoring.progress import ProgressReporter
 
 _POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
+# Names of the sets that finished runs without a time budget have needed: this process has compiled what they call.
+# Processes that compile such a set for another short run would be ended with it, before they are done.
+_CALLED: set[str] = set()
 _in_compilation = False  # whether this process compiles for another one, or before the clock starts
 
 
@@ -95,9 +98,11 @@ class KernelSupply:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if self._compiler is not None:
             self._compiler.close()
+        if error_type is None and not self._timed:
+            _CALLED.update(self._needed)
 
     @property
     def is_off(self) -> bool:
@@ -121,7 +126,8 @@ class KernelSupply:
         if self._first:
             return self._compile_here(sets)
         self._needed |= {kernels.name for kernels in sets}
-        missing = [kernels for kernels in sets if not self._off and not kernels.is_compiled]
+        called = set[str]() if self._timed else _CALLED
+        missing = [k for k in sets if not (self._off or k.is_compiled or k.name in called)]
         if not missing or self._world.local_rank:
             return 0.0
         if self._compiler is None:
@@ -136,9 +142,9 @@ class KernelSupply:
             return True
         return all(kernels.is_compiled or self._is_done(kernels) for kernels in sets)
 
-    def is_ready_for(self, improver: str, needed: Sequence[Mapping[str, KernelSet]]) -> bool:
+    def is_ready_for(self, improver: str, needed: Sequence[Mapping[str, Sequence[KernelSet]]]) -> bool:
         """Return whether an improver has its kernels as far as this rank knows, given kernel sets by improver."""
-        return all(improver not in sets or self.is_ready(sets[improver]) for sets in needed)
+        return all(self.is_ready(*sets.get(improver, ())) for sets in needed)
 
     def all_ready(self, *sets: KernelSet) -> bool:
         """Return whether all ranks agree that kernel sets can be used; called by all ranks."""

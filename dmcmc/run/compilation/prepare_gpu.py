@@ -2,15 +2,14 @@
 
 GPU kernels are cached on disk after compilation. Which ones a run needs depends on its agents, such as the widths of
 their tables. So the run's own agents load them, with almost no work. The kernels of semidefinite relaxations depend on
-the agents' shapes; they are compiled while other improvers work.
+the sizes of the domains; they are compiled while other improvers work.
 """
 
-import hashlib
 import logging
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +40,6 @@ from dmcmc.solving.planning.setup import Setup
 
 _LOG = logging.getLogger(__name__)
 _TITLE = "opening the GPU"
-_DIGEST_BYTES = 12  # bytes of the digest in the name of a kernel set: two of 10^9 share it with probability 10^-11
 
 
 class GpuKernels(NamedTuple):
@@ -81,11 +79,18 @@ class GpuKernels(NamedTuple):
         return found
 
     @property
-    def later(self) -> dict[str, KernelSet]:
+    def later(self) -> dict[str, list[KernelSet]]:
         """The kernels that improvers need, by the improver's name; they depend on the domains of the agents."""
         agents = _agents_with_relaxation(self.setup, self.agents)
+        if not agents:
+            return {}
+        from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
+
         locals_ = [self.setup.division.locals[agent] for agent in agents]
-        return {SEMIDEFINITE: relaxations(locals_, self.setup.backend)} if agents else {}
+        sets = [relaxations(size, self.setup.backend) for size in largest_domains(locals_)]
+        if any(map(uses_large_arrays, locals_)):
+            sets.append(large_relaxations(self.setup.backend))
+        return {SEMIDEFINITE: sets}
 
 
 class PreparedRun(NamedTuple):
@@ -97,13 +102,13 @@ class PreparedRun(NamedTuple):
         The plan, without a GPU that is not open.
     seconds : float
         Seconds that do not count as run time.
-    later : dict of str to KernelSet
+    later : dict of str to list of KernelSet
         Kernels that improvers on the GPU still need, by the improver's name.
     """
 
     setup: Setup
     seconds: float
-    later: dict[str, KernelSet]
+    later: dict[str, list[KernelSet]]
 
 
 def dual_ascent(width: int) -> KernelSet:
@@ -111,16 +116,14 @@ def dual_ascent(width: int) -> KernelSet:
     return KernelSet(f"GPU dual ascent, {width} columns", partial(load_kernels_of_width, width))
 
 
-def relaxations(agents: Sequence[LocalProblem], backend: Backend) -> KernelSet:
-    """Return the GPU kernels of the semidefinite relaxations of agents: those of the agent with the most values.
+def relaxations(domain: int, backend: Backend) -> KernelSet:
+    """Return the GPU kernels of semidefinite relaxations whose largest domain has ``domain`` values."""
+    return KernelSet(f"GPU relaxations, {domain} values", partial(_load_relaxation, domain, backend))
 
-    The name contains what the kernels depend on, the agent's domains, and nothing that is measured: each later run on
-    such agents finds them, whatever its time budget.
-    """
-    shapes = [([int(agent.domains[v]) for v in agent.hidden], agent.interface_shape) for agent in agents]
-    largest = max(range(len(agents)), key=lambda number: (sum(shapes[number][0]), shapes[number]))
-    digest = hashlib.blake2b(repr(shapes[largest]).encode(), digest_size=_DIGEST_BYTES).hexdigest()
-    return KernelSet(f"GPU relaxations {digest}", partial(_load_relaxation, agents[largest], backend))
+
+def large_relaxations(backend: Backend) -> KernelSet:
+    """Return the kernels of array libraries that semidefinite relaxations on a GPU use for large arrays."""
+    return KernelSet("GPU relaxations, large arrays", partial(_load_large_relaxation, backend))
 
 
 def prepare_gpu(
@@ -167,13 +170,13 @@ def prepare_gpu(
     needed = GpuKernels(plain, agents, searches)
     first, later = (needed.first, needed.later) if uses_gpu and not world.local_rank else ([], {})
     seconds = kernels.wait(first, stop, concurrent) if required else kernels.request(*first)
-    seconds += kernels.request(*later.values())
+    seconds += kernels.request(*chain.from_iterable(later.values()))
     if kernels.all_ready(*first):
         progress.stage(_TITLE)
         with nullcontext() if concurrent is None else concurrent.begin():
             if uses_gpu:
                 mine = GpuKernels(plain, setup.agents_of_rank(world.rank), searches)
-                _load([*mine.first, *filter(kernels.is_ready, mine.later.values())])
+                _load([*mine.first, *filter(kernels.is_ready, chain.from_iterable(mine.later.values()))])
         if world.size > 1:
             world.wait()
     prepared = without_closed_gpu(setup)
@@ -289,11 +292,18 @@ def _agents_with_relaxation(setup: Setup, agents: list[int]) -> list[int]:
     return list(dict.fromkeys(suitable))
 
 
-def _load_relaxation(agent: LocalProblem, backend: Backend) -> None:
-    """Load the kernels of the semidefinite relaxation of an agent."""
+def _load_relaxation(domain: int, backend: Backend) -> None:
+    """Load the kernels of semidefinite relaxations for a size of domains."""
     from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import load_relaxation_kernels
 
-    load_relaxation_kernels([agent], backend)
+    load_relaxation_kernels(domain, backend)
+
+
+def _load_large_relaxation(backend: Backend) -> None:
+    """Load the kernels of array libraries for large arrays."""
+    from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import load_large_array_kernels
+
+    load_large_array_kernels(backend)
 
 
 def _table_widths(setup: Setup, agents: list[int]) -> list[int]:
@@ -316,9 +326,9 @@ def _sampled_agents(setup: Setup, agents: list[int]) -> dict[str, list[int]]:
 
 def _numbers(setup: Setup) -> str:
     """Return what the kernels of chains depend on besides the method: the number types of tables, values and sums."""
-    flat, n_variables = setup.problem.flat, setup.problem.n_variables
-    is_wide = bool(setup.problem.domains.max(initial=0) > 256)  # values do not fit a byte
-    return f"{flat.data.dtype} {setup.arithmetic.dtype} {is_wide} {is_compact(flat, n_variables)}"
+    problem = setup.problem
+    is_wide = bool(problem.domains.max(initial=0) > 256)  # values do not fit a byte
+    return f"{problem.flat.data.dtype} {setup.arithmetic.dtype} {is_wide} {is_compact(problem)}"
 
 
 def _load_sampling(setup: Setup, agents: list[int], method: str) -> None:

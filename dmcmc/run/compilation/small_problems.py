@@ -14,7 +14,13 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.estimate_cost import MAX_INTERPRETED_VARIABLES, cells_upper_bound
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
-from dmcmc.inference.runtime.interpreted import interpreted_if_short, interpreted_kernels, may_interpret, steps_left
+from dmcmc.inference.runtime.interpreted import (
+    MAX_STEPS,
+    interpreted_if_short,
+    interpreted_kernels,
+    may_interpret,
+    steps_left,
+)
 from dmcmc.mpi.world import World
 
 _STEPS_PER_RUN = 5_000  # steps of any run: calls of kernels for the smallest problem; measured, as all numbers here
@@ -78,15 +84,20 @@ def count_steps(problem: Problem, settings: Settings) -> float:
 
 def _elimination_steps(problem: Problem, tree: bool = False) -> float:
     """Return the steps of exact tables and their combination, or of a junction tree of the whole problem."""
-    n, domains = problem.n_variables, problem.domains
-    if n > MAX_INTERPRETED_VARIABLES or steps_left() <= 0:
+    if problem.n_variables > MAX_INTERPRETED_VARIABLES:
         return inf
+    key = "interpreted steps", tree
+    return problem.shape_facts.get_or_compute(key, lambda: _count_elimination_steps(problem, tree))
+
+
+def _count_elimination_steps(problem: Problem, tree: bool) -> float:
+    """Count the steps of an elimination; inf if they are more than any process interprets."""
+    n, domains, sizes = problem.n_variables, problem.domains, problem.domains.tolist()
     scopes = [factor.scope for factor in problem.factors]
-    sizes = domains.tolist()
     entries: float = sum(prod([sizes[v] for v in scope]) for scope in scopes)
     steps: float = _STEPS_PER_RUN + _STEPS_PER_VARIABLE * n + _STEPS_PER_ENTRY * entries
     steps += _ORDER_STEPS_PER_VARIABLE * n if n > MAX_EXACT_VARIABLES else 0
-    if steps > steps_left():
+    if steps > MAX_STEPS:
         return inf
     if tree:
         return steps + cells_upper_bound(scopes, domains, range(n))
@@ -95,7 +106,7 @@ def _elimination_steps(problem: Problem, tree: bool = False) -> float:
     hidden = [v for v in range(n) if v not in shared]
     steps += sum(float(prod(domains[interface].tolist())) for interface in interfaces)
     steps += cells_upper_bound(scopes, domains, hidden)
-    return steps if steps > steps_left() else steps + _combined_cells(problem, interfaces)
+    return inf if steps > MAX_STEPS else steps + _combined_cells(problem, interfaces)
 
 
 def _combined_cells(problem: Problem, interfaces: list[list[int]]) -> float:
@@ -107,7 +118,7 @@ def _combined_cells(problem: Problem, interfaces: list[list[int]]) -> float:
     groups = [shared.intersection(factor.scope) for factor in problem.factors]
     groups += [set(interface) for interface in interfaces]
     waiting, total = {agent for agent, interface in enumerate(interfaces) if interface}, 0.0
-    while waiting and total <= steps_left():
+    while waiting and total <= MAX_STEPS:
         joined = {a: set().union(*(g for g in groups if not g.isdisjoint(interfaces[a]))) for a in waiting}
         cells = {a: float(prod(problem.domains[sorted(joined[a])].tolist())) for a in waiting}
         agent = min(waiting, key=lambda a: (cells[a], a))

@@ -42,7 +42,7 @@ def new_metrics(setup: Setup, agent: int) -> AgentMetrics:
         interface=len(local.interface),
         rank=setup.owner[agent],
         rows=local.rows,
-        own_utilities=own_utilities(local.factors),
+        own_utilities=own_utilities(local),
         gap=0.0,
     )
 

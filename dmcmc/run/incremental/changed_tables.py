@@ -167,4 +167,5 @@ def _with_factors(local: LocalProblem, factors: tuple[Factor, ...]) -> LocalProb
     """Return a local problem with other tables of the same scopes."""
     changed = object.__new__(LocalProblem)
     changed.__dict__.update(local.__dict__, factors=factors, tables=None)
+    changed.__dict__.pop("ranges", None)  # of the entries of the old tables
     return changed

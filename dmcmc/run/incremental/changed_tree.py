@@ -74,7 +74,8 @@ def changed_tree(
     """
     more, owners, scopes = len(positions) - len(tree.parent), changes.owner.tolist(), changes.scopes
     parent, agents = [*tree.parent, *[-1] * more], {*range(len(tree.parent), len(positions)), *dirty}
-    children, separators, placed = ([*groups, *[()] * more] for groups in (tree.children, tree.separators, tree.placed))
+    children, placed = [*tree.children, *[()] * more], [*tree.placed, *[()] * more]
+    separators = [*tree.separators, *[()] * more]
     if changes.moved:
         agents.update(agent for agent, separator in enumerate(separators) if not changes.moved.isdisjoint(separator))
     if changes.removed:

@@ -17,9 +17,8 @@ class Watch:
     ----------
     progress : ProgressReporter
         Receives the stages of the run and, on rank 0, each point of the result's trace.
-    planned : callable
-        Called with the plan before the work begins, and again if some agents' methods had to change. The time that it
-        takes is not counted as time of the run.
+    plan_observers : tuple of callable
+        Called with the plan one after the other, see :meth:`planned`.
     handle : RunHandle or None
         Handle by which the run can be ended early, and by which its best result so far can be read.
     handles_signals : bool
@@ -27,7 +26,7 @@ class Watch:
     """
 
     progress: ProgressReporter
-    planned: Callable[[Setup], object] = lambda setup: None
+    plan_observers: tuple[Callable[[Setup], object], ...] = ()
     handle: RunHandle | None = None
     handles_signals: bool = False
 
@@ -40,14 +39,17 @@ class Watch:
         """Return the same with a handle."""
         return replace(self, handle=handle)
 
-    def with_planned(self, planned: Callable[[Setup], object]) -> "Watch":
-        """Return the same with another observer of the plan, who is called before the present one."""
+    def with_planned(self, observer: Callable[[Setup], object]) -> "Watch":
+        """Return the same with another observer of the plan, who is called before the present ones."""
+        return replace(self, plan_observers=(observer, *self.plan_observers))
 
-        def both(setup: Setup) -> None:
-            planned(setup)
-            self.planned(setup)
+    def planned(self, setup: Setup) -> None:
+        """Show the plan to its observers, before the work begins, and again if some agents' methods had to change.
 
-        return replace(self, planned=both)
+        The time that this takes is not counted as time of the run.
+        """
+        for observer in self.plan_observers:
+            observer(setup)
 
 
 UNWATCHED = Watch(NoProgress())

@@ -420,14 +420,20 @@ def predicted_steps(
 
 
 def slicing_seconds(setup: "Setup") -> float:
-    """Return the estimated seconds of sliced UTIL steps.
+    """Return the estimated seconds of all sliced UTIL steps."""
+    assert setup.slicing is not None
+    return sum(agent_slicing_seconds(setup, setup.slicing))
+
+
+def agent_slicing_seconds(setup: "Setup", slicing: Slicing) -> list[float]:
+    """Return the estimated seconds of each agent's sliced UTIL steps.
 
     The estimate is cells * (seconds per cell) / threads + steps * (seconds per step).
     """
-    assert setup.slicing is not None
     in_place = setup.arithmetic.exact and setup.backend.device == "cpu"
     cell = _IN_PLACE_CELL_SECONDS if in_place else COSTS.seconds_per_cell
-    return setup.slicing.cells * cell / setup.backend.threads + setup.slicing.steps * _STEP_SECONDS
+    pairs = zip(slicing.agent_cells, slicing.agent_steps, strict=True)
+    return [cells * cell / setup.backend.threads + steps * _STEP_SECONDS for cells, steps in pairs]
 
 
 def largest_join(setup: "Setup") -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from dmcmc.config.settings import Settings, automatic_memory
 from dmcmc.files.names import read_order
 from dmcmc.formats import agent_files
-from dmcmc.inference.dpop.division import Division, LocalProblem, divide
+from dmcmc.inference.dpop.division import Division, LocalProblem, divide, shared_variables
 from dmcmc.inference.dpop.memory_shares import bytes_of_tables
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
@@ -91,19 +91,12 @@ class DividedProblem:
         return self.retained if self.timed else None
 
     @cached_property
-    def shared(self) -> frozenset[int]:
-        """The variables of the original problem that share a factor with another agent's variable."""
-        owner = self.given.problem.owner
-        scopes = (factor.scope for factor in self.given.problem.factors)
-        return frozenset(v for scope in scopes if len({int(owner[v]) for v in scope}) > 1 for v in scope)
-
-    @cached_property
     def owned(self) -> tuple[list[int], list[int]]:
         """Number of variables of the original problem, and of shared ones among them, for each agent."""
         asked = self.given.problem
 
         def counted() -> tuple[list[int], list[int]]:
-            owners = asked.owner, asked.owner[sorted(self.shared)]
+            owners = asked.owner, asked.owner[shared_variables(asked)]
             all_counts, shared_counts = (np.bincount(owner, minlength=asked.n_agents).tolist() for owner in owners)
             return all_counts, shared_counts
 

@@ -123,10 +123,10 @@ class Setup(DividedProblem):
 
     def exact_seconds(self, agent: int) -> float | None:
         """Return the estimated seconds of a sampled agent's exact elimination; None if it is not allowed."""
-        work, method = self.surveys[agent], self.config.local.method
-        if self.methods[agent] == "exact" or method not in ("auto", "exact") or exceeded_limit(work, self.limits):
+        if self.methods[agent] == "exact" or self.config.local.method not in ("auto", "exact"):
             return None
-        return exact_option(work, self.limits, self.rates).seconds
+        work = self.surveys[agent]
+        return None if exceeded_limit(work, self.limits) else exact_option(work, self.limits, self.rates).seconds
 
     @property
     def never_given_up(self) -> bool:

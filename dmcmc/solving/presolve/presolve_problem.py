@@ -96,6 +96,11 @@ def _may_be_worthwhile(dense: Problem, timed: bool) -> bool:
         return False
     if is_small or (timed and dense.n_variables > MAX_BITSET_VARIABLES):
         return True
+    return dense.shape_facts.get_or_compute("joins many cells", lambda: _joins_many_cells(dense))
+
+
+def _joins_many_cells(dense: Problem) -> bool:
+    """Return whether an elimination of all variables joins enough cells for presolve to be faster."""
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
     return joins_at_least(scopes, dense.domains, everything, (), _MIN_CELLS)
 

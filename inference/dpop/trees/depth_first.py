@@ -10,7 +10,7 @@ index.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -22,24 +22,30 @@ _NOT_VISITED = -2
 
 def depth_first(neighbours: IndexGroups, roots: Sequence[int]) -> "array[int]":
     """Return the parents in the depth-first forest from ``roots``; neighbours of high degree first, then by index."""
+    return next(depth_first_forests(neighbours, [roots]))
+
+
+def depth_first_forests(neighbours: IndexGroups, starts: Iterable[Sequence[int]]) -> Iterator["array[int]"]:
+    """Yield the parents in the depth-first forests from several sequences of roots, see :func:`depth_first`."""
     degree = neighbours.lengths
     agent = np.repeat(np.arange(len(neighbours)), degree)
     flat = array("i", neighbours.flat[np.lexsort((neighbours.flat, -degree[neighbours.flat], agent))].tolist())
-    at, end = array("i", neighbours.start[:-1].tolist()), array("i", neighbours.start[1:].tolist())
-    parent = array("i", [_NOT_VISITED]) * len(neighbours)
-    for root in roots:
-        if parent[root] != _NOT_VISITED:
-            continue
-        parent[root], current = ROOT, root
-        while current >= 0:  # the walk back from a root leads to -1
-            if at[current] == end[current]:
-                current = parent[current]
+    start, end = array("i", neighbours.start[:-1].tolist()), array("i", neighbours.start[1:].tolist())
+    for roots in starts:
+        at, parent = start[:], array("i", [_NOT_VISITED]) * len(neighbours)
+        for root in roots:
+            if parent[root] != _NOT_VISITED:
                 continue
-            child = flat[at[current]]
-            at[current] += 1
-            if parent[child] == _NOT_VISITED:
-                parent[child], current = current, child
-    return parent
+            parent[root], current = ROOT, root
+            while current >= 0:  # the walk back from a root leads to -1
+                if at[current] == end[current]:
+                    current = parent[current]
+                    continue
+                child = flat[at[current]]
+                at[current] += 1
+                if parent[child] == _NOT_VISITED:
+                    parent[child], current = current, child
+        yield parent
 
 
 def _max_degree(graph: AgentGraph, root: int | None) -> Sequence[int]:

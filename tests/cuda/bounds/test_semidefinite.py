@@ -16,7 +16,12 @@ from dmcmc.inference.bounds.semidefinite import bounder as bounder_module
 from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, entry_bytes
 from dmcmc.inference.bounds.semidefinite.bounder import NodeSchedules, SemidefiniteRunner, max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation
-from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu, load_relaxation_kernels
+from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import (
+    bound_on_gpu,
+    largest_domains,
+    load_large_array_kernels,
+    load_relaxation_kernels,
+)
 from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArrays
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_block
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
@@ -202,17 +207,27 @@ def test_insufficient_device_memory_leaves_the_work_to_the_cpu(monkeypatch):
     assert [relaxation.steps for relaxation in on_gpu] == [0, 0]
 
 
-@pytest.mark.parametrize("wide_bytes", [1 << 31, 0])
-def test_all_launched_kernels_are_loaded_in_advance(short_shared, launches, monkeypatch, wide_bytes):
+def test_all_launched_kernels_are_loaded_in_advance(short_shared, launches):
     _, launched = launches
-    monkeypatch.setattr(batched_relaxation, "_WIDE_ARRAY_BYTES", wide_bytes)
-    monkeypatch.setattr(bounder_module, "MAX_NODES_PER_BATCH", 3)
-    monkeypatch.setattr(batched_relaxation, "MAX_STORED_FACTORS", 5)
-    load_relaxation_kernels([dense_agent(7, hidden=3, max_domain=4)], Backend("cuda"))
-    loaded = set(launched)
     on_gpu, _ = make_relaxations()
+    for size in largest_domains([on_gpu[0].state.local]):
+        load_relaxation_kernels(size, Backend("cuda"))
+    loaded = set(launched)
     assert bound_on_gpu([RelaxationRequest(on_gpu[0], None, None)], Backend("cuda"))
     assert {one[0] for one in launched} == {one[0] for one in loaded}
+
+
+def test_large_arrays_are_loaded_with_the_sizes_of_a_run(launches, monkeypatch):
+    _, launched = launches
+    monkeypatch.setattr(batched_relaxation, "_LARGE_VARIABLES", 3)
+    monkeypatch.setattr(batched_relaxation, "_LARGE_DOMAIN", 4)
+    load_large_array_kernels(Backend("cuda"))
+    assert not launched  # no array is large
+    monkeypatch.setattr(batched_relaxation, "_WIDE_ARRAY_BYTES", 0)
+    monkeypatch.setattr(bounder_module, "MAX_NODES_PER_BATCH", 3)
+    monkeypatch.setattr(batched_relaxation, "MAX_STORED_FACTORS", 5)
+    load_large_array_kernels(Backend("cuda"))
+    assert launched
 
 
 def test_kernels_are_loaded_for_the_array_sizes_of_a_run():

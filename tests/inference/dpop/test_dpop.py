@@ -8,7 +8,7 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference.dpop import step_plan_cache
-from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.dpop.division import divide, shared_variables
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.util_and_value import UtilNode, util_step, value_step
 from dmcmc.inference.elimination.eliminate import Elimination
@@ -31,6 +31,26 @@ def paper_example():
         owner=np.array([0, 0, 1, 1, 2, 2]),
         factors=tuple(Factor.of([int(v) - 1 for v in c], [[20, 8], [10, 3]], name=c) for c in constraints),
     )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_agents_own_the_factors_inside_them_and_share_the_variables_of_all_others(seed):
+    rng = np.random.default_rng(seed)
+    domains, owner = rng.integers(1, 4, 8), rng.integers(0, 3, 8)
+    scopes = [tuple(rng.permutation(8)[: rng.integers(0, 4)].tolist()) for _ in range(9)]
+    factors = tuple(Factor.of(scope, rng.integers(0, 9, domains[list(scope)])) for scope in scopes)
+    problem = Problem(tuple("abcdefgh"), domains, ("a0", "a1", "a2"), owner, factors)
+    agents_of = [{int(owner[v]) for v in scope} for scope in scopes]
+    shared = {v for scope, agents in zip(scopes, agents_of, strict=True) if len(agents) > 1 for v in scope}
+    for flat in (False, True):
+        if flat:
+            assert problem.flat.tables == len(factors)  # the same from flat tables
+        division = divide(problem)
+        assert shared_variables(problem).tolist() == sorted(shared)
+        for local in division.locals:
+            inside = [f for f, agents in zip(factors, agents_of, strict=True) if agents == {local.agent}]
+            assert list(local.factors) == inside
+            assert set(local.interface) == {v for v in shared if owner[v] == local.agent}
 
 
 class Solved:

@@ -6,8 +6,10 @@ from support.problem_strategies import random_table
 
 import dmcmc
 from dmcmc import Factor
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.elimination.cuda.descriptor_kernels import choose_low_axes
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.elimination.plan import kept_by_first_use, plan_elimination
 from dmcmc.inference.elimination.slices import choose_slices, eliminate_in_slices
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
@@ -48,6 +50,44 @@ def test_slices_give_the_tables_of_the_undivided_elimination(seed):
                 axis = tuple(slice(half) if v == slices.variable else slice(None) for v in scope)
                 assert (values == whole[scope][axis]).all()
     assert made
+
+
+def cells_that_read_a_message(plan):
+    """Return the joined cells of buckets in which, on a GPU, a table depends on both parts of the separator."""
+    cells = 0
+    for bucket in range(plan.buckets):
+        scope, low = plan.scope(plan.output(bucket)), choose_low_axes(plan.program, bucket)
+        rows, columns = set(scope[: len(scope) - low]), set(scope[len(scope) - low :])
+        tables = [set(plan.scope(t)) for t in plan.inputs(bucket)]
+        cells += int(plan.program.cells[bucket]) * any(t & rows and t & columns for t in tables)
+    return cells
+
+
+def test_kept_variables_in_the_order_of_their_first_bucket_let_a_gpu_read_large_messages_once():
+    sizes = {"agents": 2, "variables_per_agent": 8, "domain_size": 120, "interface_variables": 2}
+    read = []
+    for local in divide(dmcmc.generate("meeting-scheduling", local_density=0.8, **sizes)).locals:
+        plans = [
+            plan_elimination([f.scope for f in local.factors], local.domains, local.order.variables, keep)
+            for keep in (local.interface, local.interface[::-1], kept_by_first_use(local.plan, local.interface))
+        ]
+        *others, ordered = map(cells_that_read_a_message, plans)
+        assert ordered == min(others) < 0.6 * max(others)
+        read.append(ordered)
+    assert read[0] == read[1]  # two agents with equal cells do equal work
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_kept_variables_changes_the_axes_of_the_tables_only(seed):
+    factors, domains, order, keep = random_case(seed)
+    arithmetic, scopes = choose_arithmetic(factors), [f.scope for f in factors]
+    plan = plan_elimination(scopes, domains, order, keep)
+    ordered = plan_elimination(scopes, domains, order, kept_by_first_use(plan, keep))
+    assert sorted(kept_by_first_use(plan, keep)) == sorted(keep)
+    tables = [arithmetic.encode(f) for f in factors]
+    pairs = zip(*(eliminate(tables, p, arithmetic).remaining() for p in (plan, ordered)), strict=True)
+    for (scope, values), (new_scope, new_values) in pairs:
+        assert (new_values == values.transpose([scope.index(v) for v in new_scope])).all()
 
 
 def test_an_agent_too_large_for_the_memory_is_eliminated_in_slices(monkeypatch):

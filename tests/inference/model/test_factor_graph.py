@@ -7,9 +7,11 @@ import pytest
 
 from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.factor_graph import build_graph, split_integers
+from dmcmc.inference.model.flat_tables import flatten, table_ranges, varying_entries
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.subproblem import Subproblem
+from dmcmc.inference.model.tables import forbidden_value
 
 DOMAINS = np.array([2, 3, 1, 4, 2])
 SCOPES = [(1, 0), (3,), (0, 3, 2), (1, 0), (4, 2, 1)]
@@ -84,3 +86,18 @@ def test_vectors_of_positions_do_not_overlap():
     graph = build_graph(problem_of(random_factors(5)))
     ends = graph.vector_start + graph.domains[graph.scope]
     assert graph.vector_start[0] == 0 and graph.vector_start[1:].tolist() == ends[:-1].tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float64])
+def test_varying_entries_are_those_of_tables_whose_allowed_entries_differ(dtype):
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        tables = [rng.integers(0, 2, shape).astype(dtype) for shape in [(2, 3), (3,), (2, 1), (1,)]]
+        for table in tables:
+            table[rng.random(table.shape) < 0.4] = forbidden_value(np.dtype(dtype))
+        allowed = [[entry for entry in table.ravel() if entry != forbidden_value(table.dtype)] for table in tables]
+        expected = sum(len(entries) for entries in allowed if len(set(entries)) > 1)
+        flat = flatten([()] * 4, tables)
+        assert varying_entries(flat, table_ranges(flat)) == expected
+    flat = flatten([], [])
+    assert varying_entries(flat, table_ranges(flat)) == 0

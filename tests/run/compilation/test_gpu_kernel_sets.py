@@ -8,6 +8,7 @@ import dmcmc
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.bounds.semidefinite.cuda import device_arrays
+from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import SEMIDEFINITE
 from dmcmc.run.compilation import prepare_gpu
@@ -22,9 +23,11 @@ def needed(monkeypatch):
     monkeypatch.setattr(prepare_gpu, "_gpu_available", lambda setup: True)
     monkeypatch.setattr(prepare_gpu, "gpu_table_widths", lambda bounds, backend, seconds: [24])
     monkeypatch.setattr(device_arrays, "relaxation_gpu_problem", lambda: None)
-    problem = dmcmc.generate("meeting-scheduling", agents=3, variables_per_agent=20, domain_size=6, seed=1)
 
-    def needed(seconds=10, slowness=1.0):
+    def needed(seconds=10, slowness=1.0, variables=20, domain=6):
+        problem = dmcmc.generate(
+            "meeting-scheduling", agents=3, variables_per_agent=variables, domain_size=domain, seed=1
+        )
         config = settings_of(Document("", {"budget": {"time": seconds}}))
         rates = replace(NOMINAL, elimination=slowness * NOMINAL.elimination, update=slowness * NOMINAL.update)
         setup = prepare(problem, config, World(), lambda: rates)
@@ -37,16 +40,33 @@ def test_later_runs_request_the_sets_that_earlier_runs_have_compiled(needed):
     (first_setup, first), (_, others) = needed(), needed(seconds=60, slowness=1.7)
     assert others.later.keys() == {SEMIDEFINITE}
     assert {kernels.name for kernels in others.first} <= {kernels.name for kernels in first.first}
-    assert others.later[SEMIDEFINITE].name == first.later[SEMIDEFINITE].name
+    assert names_of(others.later[SEMIDEFINITE]) == names_of(first.later[SEMIDEFINITE])
     slower_setup, slower = needed(slowness=3.0)
     assert [choice.seconds for choice in slower_setup.choices] != [choice.seconds for choice in first_setup.choices]
-    assert slower.later[SEMIDEFINITE].name == first.later[SEMIDEFINITE].name
+    assert names_of(slower.later[SEMIDEFINITE]) == names_of(first.later[SEMIDEFINITE])
 
 
-def test_relaxations_of_agents_with_other_domains_have_other_kernels(needed):
+def test_relaxations_of_agents_are_shared_unless_their_domains_are_larger(needed):
     setup, _ = needed()
     agents = list(setup.division.locals)
-    names = {prepare_gpu.relaxations([agent], setup.backend).name for agent in agents}
+    sizes = largest_domains(agents)
+    assert largest_domains(agents[:1]) == sizes == [6]
     wider = replace(agents[0], domains=agents[0].domains + 1)
-    assert prepare_gpu.relaxations([wider], setup.backend).name not in names
-    assert prepare_gpu.relaxations([*agents, wider], setup.backend).name not in names
+    assert largest_domains([*agents, wider]) == [7]
+    names = {prepare_gpu.relaxations(size, setup.backend).name for size in (6, 7)}
+    assert len(names) == 2
+
+
+def test_agents_with_large_arrays_need_more_kernels(needed):
+    small, _ = needed(variables=8)
+    assert not any(map(uses_large_arrays, small.division.locals))
+    setup, kernels = needed(variables=60, domain=24)
+    assert all(map(uses_large_arrays, setup.division.locals))
+    assert names_of(kernels.later[SEMIDEFINITE]) == [
+        prepare_gpu.relaxations(24, setup.backend).name,
+        prepare_gpu.large_relaxations(setup.backend).name,
+    ]
+
+
+def names_of(sets):
+    return [kernels.name for kernels in sets]

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,6 +102,7 @@ def folder(tmp_path, monkeypatch):
     """Folder of the marker files; compiled kernels stay where they are, so that they are not compiled again."""
     monkeypatch.setattr(cache_folders, "kernel_folder", lambda: tmp_path)
     monkeypatch.setattr(kernel_sets, "_COMPILED", set())
+    monkeypatch.setattr(kernel_supply, "_CALLED", set())
     return tmp_path
 
 
@@ -177,6 +178,21 @@ def test_other_processes_compile_in_the_background_and_end_with_the_run(folder):
         children = [child.pid for child in kernels._compiler._children]
         assert good.is_compiled and bad.is_compiled and kernels.seconds > 0
     assert children and not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+@pytest.mark.parametrize(("ends", "again"), [("well", []), ("with an error", ["a set"])])
+def test_a_run_does_not_start_processes_for_sets_that_an_earlier_one_has_called(folder, ends, again, monkeypatch):
+    """Otherwise each of many short runs would start processes, and end them before they have compiled anything."""
+    requested = []
+    monkeypatch.setattr(kernel_supply.BackgroundCompiler, "request", lambda _, sets: requested.extend(sets))
+    for _ in range(2):
+        requested.clear()
+        with suppress(ValueError), KernelSupply(World(), Settings(), NoProgress()) as kernels:
+            kernels._first = False
+            kernels.request(KernelSet("a set", math.sqrt))
+            if ends != "well":
+                raise ValueError
+    assert [kernels.name for kernels in requested] == again
 
 
 def test_a_set_that_other_processes_cannot_compile_is_left_to_the_run(folder):

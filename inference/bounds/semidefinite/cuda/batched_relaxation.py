@@ -6,6 +6,7 @@ share, batched over the agents. The remaining time goes to per-row terms, which 
 """
 
 import logging
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -39,7 +40,9 @@ from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 
-_MAX_LOADED_AGENTS = 16  # agents in the step that loads kernels and libraries
+_LOADED_VARIABLES = 3  # hidden variables of the synthetic agent that loads kernels: the fewest with several pairs
+_FEW_NODES = (2, 0)  # nodes and buffer entries that load the kernels
+_LARGE_VARIABLES, _LARGE_DOMAIN = 45, 24  # the same of an agent with large arrays, 1,080 values
 _WIDE_ARRAY_BYTES = 1 << 31  # array libraries use other kernels for larger arrays
 _LOG = logging.getLogger(__name__)
 
@@ -182,28 +185,49 @@ def _batch_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
     return max_nodes_per_batch(shape, free_bytes - stored * entry_bytes(shape)), stored
 
 
-def load_relaxation_kernels(locals_: Sequence[Subproblem], backend: Backend) -> None:
-    """Compile the kernels that the given agents use on the GPU, or load them from disk; load the libraries.
+def largest_domains(locals_: Sequence[Subproblem]) -> list[int]:
+    """Return the sizes of domains whose kernels the given agents use: of hidden variables alone, and of all variables.
 
-    Kernels depend on the sizes of sums, so this runs nodes of agents of the same sizes with synthetic utilities.
+    Both are the largest of all agents, since batches of several agents are padded to it.
     """
-    terms = [SharedTerm.initial(_synthetic_matrix(local), _zero_start) for local in locals_[:_MAX_LOADED_AGENTS]]
-    largest = max((term for term in terms if term is not None), key=lambda term: term.matrix.variable_of.size)
-    nothing = np.zeros(0, dtype=np.int64)
-    for term in (largest.joint(nothing, np.zeros(0)), largest):
-        if tables_per_block(node_shape([term]).d):
-            _load_nodes(term, backend)
+    hidden = max((int(local.domains[v]) for local in locals_ for v in local.hidden), default=0)
+    boundary = max((size for local in locals_ for size in local.interface_shape), default=0)
+    return sorted({hidden, max(hidden, boundary)})
 
 
-def _load_nodes(term: SharedTerm, backend: Backend) -> None:
+def uses_large_arrays(local: Subproblem) -> bool:
+    """Return whether arrays of an agent's relaxation exceed 2 GiB on a device with enough memory."""
+    sizes = [int(local.domains[v]) for v in local.hidden]
+    shape = NodeShape(1, len(sizes), max(sizes), len(sizes) * max(sizes) // 2)
+    return _load_sizes(shape, sys.maxsize) != _FEW_NODES
+
+
+def load_relaxation_kernels(domain: int, backend: Backend) -> None:
+    """Compile the kernels of relaxations whose largest domain has ``domain`` values, or load them from disk.
+
+    The library of arrays is loaded, too. This runs a few nodes of an agent with synthetic utilities.
+    """
+    if tables_per_block(domain):
+        _load_nodes(_synthetic_term(_LOADED_VARIABLES, domain), _FEW_NODES)
+
+
+def load_large_array_kernels(backend: Backend) -> None:
+    """Compile the kernels that libraries use for arrays of more than 2 GiB, if the free memory suffices for such."""
+    term = _synthetic_term(_LARGE_VARIABLES, _LARGE_DOMAIN)
+    sizes = _load_sizes(node_shape([term]), _usable_bytes(backend))
+    if sizes != _FEW_NODES:
+        _load_nodes(term, sizes)
+
+
+def _load_nodes(term: SharedTerm, sizes: tuple[int, int]) -> None:
     """Load the kernels of a term's nodes, for two agents: libraries compile other kernels for a single one.
 
     The first batch has nodes without fixed variables, the second one nodes with a fixed variable and a restricted
-    domain, which start from stored points.
+    domain, which start from stored points. ``sizes`` are the numbers of nodes and of buffer entries.
     """
     arrays = DeviceNodeArrays()
     try:
-        count, capacity = _load_sizes(node_shape([term]), _usable_bytes(backend))
+        count, capacity = sizes
         buffers = AgentBuffers([term, term], arrays, max(capacity, count))
         numbers, allowed = np.arange(count), np.arange(buffers.shape.d) < buffers.sizes[:, :, None]
         agents = numbers % 2
@@ -226,29 +250,30 @@ def _load_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
     """Return the number of nodes and of buffer entries to load the per-row bounds with.
 
     Libraries use other kernels for arrays of more than 2 GiB, so large arrays are loaded in the size of a run;
-    otherwise 2 nodes and 0 entries suffice.
+    otherwise few suffice.
     """
     nodes, stored = _batch_sizes(shape, free_bytes)
     return (
         # bytes of the largest float32 array: (nodes, m, m) or (nodes, m, r)
-        nodes if 4 * nodes * shape.m * max(shape.m, shape.r) > _WIDE_ARRAY_BYTES else 2,
-        stored if stored * entry_bytes(shape) > _WIDE_ARRAY_BYTES else 0,
+        nodes if 4 * nodes * shape.m * max(shape.m, shape.r) > _WIDE_ARRAY_BYTES else _FEW_NODES[0],
+        stored if stored * entry_bytes(shape) > _WIDE_ARRAY_BYTES else _FEW_NODES[1],
     )
 
 
-def _synthetic_matrix(local: Subproblem) -> UtilityMatrix:
-    """Return a synthetic utility matrix of the size of an agent's."""
-    sizes = [int(local.domains[v]) for v in local.hidden]
-    starts = np.cumsum([0, *sizes], dtype=np.int64)
-    n, variable_of = int(starts[-1]), np.repeat(np.arange(len(sizes)), sizes)
+def _synthetic_term(variables: int, domain: int) -> SharedTerm:
+    """Return a term of a synthetic agent with a boundary variable, given its hidden variables and the domains' size."""
+    starts = np.arange(0, variables * domain + 1, domain, dtype=np.int64)
+    n, variable_of = variables * domain, np.repeat(np.arange(variables), domain)
     # any utilities that vary, so that the tables are not constant
     pairs = np.add.outer(np.arange(n), np.arange(n)).astype(np.int32) % 7
     pairs[variable_of[:, None] == variable_of] = 0
-    shape = local.interface_shape
-    interface_pairs = tuple(np.zeros((d, n), dtype=np.int64) for d in shape)
-    return UtilityMatrix(
-        starts, variable_of, pairs, np.zeros(n, dtype=np.int64), interface_pairs, (), shape, Scale(0, True, 0, 0)
+    boundary = (np.zeros((domain, n), dtype=np.int64),)
+    matrix = UtilityMatrix(
+        starts, variable_of, pairs, np.zeros(n, dtype=np.int64), boundary, (), (domain,), Scale(0, True, 0, 0)
     )
+    term = SharedTerm.initial(matrix, _zero_start)
+    assert term is not None, "the utilities vary"
+    return term
 
 
 def _zero_start(matrix: UtilityMatrix, unit: float) -> tuple[Float32Array, Float32Array]:

@@ -8,7 +8,7 @@ them, a *slice*, see :mod:`dmcmc.inference.dpop.slicing`. An agent requests its 
 cut variables (REQUEST), combines the answers over its own cut values by their maximum (UTIL), and at the end sends the
 chosen values (VALUE). It repeats a request only if the values that the child depends on have changed. A tree edge has
 one message at a time, so no agent receives more than it has memory for. Agents that do not wait for each other work
-concurrently on their ranks.
+concurrently on their ranks; :mod:`.divided_phases` divides the slices among ranks.
 
 Each agent is a coroutine (Python generator): it yields the keys of the messages that it waits for, and whether it needs
 all of them, and is resumed with the messages. A key is (kind, lower agent of the tree edge). In place of a message or
@@ -38,6 +38,7 @@ from dmcmc.mpi.message_contents import (
     SentMessages,
     UtilTables,
     Values,
+    added,
     latest,
     util_entries,
     util_size,
@@ -131,10 +132,18 @@ def run_slices(job: SlicedPhaseInput, mailbox: Mailbox, clocks: dict[int, Clock]
     Exception
         An exception of ``work`` on any rank is raised on all of them.
     """
+    return run_agents(job, mailbox, clocks, SlicedAgent)
+
+
+def run_agents(
+    job: SlicedPhaseInput,
+    mailbox: Mailbox,
+    clocks: dict[int, Clock],
+    make: Callable[[int, SlicedPhaseInput, Phase, dict[int, Clock], SlicedPhaseResult], "SlicedAgent"],
+) -> SlicedPhaseResult:
+    """Run both phases for the agents of a mailbox, which ``make`` makes."""
     phase, outcome = Phase(mailbox, job.tree.bottom_up), SlicedPhaseResult()
-    coroutines = {
-        a: _SlicedAgent(a, job, phase, clocks, outcome).program() for a in mailbox.local_agents(job.tree.bottom_up)
-    }
+    coroutines = {a: make(a, job, phase, clocks, outcome).program() for a in mailbox.local_agents(job.tree.bottom_up)}
     _run_coroutines(mailbox, coroutines)
     phase.close()
     return outcome
@@ -179,7 +188,7 @@ def _run_coroutines(mailbox: Mailbox, coroutines: dict[int, AgentCoroutine]) -> 
             )
 
 
-class _SlicedAgent:
+class SlicedAgent:
     """One agent: the latest answers of its children, and what it does on requests.
 
     An agent first answers requests, any number of times, then receives VALUE once, decides, and ends. A root receives
@@ -233,13 +242,16 @@ class _SlicedAgent:
             value = FAILED if decided is None else message_to_child(decided.known, (self.job.separators[child],) * 2)
             self._send("VALUE", child, child, value, value_size(value))
 
-    def _util_message(self, fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, UtilTables | None]:
+    def _util_message(
+        self, fixed: ChosenValues, first: range | None = None
+    ) -> Generator[tuple[set[Key], bool], Received, UtilTables | None]:
         """Return the message for fixed values: the maximum over all values of this agent's cut variables.
 
-        The result is ``FAILED`` if a step fails here or in the subtree.
+        The result is ``FAILED`` if a step fails here or in the subtree. If ``first`` is given, it holds the values of
+        the first cut variable.
         """
         best: UtilTables | None = FAILED
-        for cut_values in self._cut_assignments():
+        for cut_values in self._cut_assignments(first):
             step = yield from self._make_step(_merged_assignment(fixed, cut_values))
             if step is None:
                 return FAILED
@@ -258,9 +270,12 @@ class _SlicedAgent:
         """Choose the interface's values, given the separator's; return ``FAILED`` if a step fails.
 
         If there is a reusable step, it decides. Otherwise the steps are made again, slice by slice, and the best slice
-        decides, for the lower and the upper tables separately.
+        decides, for the lower and the upper tables separately. Answers for some values of cut variables are asked for
+        again, whichever slice was the last one, so that the messages do not depend on which rank has made it.
         """
         separator = self.job.separators[self.agent]
+        for child in [child for child, (request, _) in self._latest_answers.items() if request.lower]:
+            del self._latest_answers[child]
         if self.parent < 0 and self.agent not in self.job.cut and (yield from self._util_message(context)) is None:
             return None
         if self._reusable_step is not None:
@@ -269,8 +284,21 @@ class _SlicedAgent:
             total = step_made.upper.total if step_made.upper is not None and self.parent < 0 else None
             self._record_step(step_made)
             return None if values is None else AgentDecision(context, values, total)
-        lower, upper = _BestSlice(), _BestSlice()
-        for cut_values in self._cut_assignments():
+        best = yield from self._best_slices(context)
+        if best is None:
+            return None
+        lower, upper = best
+        values = ChosenValues(context.lower | lower.values, None)
+        if upper.total is not None and context.upper is not None:
+            values = values._replace(upper=context.upper | upper.values)
+        return AgentDecision(context, values, upper.total if self.parent < 0 else None)
+
+    def _best_slices(
+        self, context: ChosenValues, first: range | None = None
+    ) -> Generator[tuple[set[Key], bool], Received, tuple["BestSlice", "BestSlice"] | None]:
+        """Return the best slices by the lower and by the upper tables; ``first`` is as for :meth:`_util_message`."""
+        lower, upper, separator = BestSlice(), BestSlice(), self.job.separators[self.agent]
+        for cut_values in self._cut_assignments(first):
             step = yield from self._make_step(_merged_assignment(context, cut_values))
             if step is None:
                 return None
@@ -279,10 +307,7 @@ class _SlicedAgent:
                 upper.consider(step.upper, separator, cut_values)
             self._record_step(step)
             del step  # release its tables
-        values = ChosenValues(context.lower | lower.values, None)
-        if upper.total is not None and context.upper is not None:
-            values = values._replace(upper=context.upper | upper.values)
-        return AgentDecision(context, values, upper.total if self.parent < 0 else None)
+        return lower, upper
 
     def _make_step(self, fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, UtilStepPair | None]:
         """Make the agent's steps with tables at fixed values, from the children's messages for these values.
@@ -290,34 +315,33 @@ class _SlicedAgent:
         Children whose latest answers do not hold for these values are asked again. The result is ``FAILED`` if a child
         or the agent's own work fails.
         """
-        requests = {child: self._request_for(child, fixed) for child in self.children}
-        outdated = [child for child in self.children if not self._answer_still_holds(child, requests[child])]
+        if not (yield from self._ask(self.children, fixed)):
+            return FAILED
+        messages = [self._latest_answers[child][1] for child in self.children]
+        steps: UtilStepPair | None = self._work(partial(self.job.work, self.agent, fixed, messages))
+        return steps
+
+    def _ask(self, children: Sequence[int], fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, bool]:
+        """Ask some children for their messages for fixed values, if their latest answers do not hold.
+
+        The result says whether no child has failed.
+        """
+        requests = {child: self._request_for(child, fixed) for child in children}
+        outdated = [child for child in children if not _holds(self._latest_answers.get(child), requests[child])]
         for child in outdated:
             self._latest_answers.pop(child, None)
             self._send("REQUEST", child, child, requests[child], value_size(requests[child]))
         answers = (yield from self._wait_for({("UTIL", child) for child in outdated})) if outdated else {}
         if any(message is FAILED for message in answers.values()):
-            return FAILED
-        self._latest_answers |= {child: (requests[child], answers["UTIL", child]) for child in outdated}
-        messages = [self._latest_answers[child][1] for child in self.children]
-        steps: UtilStepPair | None = self._work(partial(self.job.work, self.agent, fixed, messages))
-        return steps
-
-    def _answer_still_holds(self, child: int, request: ChosenValues) -> bool:
-        """Return whether the latest answer of a child holds for some values.
-
-        The answer may have been requested with fewer values fixed; then its tables have entries for all values of the
-        others.
-        """
-        if child not in self._latest_answers:
             return False
-        sides = zip(self._latest_answers[child][0], request, strict=True)
-        return all((old_values or {}).items() <= (new_values or {}).items() for old_values, new_values in sides)
+        self._latest_answers |= {child: (requests[child], answers["UTIL", child]) for child in outdated}
+        return True
 
     def _work(self, work: Callable[[], Any]) -> Any:
         """Return the result of some work of the agent, and advance its clock; None if the work fails."""
-        start = time.perf_counter()
-        result = self.phase.attempt(self.agent, work)
+        start, result = time.perf_counter(), None
+        with self.phase.storing_errors(self.agent):
+            result = work()
         checks = result.cells if isinstance(result, UtilStepPair) else 0
         self.clocks[self.agent] = self.clocks[self.agent].after(time.perf_counter() - start, checks)
         return result
@@ -336,19 +360,24 @@ class _SlicedAgent:
 
     def _send(self, kind: str, edge: int, receiver: int, message: Any, size: int, entries: int = 0) -> None:
         """Send a message of ``size`` bytes along the edge with the lower agent ``edge``; count it and its entries."""
-        before = self.outcome.sent[kind].get(self.agent, SentMessages(0, 0, kind))
-        self.outcome.sent[kind][self.agent] = SentMessages(
-            before.count + 1, before.size + size, kind, before.entries + entries
-        )
+        sent = self._counted(kind)
+        before = sent.get(self.agent, SentMessages(0, 0, kind))
+        sent[self.agent] = added(before, SentMessages(1, size, kind, entries))
         self.phase.mailbox.send(kind, edge, receiver, message, self.clocks[self.agent])
 
-    def _cut_assignments(self) -> Iterator[Values]:
+    def _counted(self, kind: str) -> dict[int, SentMessages]:
+        """Return the statistics, by agent, in which a message of a kind that is sent now is counted."""
+        return self.outcome.sent[kind]
+
+    def _cut_assignments(self, first: range | None) -> Iterator[Values]:
         """Yield the assignments of this agent's cut variables in lexicographic order; the first one wins ties.
 
-        Without cut variables there is one assignment, the empty one.
+        Without cut variables there is one assignment, the empty one. If ``first`` is given, it holds the values of the
+        first cut variable.
         """
         cut = self.job.cut.get(self.agent, ())
-        for values in product(*(range(size) for _, size in cut)):
+        ranges = [range(size) for _, size in cut]
+        for values in product(*(ranges if first is None else [first, *ranges[1:]])):
             yield dict(zip((v for v, _ in cut), values, strict=True))
 
     def _request_for(self, child: int, fixed: ChosenValues) -> ChosenValues:
@@ -358,7 +387,7 @@ class _SlicedAgent:
         return ChosenValues(lower, fixed.upper and {v: x for v, x in fixed.upper.items() if v in separator})
 
 
-class _BestSlice:
+class BestSlice:
     """The best slice (assignment of cut variables) so far, for the lower or the upper tables.
 
     Attributes
@@ -385,10 +414,25 @@ class _BestSlice:
         if self.total is None or total > self.total:
             all_values = value_step(step, separator, dict.fromkeys(separator, 0))
             separator_variables = set(separator)
-            self.total, self.values = (
-                total,
-                {v: x for v, x in all_values.items() if v not in separator_variables} | cut_values,
+            self.replace_if_better(
+                total, {v: x for v, x in all_values.items() if v not in separator_variables} | cut_values
             )
+
+    def replace_if_better(self, total: Number | None, values: Values) -> None:
+        """Replace the best slice by another one if that has more utility."""
+        if total is not None and (self.total is None or total > self.total):
+            self.total, self.values = total, values
+
+
+def _holds(answer: tuple[ChosenValues, UtilTables] | None, request: ChosenValues) -> bool:
+    """Return whether a child's latest answer, given with its request, holds for another request.
+
+    It may have been requested with fewer values fixed; then its tables have entries for all values of the others.
+    """
+    if answer is None:
+        return False
+    sides = zip(answer[0], request, strict=True)
+    return all((old_values or {}).items() <= (new_values or {}).items() for old_values, new_values in sides)
 
 
 def _copy_message(message: UtilTables, into: UtilTables | None) -> UtilTables:

@@ -1,0 +1,1 @@
+"""UTIL and VALUE phases in slices, and the division of slices among ranks."""
