@@ -1,7 +1,6 @@
 """Changes of a problem: tables, factors, variables, domains and agents, collected and then checked together."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -126,7 +125,7 @@ class Changes:
             Name of the factor.
         """
         self._only_tables = False
-        indices = [self._variable(variable) for variable in scope]
+        indices = [_position(variable, self._variables) for variable in scope]
         self._factors.append(Factor.of(indices, table, self._given.sense, name))
 
     def remove_factor(self, factor: str | int) -> None:
@@ -153,7 +152,7 @@ class Changes:
             Name of the agent that owns the variable.
         """
         self._only_tables = False
-        self._agent(agent)
+        _position(agent, self._agents, "agent")
         size, labels = _size_and_labels(domain)
         self._variables.append(name)
         self._domains.append(size)
@@ -168,12 +167,7 @@ class Changes:
         name : str
             Name of the variable.
         """
-        self._only_tables = False
-        removed = self._variable(name)
-        for part in (self._variables, self._domains, self._labels, self._owner):
-            del part[removed]
-        remaining = [factor for factor in self._factors if removed not in factor.scope]
-        self._factors = [_without_index(factor, removed) for factor in remaining]
+        self._remove_variables({_position(name, self._variables)})
 
     def move_variable(self, name: str, agent: str) -> None:
         """Give a variable to another agent, for instance before its agent leaves.
@@ -186,7 +180,8 @@ class Changes:
             Name of the agent that owns the variable from now on.
         """
         self._only_tables = False
-        self._owner[self._variable(name)] = self._agent(agent)
+        _position(agent, self._agents, "agent")
+        self._owner[_position(name, self._variables)] = agent
 
     def set_domain(self, name: str, domain: Domain) -> None:
         """Replace the domain of a variable.
@@ -202,7 +197,7 @@ class Changes:
             Number of values, or the labels of the values.
         """
         self._only_tables = False
-        variable = self._variable(name)
+        variable = _position(name, self._variables)
         old = self._labels[variable]
         known: list[Label] = list(range(self._domains[variable]) if old is None else old)
         self._domains[variable], self._labels[variable] = _size_and_labels(domain)
@@ -231,23 +226,20 @@ class Changes:
             Name of the agent.
         """
         self._only_tables = False
-        self._agent(name)
-        owned = [variable for variable, owner in zip(self._variables, self._owner, strict=True) if owner == name]
-        for variable in owned:
-            self.remove_variable(variable)
+        _position(name, self._agents, "agent")
+        self._remove_variables({variable for variable, owner in enumerate(self._owner) if owner == name})
         self._agents.remove(name)
 
-    def _agent(self, name: str) -> str:
-        """Return the name of an agent that exists."""
-        if name not in self._agents:
-            raise ProblemError(f"agent {name!r} does not exist{suggest_name(name, self._agents, 'known agents')}")
-        return name
-
-    def _variable(self, name: str) -> int:
-        """Return the index of a variable."""
-        if name not in self._variables:
-            raise ProblemError(f"variable {name!r} does not exist{suggest_name(name, self._variables)}")
-        return self._variables.index(name)
+    def _remove_variables(self, removed: set[int]) -> None:
+        """Remove variables by their indices, and all factors over them."""
+        self._only_tables = False
+        kept = [v for v in range(len(self._variables)) if v not in removed]
+        index = {v: i for i, v in enumerate(kept)}
+        self._variables[:] = [self._variables[v] for v in kept]
+        self._domains[:] = [self._domains[v] for v in kept]
+        self._labels[:] = [self._labels[v] for v in kept]
+        self._owner[:] = [self._owner[v] for v in kept]
+        self._factors = [_renumbered(f, index) for f in self._factors if removed.isdisjoint(f.scope)]
 
     def _factor(self, factor: str | int) -> int:
         """Return the position of a factor that is given by its position or by its name."""
@@ -275,6 +267,14 @@ class Changes:
         return found
 
 
+def _position(name: str, names: Sequence[str], noun: str = "variable") -> int:
+    """Return the position of a name that exists."""
+    if name not in names:
+        known = "known agents" if noun == "agent" else "known variables"
+        raise ProblemError(f"{noun} {name!r} does not exist{suggest_name(name, names, known)}")
+    return names.index(name)
+
+
 def _size_and_labels(domain: Domain) -> tuple[int, tuple[Label, ...] | None]:
     """Return the number of values of a domain, and their labels if it has some."""
     if isinstance(domain, str):
@@ -282,10 +282,10 @@ def _size_and_labels(domain: Domain) -> tuple[int, tuple[Label, ...] | None]:
     return (len(domain), tuple(domain)) if isinstance(domain, Sequence) else (int(domain), None)
 
 
-def _without_index(factor: Factor, removed: int) -> Factor:
-    """Return a factor with the variables after a removed one renumbered."""
-    scope = tuple(v - (v > removed) for v in factor.scope)
-    return factor if scope == factor.scope else replace(factor, scope=scope)
+def _renumbered(factor: Factor, index: Mapping[int, int]) -> Factor:
+    """Return a factor with new indices of its variables; the same object if they are the old ones."""
+    scope = tuple([index[v] for v in factor.scope])
+    return factor if scope == factor.scope else factor.renamed(scope, factor.name)
 
 
 def _with_values(factor: Factor, variable: int, positions: list[int]) -> Factor:

@@ -342,8 +342,8 @@ def _eliminate_exact_agents(
     if checkpoint is not None:
         found_before = {local.agent: checkpoint.load(local, "exact", "none") for local, _ in exact_agents}
         loaded = {agent: table for agent, table in found_before.items() if table is not None}
-    if (retained := setup.retained) is not None:
-        agents = setup.problem.agents
+    agents, retained = setup.problem.agents, setup.retained
+    if retained is not None and not team.rank:  # the first rank of a team decides whether there is work
         for local in [setup.division.locals[a] for a in served if setup.methods[a] == "exact" or setup.timed]:
             kept = retained.find_table(agents[local.agent], local, setup.arithmetic)
             if kept is not None and not setup.listed_rows[local.agent]:

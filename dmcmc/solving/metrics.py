@@ -105,7 +105,7 @@ def metrics_of(
     sent, extra
         Its messages in the first combination, and later.
     """
-    own = _own_utilities(setup.division.locals[agent])
+    own = own_utilities(setup.division.locals[agent])
     table, tree_messages = work.table, [setup.tree_messages[agent]] if agent in setup.tree_messages else []
     common: dict[str, Any] = {
         "name": setup.problem.agents[agent],
@@ -138,7 +138,7 @@ def metrics_of(
     )
 
 
-def _own_utilities(local: LocalProblem) -> int:
+def own_utilities(local: LocalProblem) -> int:
     """Return the number of utilities in an agent's local factors: entries of tables that are not all equal or −∞."""
     if local.tables is not None:
         return varying_entries(local.tables, local.ranges)

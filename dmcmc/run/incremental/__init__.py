@@ -1,1 +1,1 @@
-"""Solve a problem again after tables have changed: only agents between a change and the root work and send messages."""
+"""Solve a changed problem again: only agents between a change and the root work and send messages."""

@@ -27,7 +27,9 @@ class AgentUtility(NamedTuple):
         return AgentUtility(self.violations + sign * other.violations, self.utility + sign * other.utility)
 
 
-def agent_utility(division: Division, tree: PseudoTree, agent: int, values: Mapping[int, int]) -> AgentUtility:
+def agent_utility(
+    division: Division, tree: PseudoTree, agent: int, values: Mapping[int, int], context: Mapping[int, int]
+) -> AgentUtility:
     """Return the utility of the factors that an agent evaluates.
 
     Parameters
@@ -39,8 +41,12 @@ def agent_utility(division: Division, tree: PseudoTree, agent: int, values: Mapp
     agent
         The agent.
     values
-        The values of its variables and of its separator.
+        The values of its variables; others are ignored.
+    context
+        The values of its separator.
     """
-    factors = [*division.locals[agent].factors, *(division.crossing[i] for i in tree.placed[agent])]
-    entries = [factor.entry([values[v] for v in factor.scope]) for factor in factors]
+    local = division.locals[agent]
+    known = {**context, **{v: values[v] for v in (*local.interface, *local.hidden)}}
+    factors = [*local.factors, *(division.crossing[i] for i in tree.placed[agent])]
+    entries = [factor.entry([known[v] for v in factor.scope]) for factor in factors]
     return AgentUtility(sum(entry is None for entry in entries), exact_sum(e for e in entries if e is not None))

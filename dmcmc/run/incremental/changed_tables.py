@@ -1,17 +1,19 @@
 """Find the tables that differ between two problems of the same structure, and the agents that they belong to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import compress, count
-from operator import is_not
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.model.exact_sum import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 
-_CROSSING, _CONSTANT = -1, -2  # in place of the agent of a factor
+CROSSING, CONSTANT = -1, -2  # in place of the agent of a factor
+_COMPARED_AT_ONCE = 64  # factors: a call of the interpreter takes about as long as 64 comparisons of pointers
 
 
 class FactorPlace(NamedTuple):
@@ -49,7 +51,21 @@ class TableChanges(NamedTuple):
 
     def crossing(self) -> list[int]:
         """Return the numbers of the changed factors between agents."""
-        return [place.number for place in self.factors if place.agent == _CROSSING]
+        return [place.number for place in self.factors if place.agent == CROSSING]
+
+
+def holder_of(agents: Set[int]) -> int:
+    """Return the code of the holder of a factor, as in :class:`FactorPlace`, from the agents of its variables."""
+    return CONSTANT if not agents else CROSSING if len(agents) > 1 else next(iter(agents))
+
+
+def held_at(division: Division, place: FactorPlace) -> Factor:
+    """Return the factor at a place."""
+    if place.agent == CONSTANT:
+        return division.constants[place.number]
+    if place.agent == CROSSING:
+        return division.crossing[place.number]
+    return division.locals[place.agent].factors[place.number]
 
 
 def places_of(problem: Problem) -> list[FactorPlace]:
@@ -57,8 +73,7 @@ def places_of(problem: Problem) -> list[FactorPlace]:
     counts, places = dict[int, int](), list[FactorPlace]()
     owner = problem.owner.tolist()
     for factor in problem.factors:
-        agents = {owner[v] for v in factor.scope}
-        agent = _CONSTANT if not agents else _CROSSING if len(agents) > 1 else agents.pop()
+        agent = holder_of({owner[v] for v in factor.scope})
         number = counts.get(agent, 0)
         places.append(FactorPlace(agent, number))
         counts[agent] = number + 1
@@ -78,17 +93,46 @@ def changed_positions(before: Problem, after: Problem) -> list[int] | None:
     for one, other in ((before.domains, after.domains), (before.owner, after.owner)):
         if one is not other and not (one.shape == other.shape and bool((one == other).all())):
             return None
-    others = map(is_not, before.factors, after.factors)
-    differing = [(i, before.factors[i], after.factors[i]) for i in compress(count(), others)]
-    if any(one.scope != other.scope or type(other) is not Factor for _, one, other in differing):
+    positions = list(_differing_positions(before.factors, after.factors))
+    pairs = [(before.factors[i], after.factors[i]) for i in positions]
+    if any(one.scope != other.scope or type(other) is not Factor for one, other in pairs):
         return None
-    return [i for i, one, other in differing if one != other]
+    return positions
+
+
+def _differing_positions(before: Sequence[Factor], after: Sequence[Factor]) -> Iterator[int]:
+    """Yield the positions at which two sequences of factors differ.
+
+    Parts of the sequences are compared as a whole, which does not look into factors that are the same objects.
+    """
+    for begin in range(0, len(before), _COMPARED_AT_ONCE):
+        part = slice(begin, begin + _COMPARED_AT_ONCE)
+        if before[part] != after[part]:
+            for position, (one, other) in enumerate(zip(before[part], after[part], strict=True), begin):
+                if one is not other and one != other:
+                    yield position
 
 
 def table_changes(
-    before: Problem, after: Problem, positions: Iterable[int], places: Sequence[FactorPlace]
+    before: Problem,
+    after: Problem,
+    positions: Iterable[int],
+    places: Sequence[FactorPlace],
+    numbers: NDArray[np.int64],
 ) -> TableChanges | None:
-    """Return the new tables by their places; None if some become integers, which may change all tables' number type."""
+    """Return the new tables by their places; None if some become integers, which may change all tables' number type.
+
+    Parameters
+    ----------
+    before, after
+        The problems, which differ in tables only.
+    positions
+        The positions of the factors that differ.
+    places
+        Where the division holds each factor.
+    numbers : (variables,) int64
+        The number of each variable in the division.
+    """
     positions = list(positions)
     pairs = [(before.factors[i], after.factors[i]) for i in positions]
     if any(one.table.dtype.kind != other.table.dtype.kind for one, other in pairs):
@@ -99,7 +143,9 @@ def table_changes(
         for factor, sign in zip(pair, (-1, 1), strict=True)
         if factor.scope
     )
-    return TableChanges({places[i]: after.factors[i] for i in positions}, growth)
+    factors = {places[i]: after.factors[i] for i in positions}
+    held = {p: f.renamed(tuple(int(numbers[v]) for v in f.scope), f.name) for p, f in factors.items()}
+    return TableChanges(held, growth)
 
 
 def with_changes(division: Division, changes: TableChanges) -> Division:
@@ -110,7 +156,7 @@ def with_changes(division: Division, changes: TableChanges) -> Division:
     locals_, crossing, constants = list(division.locals), list(division.crossing), list(division.constants)
     own = {agent: list(locals_[agent].factors) for agent in changes.local_agents()}
     for place, factor in changes.factors.items():
-        target = constants if place.agent == _CONSTANT else crossing if place.agent == _CROSSING else own[place.agent]
+        target = constants if place.agent == CONSTANT else crossing if place.agent == CROSSING else own[place.agent]
         target[place.number] = factor
     for agent, factors in own.items():
         locals_[agent] = _with_factors(locals_[agent], tuple(factors))
@@ -121,4 +167,5 @@ def _with_factors(local: LocalProblem, factors: tuple[Factor, ...]) -> LocalProb
     """Return a local problem with other tables of the same scopes."""
     changed = object.__new__(LocalProblem)
     changed.__dict__.update(local.__dict__, factors=factors, tables=None)
+    changed.__dict__.pop("ranges", None)  # of the entries of the old tables
     return changed

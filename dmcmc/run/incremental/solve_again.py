@@ -1,4 +1,4 @@
-"""Continue the last run of a session if only tables have changed; otherwise run anew and keep what may be continued."""
+"""Continue the last run of a session if it was exact; otherwise run anew and keep what may be continued."""
 
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,0 +1,54 @@
+"""The metrics of agents after a change: of those that have worked, those with new local problems, and all others."""
+
+import msgspec
+
+from dmcmc.results.result import AgentMetrics, MessageCount
+from dmcmc.run.incremental.repeated_messages import Update
+from dmcmc.solving.metrics import own_utilities
+from dmcmc.solving.planning.setup import Setup
+
+
+def metrics_after(before: AgentMetrics, update: Update, agent: int) -> AgentMetrics:
+    """Return the metrics of an agent of this rank that has worked or sent messages."""
+    sent, table = update.sent.get(agent, []), update.cycle.tables[agent]
+    fresh = agent in update.fresh
+    kinds = {message.kind for message in sent if message.count}
+    return msgspec.structs.replace(
+        before,
+        cells=table.cells if fresh else 0,
+        time=table.seconds if fresh else 0.0,
+        msg_count=sum(message.count for message in sent),
+        msg_size=sum(message.size for message in sent),
+        extra_msg_count=0,
+        extra_msg_size=0,
+        messages={
+            kind: MessageCount(
+                sum(message.count for message in sent if message.kind == kind),
+                sum(message.size for message in sent if message.kind == kind),
+            )
+            for kind in sorted(kinds)
+        },
+    )
+
+
+def new_metrics(setup: Setup, agent: int) -> AgentMetrics:
+    """Return the metrics of an agent with an exact table that does nothing."""
+    local = setup.division.locals[agent]
+    return AgentMetrics(
+        name=setup.problem.agents[agent],
+        method=setup.choices[agent].method,
+        exact=True,
+        variables=len(local.interface) + len(local.hidden),
+        interface=len(local.interface),
+        rank=setup.owner[agent],
+        rows=local.rows,
+        own_utilities=own_utilities(local),
+        gap=0.0,
+    )
+
+
+def without_work(agent: AgentMetrics) -> AgentMetrics:
+    """Return the metrics of an agent that has done nothing."""
+    return msgspec.structs.replace(
+        agent, cells=0, time=0.0, msg_count=0, msg_size=0, extra_msg_count=0, extra_msg_size=0, messages={}
+    )
