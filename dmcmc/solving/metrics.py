@@ -8,14 +8,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.constraints.global_constraint import GlobalConstraint
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.dpop.division import own_utilities
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.flat_tables import flatten, table_ranges, varying_entries
 from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
@@ -136,17 +132,6 @@ def metrics_of(
         retained=None if table.sparse_sizes is None else RetainedEntries(*table.sparse_sizes),
         **common,
     )
-
-
-def own_utilities(local: LocalProblem) -> int:
-    """Return the number of utilities in an agent's local factors: entries of tables that are not all equal or −∞."""
-    if local.tables is not None:
-        return varying_entries(local.tables, local.ranges)
-    other = SparseFactor, AutomatonFactor, GlobalConstraint
-    tables = [factor.table for factor in local.factors if not isinstance(factor, other)]
-    sparse = sum(factor.utilities.size for factor in local.factors if isinstance(factor, SparseFactor))
-    flat = flatten([()] * len(tables), tables)
-    return sparse + varying_entries(flat, table_ranges(flat))
 
 
 def _totals_by_kind(sent: Sequence[SentMessages]) -> dict[str, MessageCount]:

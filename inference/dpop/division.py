@@ -13,10 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
+from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.compact_sequences import IndexGroups
-from dmcmc.inference.model.flat_tables import FlatTables
+from dmcmc.inference.model.flat_tables import FlatTables, flatten, table_ranges, varying_entries
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.subproblem import LocalFacts, Subproblem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import LONG_BUDGET, Order, best_order, order_as_given
@@ -297,3 +300,14 @@ def _agents_of_factors(
 def agent_scopes(factors: Sequence[Factor], owner: NDArray[np.int64]) -> list[tuple[int, ...]]:
     """Return for each factor the agents that own its variables, ascending."""
     return [tuple(sorted({int(owner[v]) for v in factor.scope})) for factor in factors]
+
+
+def own_utilities(local: LocalProblem) -> int:
+    """Return the number of utilities in an agent's local factors: entries of tables that are not all equal or −∞."""
+    if local.tables is not None:
+        return varying_entries(local.tables, local.ranges)
+    other = SparseFactor, AutomatonFactor, GlobalConstraint
+    tables = [factor.table for factor in local.factors if not isinstance(factor, other)]
+    sparse = sum(factor.utilities.size for factor in local.factors if isinstance(factor, SparseFactor))
+    flat = flatten([()] * len(tables), tables)
+    return sparse + varying_entries(flat, table_ranges(flat))

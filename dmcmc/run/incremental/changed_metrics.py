@@ -2,9 +2,9 @@
 
 import msgspec
 
+from dmcmc.inference.dpop.division import own_utilities
 from dmcmc.results.result import AgentMetrics, MessageCount
 from dmcmc.run.incremental.repeated_messages import Update
-from dmcmc.solving.metrics import own_utilities
 from dmcmc.solving.planning.setup import Setup
 
 
