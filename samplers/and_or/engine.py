@@ -6,8 +6,11 @@ that it can report, pause and stop in between.
 
 import numpy as np
 
+from dmcmc.inference.elimination.eliminate import compile_joins
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
+from dmcmc.inference.model.arithmetic import narrowest
+from dmcmc.inference.orders import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.samplers.and_or.messages import compute_messages
 from dmcmc.samplers.and_or.search_kernels import begin_search, improve_incumbent, search
@@ -70,7 +73,9 @@ class AndOrSearch(SearchThread[CostProblem]):
 
 def compile_search() -> None:
     """Compile the kernels of the search, or load them from disk."""
+    best_order.compile_search()
     for dtype, largest in ((np.int32, 1), (np.int64, 2**40)):
         compile_matching(np.dtype(dtype))
+        compile_joins(narrowest(largest, True))
         costs = costs_of([(0, 1)], [largest * np.arange(4).reshape(2, 2)], np.array([2, 2]))
         AndOrSearch().search(costs, None, 60)

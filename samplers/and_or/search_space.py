@@ -10,8 +10,8 @@ cache belongs to the *group* of its nearest ancestor with one (or of the root). 
 its group, so that an optimal assignment can be put together from the caches.
 """
 
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
 from math import prod
 from typing import NamedTuple
 
@@ -182,7 +182,7 @@ def build_search(messages: MiniBucketMessages, cache_memory: int) -> tuple[Searc
         first=_starts(domains),
         parent=_array(tree.parent),
         child_at=_starts(map(len, tree.children)),
-        child=_array(sum(tree.children, [])),
+        child=_flat(tree.children),
         top_down=_array(tree.top_down),
         entries=messages.entries,
         forbidden_below=int(messages.arithmetic.forbidden_below),
@@ -192,17 +192,17 @@ def build_search(messages: MiniBucketMessages, cache_memory: int) -> tuple[Searc
         stride=FlatTables(program.scope_start, program.scope, program.at, messages.entries).strides(program.domains),
         own_at=_starts(map(len, own)),
         message_at=_starts(map(len, own))[:-1] + _array(n_costs),
-        own=_array(sum(own, [])),
+        own=_flat(own),
         above_at=_starts(map(len, above)),
         passing_at=_starts(map(len, above))[:-1] + _array(n_sent),
-        above=_array(sum(above, [])),
+        above=_flat(above),
         constant=_array(constant),
         below=_array(below),
         context_at=_starts(map(len, tree.context)),
-        context=_array([u for context in tree.context for u in context]),
+        context=_flat(tree.context),
         cache_at=np.where(cached, cache_starts[:-1], -1),
         group_at=_starts(map(len, group)),
-        group=_array(sum(group, [])),
+        group=_flat(group),
         cached_values_at=value_starts[:-1],
     )
     return space, _initial_state(space, int(cache_starts[-1]), int(value_starts[-1]))
@@ -225,7 +225,8 @@ def _pseudo_tree(messages: MiniBucketMessages) -> _Tree:
     """Return the bucket tree of exact elimination."""
     exact = messages.exact
     n, order = exact.program.domains.size, exact.program.variable.tolist()
-    parent, context, children = [n] * n + [-1], [()] * (n + 1), [list[int]() for _ in range(n + 1)]
+    parent, children = [n] * n + [-1], [list[int]() for _ in range(n + 1)]
+    context: list[tuple[int, ...]] = [()] * (n + 1)
     size = [1] * (n + 1)
     for b, v in enumerate(order):  # descendants before their ancestors
         context[v] = exact.scope(exact.output(b))
@@ -307,6 +308,11 @@ def _array(numbers: Sequence[int]) -> Ints:
     return np.array(numbers, dtype=np.int64)
 
 
-def _starts(sizes: "map[int] | Sequence[int]") -> Ints:
+def _flat(lists: Iterable[Iterable[int]]) -> Ints:
+    """Return lists one after another."""
+    return np.array(list(chain.from_iterable(lists)), dtype=np.int64)
+
+
+def _starts(sizes: Iterable[int]) -> Ints:
     """Return the offset of each part, and the end of the last one."""
     return np.array([0, *accumulate(sizes)], dtype=np.int64)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from support.cost_problems import costs_of_all, frequencies, problems
 
 import dmcmc
