@@ -298,7 +298,7 @@ CLAIMS = [
         "–",
         lambda e: f"`search: and-or`: {e.proven_by_method('and-or-search')}",
         Verdict.HOLDS,
-        "each child of a node is a subproblem of its own, and closed ones are cached by their contexts",
+        "the children of a node are independent subproblems, and closed ones are cached by their contexts",
         lambda e: e.proven("and-or-search", "AND/OR CPU") > e.proven("and-or-search", "branch and bound"),
     ),
 ]

@@ -19,7 +19,6 @@ from dmcmc.anytime.improvers.background_search import (
     choose_engine,
     engine_memory,
     engine_process,
-    engine_thread,
     has_own_core,
     problem_costs,
     starts_in_time,
@@ -32,6 +31,7 @@ from dmcmc.results.improver_names import TOULBAR2
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.own_engines import engine_thread
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.solving.incumbent import Incumbent

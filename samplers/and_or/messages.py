@@ -2,8 +2,8 @@
 
 The costs are negated, because elimination maximises; forbidden entries are −∞. The messages are computed on the CPU or
 on a GPU (``Backend``), exactly if the memory allows it, and otherwise with the largest z that fits and with moment
-matching. A cost shift is added to mini-buckets of its own variable only, so the shifts cancel out where the variable
-is assigned, and the messages need no correction.
+matching. Cost shifts over a variable are added to the mini-buckets of this variable only. They cancel out where it is
+assigned, so the messages need no correction.
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ Arguments that all kernels share:
 
 space : SearchSpace
     The constant part of the search, see ``search_space``.
-state : SearchState
+state : AndOrState
     The variable part, see the same module.
 values : (n + 1,) int64
     An assignment of the ancestors, of which only the context is read.

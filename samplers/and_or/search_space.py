@@ -23,7 +23,7 @@ from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.and_or.messages import MiniBucketMessages
 
 INFINITE = 1 << 60  # the cost of what is forbidden; all other costs stay far below
-TOP, AT, NODES, FOUND, LOWER = range(5)  # indices of ``SearchState.head``
+TOP, AT, NODES, FOUND, LOWER = range(5)  # indices of ``AndOrState.head``
 
 Ints = NDArray[np.int64]
 
@@ -51,7 +51,7 @@ class SearchSpace(NamedTuple):
     own_at, message_at, own
         Tables whose first variable is v: costs ``own[own_at[v]:message_at[v]]``, messages up to ``own_at[v + 1]``.
     above_at, passing_at, above
-        Messages from the subtree of v to its ancestors: those of its own mini-buckets from ``above_at[v]`` on, those of
+        Messages from the subtree of v to its ancestors: those of v from ``above_at[v]`` on, those of
         its descendants from ``passing_at[v]`` to ``above_at[v + 1]``.
     constant, below : (n + 1,)
         Cost of all messages without variables from the subtree of v; from the subtrees of its children.
@@ -93,7 +93,7 @@ class SearchSpace(NamedTuple):
     cached_values_at: Ints
 
 
-class SearchState(NamedTuple):
+class AndOrState(NamedTuple):
     """The state of a search, which can stop and continue at any node; all arrays are int64 unless stated.
 
     At most one OR node of each variable is open at a time, so the arrays have one entry per variable. The subproblem of
@@ -158,7 +158,7 @@ class _Tree(NamedTuple):
     top_down: list[int]
 
 
-def build_search(messages: MiniBucketMessages, cache_memory: int) -> tuple[SearchSpace, SearchState]:
+def build_search(messages: MiniBucketMessages, cache_memory: int) -> tuple[SearchSpace, AndOrState]:
     """Return the search space of a cost problem and the state before the search.
 
     Parameters
@@ -208,11 +208,11 @@ def build_search(messages: MiniBucketMessages, cache_memory: int) -> tuple[Searc
     return space, _initial_state(space, int(cache_starts[-1]), int(value_starts[-1]))
 
 
-def _initial_state(space: SearchSpace, cache_entries: int, cached_values: int) -> SearchState:
+def _initial_state(space: SearchSpace, cache_entries: int, cached_values: int) -> AndOrState:
     """Return the state before a search."""
     n = space.parent.size - 1
     values, limit, best, low, total, bound, trial, path = np.zeros((8, n + 1), dtype=np.int64)
-    return SearchState(
+    return AndOrState(
         np.zeros(5, dtype=np.int64), values, limit, best, low, total, bound, np.zeros(n + 1, dtype=np.uint8),
         np.zeros(int(space.first[-1]), dtype=np.int64), np.zeros(space.group.size, dtype=np.int32),
         np.zeros(cache_entries, dtype=np.int64), np.zeros(cached_values, dtype=np.int32), trial,

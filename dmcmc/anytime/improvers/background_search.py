@@ -185,22 +185,6 @@ def engine_process(
     return processes.get(engine or "")
 
 
-def engine_thread(engine: str | None, device: str) -> Callable[[int], CostSearchEngine]:
-    """Return a function that creates an engine of dmcmc, given its memory.
-
-    Parameters
-    ----------
-    engine : str or None
-        Name of the engine, one of :data:`OWN_ENGINES`.
-    device : {"auto", "cpu", "cuda"}
-        Where the engine eliminates.
-    """
-    from dmcmc.samplers.and_or.engine import AndOrSearch
-    from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
-
-    return partial(AndOrSearch, device=device) if engine == AND_OR else BranchAndBound
-
-
 def problem_costs(settings: Settings, problem: Problem, engine: str | None, check: Callable[[], None]) -> CostProblem:
     """Return a problem as costs for an engine, without factors that have no variables.
 

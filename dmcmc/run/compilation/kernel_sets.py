@@ -26,7 +26,6 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import compiled_marker
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import AND_OR, BRANCH_AND_BOUND
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem, with_constraint, with_sparse_factor
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.chain_model import is_compact
@@ -285,11 +284,10 @@ def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearc
 
 def own_engine(name: str | None) -> list[KernelSet]:
     """Return the kernels of a search engine of dmcmc for the whole problem; none for an engine in a process."""
-    from dmcmc.samplers.and_or.engine import compile_search as compile_and_or
-    from dmcmc.samplers.branch_and_bound.engine import compile_search as compile_branching
+    from dmcmc.samplers.own_engines import kernels_of
 
-    compile_functions = {BRANCH_AND_BOUND: compile_branching, AND_OR: compile_and_or}
-    return [KernelSet(f"search {name}", compile_functions[name])] if name in compile_functions else []
+    function = kernels_of(name)
+    return [] if function is None else [KernelSet(f"search {name}", function)]
 
 
 def whole_problem(parts: DividedProblem, eliminate: Callable[[Problem, Settings], object]) -> list[KernelSet]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cost_problems import costs_of_all, frequencies, problems
+from support.constraints.cost_problems import costs_of_all, frequencies, problems
 
 import dmcmc
 from dmcmc.anytime.improvers import background_search
