@@ -296,8 +296,9 @@ CLAIMS = [
         "§VII",
         "Future work: AND/OR search with mini-bucket heuristics",
         "–",
-        stated("branch and bound with mini-bucket heuristics, on the CPU (`docs/methods/branch-and-bound.md`)"),
-        Verdict.IN_PART,
-        "no AND/OR search; on a GPU nodes are bounded by dual ascent or semidefinite relaxations",
+        lambda e: f"`search: and-or`: {e.proven_by_method('and-or-search')}",
+        Verdict.HOLDS,
+        "the children of a node are independent subproblems, and closed ones are cached by their contexts",
+        lambda e: e.proven("and-or-search", "AND/OR CPU") > e.proven("and-or-search", "branch and bound"),
     ),
 ]

@@ -27,10 +27,11 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BRANCH_AND_BOUND, TOULBAR2
+from dmcmc.results.improver_names import TOULBAR2
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.own_engines import engine_thread
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.solving.incumbent import Incumbent
@@ -158,9 +159,8 @@ class BackgroundEngine:
         if engine is not None:
             wait = START_DELAY if self._starts_in_time else math.inf
             return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
-        from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
-
-        return BackgroundSearch(self._problem_costs, memory, observer, math.inf, BranchAndBound)
+        thread = engine_thread(self.name, self.parts.config.device)
+        return BackgroundSearch(self._problem_costs, memory, observer, math.inf, thread)
 
     def searches_first(self, setup: Setup) -> bool:
         """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
@@ -256,8 +256,7 @@ class BackgroundEngine:
 
     def _problem_costs(self, check: Callable[[], None]) -> CostProblem:
         """Return the whole problem as costs for the engine, once it can begin; constants are added at the end."""
-        if self.name == BRANCH_AND_BOUND:
-            needed = kernel_sets.branch_and_bound()
+        for needed in kernel_sets.own_engine(self.name):
             self._kernels.request(needed)
             while not self._kernels.is_ready(needed):
                 check()

@@ -20,7 +20,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Dea
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.threads import lower_priority
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BRANCH_AND_BOUND, GPU_CHAINS
+from dmcmc.results.improver_names import GPU_CHAINS
 from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.results.result import Result
 from dmcmc.run.compilation import kernel_sets
@@ -321,8 +321,7 @@ class IncumbentSearch(RankSearch):
     def request_kernels(self) -> float:
         """Compile the kernels of searches in the background; return the seconds that do not count as run time."""
         sets = []
-        if self.engine.name == BRANCH_AND_BOUND:
-            sets.append(kernel_sets.branch_and_bound())
+        sets += kernel_sets.own_engine(self.engine.name)
         if self.searches and not self.decodes_only:
             sets += kernel_sets.local_search(self.parts)
             if self.quality.negated_violation < 0:

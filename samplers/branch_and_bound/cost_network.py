@@ -130,7 +130,7 @@ def bytes_needed(costs: CostProblem) -> int:
             if listed > MAX_LISTED_TUPLES:
                 return 1 << 62
             total += listed * (8 * int(sizes.sum()) + 48 * int(scope.size))
-    pairs = sum(len(group) * (len(group) - 1) // 2 for group in _groups(costs))
+    pairs = sum(len(group) * (len(group) - 1) // 2 for group in at_most_one_groups(costs))
     largest = int(costs.domains.max(initial=1))
     return total + 200 * values + 8 * largest * largest * pairs + 8 * len(costs.domains) ** 2
 
@@ -151,7 +151,7 @@ def build_network(costs: CostProblem) -> tuple[CostNetwork, SearchState]:
             _add_costs(pairs, variables[0], variables[1], table)
         else:
             _add_tuple_variable(unary, pairs, variables, table)
-    for group in _groups(costs):
+    for group in at_most_one_groups(costs):
         for (v, x), (u, y) in combinations(group, 2):
             if v != u:
                 table = np.zeros((unary[v].size, unary[u].size), dtype=np.int64)
@@ -160,7 +160,7 @@ def build_network(costs: CostProblem) -> tuple[CostNetwork, SearchState]:
     return _network(unary, pairs, costs.top)
 
 
-def _groups(costs: CostProblem) -> list[Pairs]:
+def at_most_one_groups(costs: CostProblem) -> list[Pairs]:
     """Return the groups of (variable, value) pairs of which an assignment selects at most one.
 
     Raises ``ValueError`` for a cost problem that is not of the form for this engine (``costs_of_problem`` with
@@ -168,7 +168,7 @@ def _groups(costs: CostProblem) -> list[Pairs]:
     """
     groups = [group for constraint in costs.linear if (group := constraint.group()) is not None]
     if costs.listed or len(groups) < len(costs.linear):
-        raise ValueError("branch and bound needs tables and constraints of type at most one")
+        raise ValueError("this engine needs tables and constraints of type at most one")
     return groups
 
 

@@ -1,4 +1,4 @@
-"""Run a search engine (toulbar2, CP-SAT, MaxSAT or our branch and bound) in the background while it may gain something.
+"""Run a search engine (toulbar2, CP-SAT, MaxSAT or one of our own) in the background while it may gain something.
 
 ``BackgroundEngine`` asks here which engine a run uses, whether it starts in time, and whether it gets a dedicated core.
 The improver only proposes that the engine continues; the engine works in its own process or thread.
@@ -20,7 +20,7 @@ from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Array
-from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, EXTERNAL_SEARCH, MAX_SAT, TOULBAR2
+from dmcmc.results.improver_names import AND_OR, BRANCH_AND_BOUND, CP_SAT, EXTERNAL_SEARCH, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat import process as cp_sat
 from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
 from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem
@@ -55,6 +55,15 @@ _MIN_GLOBAL_PART = 0.5
 _MIN_TIME_BUDGET = 0.5  # seconds: several agents with a smaller time budget run without an engine
 # Engines that take global constraints as they are: they need no presolve, division or plan before they start.
 _TAKE_CONSTRAINTS = frozenset({CP_SAT, MAX_SAT})
+OWN_ENGINES = frozenset({BRANCH_AND_BOUND, AND_OR})
+"""Engines of dmcmc, which are threads: they take tables only, and need compiled kernels."""
+_PRINTED_NAMES = {
+    TOULBAR2: "toulbar2",
+    CP_SAT: "CP-SAT",
+    MAX_SAT: "MaxSAT",
+    BRANCH_AND_BOUND: "branch and bound",
+    AND_OR: "AND/OR search",
+}
 START_DELAY = 0.3
 """Seconds until an engine starts by itself; the run may end, or planning show that no engine is needed, before."""
 
@@ -121,7 +130,7 @@ def choose_engine(settings: Settings, problem: Problem) -> str | None:
 
 def _engine(settings: Settings, problem: Problem) -> str:
     """Return the engine that a run with these settings uses for a problem, if it uses one."""
-    if settings.search in (TOULBAR2, CP_SAT, MAX_SAT, BRANCH_AND_BOUND):
+    if settings.search not in ("auto", "none"):
         return settings.search
     if has_many_constraints(problem):
         if max_sat.available() and problem.facts.get_or_compute(
@@ -210,7 +219,7 @@ def given_to_engine(settings: Settings, problem: Problem) -> CompactProblem:
             return native_problem(problem)
         if engine == MAX_SAT:
             return max_sat_problem.native_problem(problem)
-        return compact_problem(problem, memory, dense_only=engine == BRANCH_AND_BOUND)
+        return compact_problem(problem, memory, dense_only=engine in OWN_ENGINES)
 
     return problem.facts.get_or_compute(("given to engine", engine, memory), given)
 
@@ -235,7 +244,7 @@ def has_own_core(setup: Setup, engine: str) -> bool:
     if problem.n_agents == 1:
         return True
     return (
-        engine != BRANCH_AND_BOUND
+        engine not in OWN_ENGINES
         and settings.search == "auto"
         and _starts_on_own_core(settings, problem)
         and may_split_buckets(setup)
@@ -313,6 +322,6 @@ def outlook(setup: Setup) -> str:
     on_given = engine_for_given(settings, setup.given.problem) is not None
     if not (own_core or on_given or starts_in_time(settings, problem)):
         return "no external search: it takes too long to start for this time budget"
-    name = {TOULBAR2: "toulbar2", CP_SAT: "CP-SAT", MAX_SAT: "MaxSAT"}.get(engine, "branch and bound")
+    name = _PRINTED_NAMES[engine]
     where = "on a dedicated core" if own_core or settings.search != "auto" else "on cores that other work leaves idle"
     return f"{name} searches the whole problem in the background, {where}, unless tables prove the optimum first"

@@ -40,6 +40,7 @@ _FUNCTIONS = {
     "constraint search": "dmcmc.run.compilation.kernel_sets:compile_constraint_search",
     "elimination orders": "dmcmc.inference.orders.best_order:compile_search",
     "bounds of rows": "dmcmc.inference.bounds.branch_and_bound_rows:compile_boundary_search",
+    "AND/OR search": "dmcmc.samplers.and_or.engine:compile_search",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
     "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:compile_subtree_search",
     "rounding": "dmcmc.inference.bounds.dual.rounding:compile_rounding",

@@ -282,11 +282,12 @@ def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearc
     return LocalSearch(problem if dense else with_sparse_factor(problem), problem, 0, 1, NO_DEADLINE)
 
 
-def branch_and_bound() -> KernelSet:
-    """Return the kernels of branch and bound on the whole problem."""
-    from dmcmc.samplers.branch_and_bound.engine import compile_search as compile_branching
+def own_engine(name: str | None) -> list[KernelSet]:
+    """Return the kernels of a search engine of dmcmc for the whole problem; none for an engine in a process."""
+    from dmcmc.samplers.own_engines import kernels_of
 
-    return KernelSet("branch and bound", compile_branching)
+    function = kernels_of(name)
+    return [] if function is None else [KernelSet(f"search {name}", function)]
 
 
 def whole_problem(parts: DividedProblem, eliminate: Callable[[Problem, Settings], object]) -> list[KernelSet]:

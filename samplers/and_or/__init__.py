@@ -1,0 +1,1 @@
+"""AND/OR branch and bound with mini-bucket heuristics and caching."""
