@@ -538,8 +538,8 @@ CLAIMS = [
             "`search: and-or` takes the messages of mini-buckets from the elimination on CPU and GPU; "
             + e.proven_by_method(AND_OR)
         ),
-        Verdict.HOLDS,
-        "on grids, linkage analysis and random networks (`configs/papers/and-or-search.yaml`)",
-        lambda e: e.proven(AND_OR, "AND/OR CPU") > e.proven(AND_OR, "branch and bound"),
+        Verdict.IN_PART,
+        "on grids, linkage analysis and random networks (`configs/papers/and-or-search.yaml`); messages from a card are"
+        " tested, but not timed",
     ),
 ]
