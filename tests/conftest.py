@@ -4,6 +4,7 @@ Hypothesis examples have no deadline, because they compile kernels and machines 
 marked slow. The whole suite runs in several processes; a selection of tests runs in one.
 """
 
+import logging
 import os
 import time
 
@@ -19,6 +20,16 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 
 _MAX_PROCESSES = 4  # number of processes at most; each compiles or loads the kernels of its tests
+
+
+@pytest.fixture(autouse=True)
+def same_log():
+    """Restore the log after tests that call the command line, whose options change it for the whole process."""
+    log = logging.getLogger("dmcmc")
+    level, propagates, handlers = log.level, log.propagate, [*log.handlers]
+    yield
+    log.setLevel(level)
+    log.propagate, log.handlers[:] = propagates, handlers
 
 
 def pytest_xdist_auto_num_workers(config):

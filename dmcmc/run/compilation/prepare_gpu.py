@@ -175,8 +175,8 @@ def prepare_gpu(
         progress.stage(_TITLE)
         with nullcontext() if concurrent is None else concurrent.begin():
             if uses_gpu:
-                mine = GpuKernels(plain, setup.agents_of_rank(world.rank), searches)
-                _load([*mine.first, *filter(kernels.is_ready, chain.from_iterable(mine.later.values()))])
+                # later kernels are loaded where they are used: large arrays would take seconds now
+                _load(GpuKernels(plain, setup.agents_of_rank(world.rank), searches).first)
         if world.size > 1:
             world.wait()
     prepared = without_closed_gpu(setup)
