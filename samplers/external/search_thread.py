@@ -2,6 +2,7 @@
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Generic, Self, TypeVar
 
@@ -16,7 +17,7 @@ from dmcmc.samplers.external.process import SearchedProblem, SearchProgress
 P = TypeVar("P", bound=SearchedProblem)
 
 
-class SearchThread(Generic[P]):
+class SearchThread(ABC, Generic[P]):
     """A thread that searches one problem; a context manager that ends it.
 
     Subclasses search in steps of some milliseconds, and ask between them whether to go on.
@@ -72,17 +73,7 @@ class SearchThread(Generic[P]):
         self._not_paused.set()
 
     def start(self, costs: P, beat: Number | None, seconds: float) -> SearchProgress:
-        """Begin to search a problem and return at once.
-
-        Parameters
-        ----------
-        costs : SearchedProblem
-            The problem.
-        beat : int, float or None
-            Utility of the best known assignment: only better ones are searched for.
-        seconds : float
-            Time limit.
-        """
+        """Begin to search a problem and return at once; see ``process.EngineProcess.start``."""
         progress, stop = SearchProgress(), Deadline(time.perf_counter() + seconds, cancellation=self._cancellation)
         top = costs.top if beat is None else min(costs.top, costs.cost_to_beat(beat))
         self._thread = threading.Thread(target=self._run, args=(costs, top, stop, progress), name="search engine")
@@ -113,6 +104,7 @@ class SearchThread(Generic[P]):
             lower_priority()
         return not self.halt[0] and not stop.over
 
+    @abstractmethod
     def _search(self, costs: P, top: int, stop: Deadline, progress: SearchProgress) -> None:
         """Search for assignments that cost less than ``top``, and write what is found to ``progress``.
 
@@ -127,4 +119,3 @@ class SearchThread(Generic[P]):
         progress : SearchProgress
             Receives assignments and bounds.
         """
-        raise NotImplementedError
