@@ -433,6 +433,8 @@ def solve_on(
 
 def _problem_of(source: ProblemSource | None) -> Problem:
     """Return the problem that an argument stands for: itself, a builder's, or that of a file."""
+    if isinstance(source, Problem):
+        return source
     return load(source) if isinstance(source, str | os.PathLike) else as_problem(source)
 
 

@@ -28,7 +28,7 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, CostSearchEngine, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
-from dmcmc.solving.presolve.restore_result import FirstAnswer
+from dmcmc.solving.presolve.presolve_problem import FirstAnswer
 
 # Part of the time budget in which the first answer has the processor alone, at most: the choice of the engine and the
 # conversion of the problem are threads of the same process, and would delay it

@@ -35,7 +35,7 @@ from dmcmc.results.result import Result
 from dmcmc.samplers import improve_in_team
 from dmcmc.solving.agent.retained_agent import UNION_NAME, keep_agent
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
-from dmcmc.solving.monitoring.watch import Watch
+from dmcmc.solving.monitoring.progress import Watch
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables

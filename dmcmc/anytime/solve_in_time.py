@@ -37,7 +37,7 @@ from dmcmc.solving.coordinator import Coordinator
 from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
-from dmcmc.solving.monitoring.watch import Watch
+from dmcmc.solving.monitoring.progress import Watch
 from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.affordable import check_time_for_tables
 from dmcmc.solving.planning.combination_plan import will_prove
@@ -50,7 +50,7 @@ from dmcmc.solving.planning.divided_problem import (
 )
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.presolve.restore_result import FirstAnswer
+from dmcmc.solving.presolve.presolve_problem import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 

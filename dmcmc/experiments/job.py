@@ -22,8 +22,8 @@ from dmcmc.experiments.peers.registry import PEERS
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import quality_of
-from dmcmc.results.result import Result, gap_of
+from dmcmc.results.outcome import gap_of, quality_of
+from dmcmc.results.result import Result
 
 _MAX_POINTS = 200  # points of a trace in a record; enough for a chart
 # Small problems: parameters by name of the generator. Together they compile the kernels of all kinds of factors.

@@ -5,17 +5,18 @@ Assignments are compared by ``quality_of``; at the end of a run ``judge`` compar
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, round_up
+from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest, round_up
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.result import Status, gap_of
+from dmcmc.results.result import Status
 
 
 class SolveOutcome(NamedTuple):
@@ -151,3 +152,33 @@ def judge(
     if not feasible:
         return SolveOutcome("unsatisfied", None, bound, None, -quality.negated_violation)
     return SolveOutcome("optimal" if proven else "feasible", objective, bound, gap_of(objective, bound), 0)
+
+
+def gap_of(objective: Number | None, bound: Number | None) -> float | None:
+    """Return |bound - objective| / max(1, |objective|); None if either is missing or not finite.
+
+    The objective includes the problem's constants. The gap measures how much may still be improved, but proves nothing:
+    it may round to 0. ``status`` says what is proven.
+
+    Parameters
+    ----------
+    objective, bound : int, float or None
+        The objective of an assignment and a proven bound, in the problem's own sense.
+
+    Examples
+    --------
+    >>> gap_of(200, 210), gap_of(0.5, 0.75), gap_of(None, 3)
+    (0.05, 0.25, None)
+    """
+    if objective is None or bound is None or not (_finite(objective) and _finite(bound)):
+        return None
+    try:
+        return float(abs(bound - objective) / max(1, abs(objective)))
+    except OverflowError:  # integers beyond all floats
+        gap = nearest(abs(Fraction(bound) - Fraction(objective)) / max(Fraction(1), abs(Fraction(objective))))
+        return float(gap) if math.isfinite(gap) else None
+
+
+def _finite(number: Number) -> bool:
+    """Return whether a number is an integer or a finite float."""
+    return isinstance(number, int) or math.isfinite(number)

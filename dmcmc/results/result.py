@@ -5,7 +5,6 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from itertools import islice
 from typing import Any, Literal
 
@@ -13,7 +12,6 @@ import msgspec
 
 from dmcmc.config.legacy_keys import renamed_attribute, warn_renamed
 from dmcmc.files.write import replace_file
-from dmcmc.inference.model.exact_sum import nearest
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.model.summary import SENSES, html_table, one_line
 from dmcmc.inference.runtime.types import Number
@@ -405,7 +403,7 @@ class Result(Output, frozen=True, kw_only=True):
     bound : int, float or None
         Proven: no assignment is better. None if there is no proven bound.
     gap : float or None
-        Relative gap of objective and bound, see :func:`gap_of`.
+        Relative gap of objective and bound, see :func:`dmcmc.results.outcome.gap_of`.
     violation : int or None
         Number of hard constraints that the assignment breaks; None if there is no assignment.
     assignment : dict or None
@@ -526,31 +524,6 @@ class Result(Output, frozen=True, kw_only=True):
         return facts | {"time": f"{self.time:.3f} s"}
 
 
-def gap_of(objective: Number | None, bound: Number | None) -> float | None:
-    """Return |bound - objective| / max(1, |objective|); None if either is missing or not finite.
-
-    The objective includes the problem's constants. The gap measures how much may still be improved, but proves nothing:
-    it may round to 0. ``status`` says what is proven.
-
-    Parameters
-    ----------
-    objective, bound : int, float or None
-        The objective of an assignment and a proven bound, in the problem's own sense.
-
-    Examples
-    --------
-    >>> gap_of(200, 210), gap_of(0.5, 0.75), gap_of(None, 3)
-    (0.05, 0.25, None)
-    """
-    if objective is None or bound is None or not (_finite(objective) and _finite(bound)):
-        return None
-    try:
-        return float(abs(bound - objective) / max(1, abs(objective)))
-    except OverflowError:  # integers beyond all floats
-        gap = nearest(abs(Fraction(bound) - Fraction(objective)) / max(Fraction(1), abs(Fraction(objective))))
-        return float(gap) if math.isfinite(gap) else None
-
-
 def guarantee_report(
     alpha: float, epsilon: float, samples: int, agents: int, chains: Sequence[ChainReport | None] = ()
 ) -> GuaranteeReport:
@@ -600,11 +573,6 @@ def _number_text(number: Number | None) -> str:
     if isinstance(number, int) and number.bit_length() > _MAX_SHOWN_BITS:
         return f"{'-' if number < 0 else ''}about 2^{number.bit_length()}"
     return str(number)
-
-
-def _finite(number: Any) -> bool:
-    """Return whether a number is an integer or a finite float."""
-    return isinstance(number, int) or math.isfinite(number)
 
 
 def _plain(value: Any) -> Any:

@@ -20,8 +20,7 @@ from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.solving import solve as fixed_work
 from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
-from dmcmc.solving.monitoring.watch import Watch
+from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.retained_work import RetainedWork

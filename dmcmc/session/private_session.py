@@ -21,8 +21,7 @@ from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_directory import refuse, solve_inputs
 from dmcmc.session.changes import Changes
 from dmcmc.session.session import Reused
-from dmcmc.solving.monitoring.progress import NoProgress
-from dmcmc.solving.monitoring.watch import Watch
+from dmcmc.solving.monitoring.progress import NoProgress, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.warm_start.retained_work import RetainedWork

@@ -27,7 +27,7 @@ from dmcmc.inference.dpop.util_and_value import (
     util_step,
     util_step_by_substitution,
 )
-from dmcmc.inference.elimination.copy_tables import pieces_of
+from dmcmc.inference.elimination.eliminate import pieces_of
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Relaxation, Resources
 from dmcmc.inference.model.arithmetic import EncodedTable

@@ -19,12 +19,12 @@ from dmcmc.results.result import Result
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
 from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
 from dmcmc.solving.local_tables import team_of
-from dmcmc.solving.monitoring.watch import UNWATCHED, Watch
+from dmcmc.solving.monitoring.progress import UNWATCHED, Watch
 from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.divided_problem import divide_on_ranks
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.presolve.restore_result import FirstAnswer
+from dmcmc.solving.presolve.presolve_problem import FirstAnswer
 from dmcmc.solving.pruning import prune
 from dmcmc.solving.rank_search import RankSearch
 from dmcmc.solving.rank_tables import RankTables

@@ -9,12 +9,13 @@ its tables with its children's messages, maximises over its interface variables 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.step_plan_cache import step_plan
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.exact_or_mini_buckets import (
     EXACT,
@@ -27,9 +28,12 @@ from dmcmc.inference.execution.exact_or_mini_buckets import (
 )
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.cuda.device_table import copy_table
-from dmcmc.inference.model.flat_tables import FlatTables
+from dmcmc.inference.model.flat_tables import FlatTables, flatten_scopes
 from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.runtime.compile import writable_once
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, Memo
 from dmcmc.inference.sparse.functional_variables import Substitution, substitute_functional
 from dmcmc.inference.sparse.sparse_elimination import SparseElimination, SparseQuery, eliminate_sparse
 from dmcmc.inference.sparse.sparse_table import AnyTable, as_dense
@@ -37,6 +41,11 @@ from dmcmc.inference.sparse.sparse_table import AnyTable, as_dense
 # Tables over parts of the sender's separator. Their sum is UTIL_i, or with mini-buckets (ADPOP) an upper bound on it.
 # Tables with mostly −∞ entries may be sparse (the CUBE paper calls them incomplete).
 UtilMessage = tuple[AnyTable, ...]
+
+_MAX_KEYED_DOMAINS = 512  # variables; the domain sizes of smaller problems are part of the key
+_MAX_SMALL_CELLS = 1 << 16  # cells plus entries; a smaller step costs less than the choice of the best method
+# Steps of which plans are cached: those of a problem with more agents would drop each other. A plan takes about 4 KiB.
+_MAX_PLANS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,27 @@ class UtilNode:
     order: Sequence[int] | None = None
 
 
+class _StepPlan(NamedTuple):
+    """The elimination order and plan of a step.
+
+    Attributes
+    ----------
+    order : tuple of int
+        The eliminated variables, first to last.
+    plan : EliminationPlan
+        The elimination plan.
+    layout : FlatTables or None
+        Scopes and offsets of the input tables in one flat array, without entries; None if the tables are not small.
+    """
+
+    order: tuple[int, ...]
+    plan: EliminationPlan
+    layout: FlatTables | None
+
+
+_PLANS = Memo[_StepPlan](_MAX_PLANS)  # plans of steps by their structure, for this process
+
+
 def util_step(
     node: UtilNode,
     attempts: Sequence[tuple[Relaxation, int | None]] = ((EXACT, None),),
@@ -141,7 +171,7 @@ def util_step(
     arithmetic = node.arithmetic
     tables = [*node.local_tables, *node.crossing, *(table for message in node.child_messages for table in message)]
     scopes, stop = [t.scope for t in tables], resources.backend.stop
-    planned = step_plan(scopes, node.domains, node.interface, node.separator, node.order, stop)
+    planned = _step_plan(scopes, node.domains, node.interface, node.separator, node.order, stop)
     (order, exact, layout), (relaxation, memory) = planned, attempts[0]
     is_large = layout is None  # only large tables may be stored as sparse ones
     if is_large and relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
@@ -155,13 +185,67 @@ def util_step(
         data = np.concatenate(entries) if entries else np.zeros(0, dtype=arithmetic.dtype)
         # The first three fields of the layout are the scopes and offsets.
         small_result = resources.backend.eliminate(FlatTables(*layout[:3], data), exact, arithmetic)
-        return UtilStep(tuple(map(copy_table, small_result.remaining())), small_result)
+        # Copies: views would keep the whole array of intermediate tables in memory.
+        message = tuple([EncodedTable(scope, values.copy()) for scope, values in small_result.remaining()])
+        return UtilStep(message, small_result)
     query = EliminationQuery(
         [as_dense(table) for table in tables], node.domains, order, node.separator, arithmetic, exact
     )
     named_resources = replace(resources, owner=f"agent {resources.owner}: its UTIL step")
     relaxed = eliminate_first_fitting(query, attempts, named_resources)
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)
+
+
+def _step_plan(
+    scopes: Sequence[tuple[int, ...]],
+    domains: NDArray[np.int64],
+    eliminate: Sequence[int],
+    keep: Sequence[int],
+    given: Sequence[int] | None = None,
+    stop: Deadline = NO_DEADLINE,
+) -> _StepPlan:
+    """Return the order and plan of an exact elimination, from the cache if there is one of the same structure.
+
+    Parameters
+    ----------
+    scopes
+        Scopes of the input tables.
+    domains : (variables,) int64
+        Domain sizes of all variables.
+    eliminate, keep
+        The variables to eliminate, and those that remain.
+    given
+        The elimination order; None to search for one.
+    stop
+        Deadline of the search for an order.
+    """
+
+    def make_plan() -> _StepPlan:
+        """Search for the order and plan the elimination."""
+        order = best_order(scopes, domains, eliminate, keep, stop=stop).variables if given is None else tuple(given)
+        plan = plan_elimination(scopes, domains, order, keep)
+        return _StepPlan(order, plan, _layout(scopes, plan) if plan.cells + plan.entries < _MAX_SMALL_CELLS else None)
+
+    if len(scopes) + len(eliminate) + len(keep) > MAX_KEY_SIZE:
+        return make_plan()
+    full_key = domains.size <= _MAX_KEYED_DOMAINS
+    sizes = (domains if full_key else domains[np.array([*eliminate, *keep], dtype=np.int64)]).tobytes()
+    key = tuple(scopes), tuple(eliminate), tuple(keep), sizes, domains.size, None if given is None else tuple(given)
+    step = _PLANS.find(key)
+    if step is None:
+        step = make_plan()
+        if not stop.over:  # otherwise the order may depend on the clock
+            _PLANS.put(key, step)
+    if full_key:
+        return step
+    program = step.plan.program._replace(domains=writable_once(domains))
+    return step._replace(plan=replace(step.plan, program=program))
+
+
+def _layout(scopes: Sequence[tuple[int, ...]], plan: EliminationPlan) -> FlatTables:
+    """Return scopes and offsets of a plan's input tables, in the given order, in one flat array."""
+    at = np.append(0, np.cumsum(plan.sizes[: len(scopes)]))
+    return FlatTables(*flatten_scopes(scopes), at, np.zeros(0, dtype=np.int32))
 
 
 def util_step_by_substitution(

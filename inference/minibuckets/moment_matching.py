@@ -25,8 +25,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dmcmc.inference.elimination.copy_tables import place_tables
-from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, run_on_cpu
+from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, place_tables, run_on_cpu
 from dmcmc.inference.elimination.join_kernels import MAX_MARGINAL, join, split_bucket
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS

@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from dmcmc.inference.elimination.copy_tables import place_tables
+from dmcmc.inference.elimination.eliminate import place_tables
 from dmcmc.inference.elimination.plan import EliminationPlan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP
 from dmcmc.inference.execution.backend import CPU, Backend

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmcmc.inference.elimination.copy_tables import place_tables
-from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, run_on_cpu
+from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, place_tables, run_on_cpu
 from dmcmc.inference.elimination.plan import EliminationPlan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import CPU, Backend

@@ -11,7 +11,7 @@ from support.runs import solve_with
 
 from dmcmc import Factor, Problem
 from dmcmc.config.keywords import settings_from
-from dmcmc.results.result import gap_of
+from dmcmc.results.outcome import gap_of
 from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 
 MINI_BUCKETS = {"method": "mini-bucket", "z": 2, "moment_matching": False}

@@ -30,8 +30,7 @@ from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.solving import initial_incumbent
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt
-from dmcmc.solving.monitoring.progress import NoProgress
-from dmcmc.solving.monitoring.watch import Watch
+from dmcmc.solving.monitoring.progress import NoProgress, Watch
 from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning import divided_problem as dividing
 from dmcmc.solving.planning.plan import prepare

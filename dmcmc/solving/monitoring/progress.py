@@ -1,11 +1,17 @@
-"""The progress protocol of a run, and its implementations: none, lines of text, and callbacks."""
+"""How a caller observes a run: its progress (not shown, lines of text, or callbacks), its plan, and its end."""
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.results.result import Solution, TracePoint
+
+if TYPE_CHECKING:  # the interface in Python imports this module, and loads no plan
+    from dmcmc.solving.monitoring.interrupt import RunHandle
+    from dmcmc.solving.planning.setup import Setup
 
 
 class ProgressReporter(Protocol):
@@ -117,3 +123,49 @@ class CallbackProgress(NoProgress):
         """Report a better assignment."""
         if self._solution is not None:
             self._solution(make())
+
+
+@dataclass(frozen=True)
+class Watch:
+    """An observer of a run, given by its caller; its functions are called on all ranks.
+
+    Attributes
+    ----------
+    progress : ProgressReporter
+        Receives the stages of the run and, on rank 0, each point of the result's trace.
+    plan_observers : tuple of callable
+        Called with the plan one after the other, see :meth:`planned`.
+    handle : RunHandle or None
+        Handle by which the run can be ended early, and by which its best result so far can be read.
+    handles_signals : bool
+        Whether the caller handles signals; otherwise, a run with a time budget ends at the first Ctrl-C.
+    """
+
+    progress: ProgressReporter
+    plan_observers: tuple[Callable[["Setup"], object], ...] = ()
+    handle: "RunHandle | None" = None
+    handles_signals: bool = False
+
+    @property
+    def stop(self) -> Deadline:
+        """The deadline of the run: never, unless the caller asks for the end."""
+        return NO_DEADLINE if self.handle is None else Deadline(cancellation=self.handle.cancellation)
+
+    def with_handle(self, handle: "RunHandle") -> "Watch":
+        """Return the same with a handle."""
+        return replace(self, handle=handle)
+
+    def with_planned(self, observer: Callable[["Setup"], object]) -> "Watch":
+        """Return the same with another observer of the plan, who is called before the present ones."""
+        return replace(self, plan_observers=(observer, *self.plan_observers))
+
+    def planned(self, setup: "Setup") -> None:
+        """Show the plan to its observers, before the work begins, and again if some agents' methods had to change.
+
+        The time that this takes is not counted as time of the run.
+        """
+        for observer in self.plan_observers:
+            observer(setup)
+
+
+UNWATCHED = Watch(NoProgress())

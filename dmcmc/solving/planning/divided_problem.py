@@ -30,8 +30,12 @@ from dmcmc.mpi.world import World
 from dmcmc.solving.distribution.rank_view import rank_view_of
 from dmcmc.solving.distribution.scatter_problem import scatter_parts
 from dmcmc.solving.planning.combination_plan import arithmetic_for
-from dmcmc.solving.presolve.presolve_problem import merged_if_applicable, presolve_if_worthwhile
-from dmcmc.solving.presolve.restore_result import FirstAnswer, OriginalProblem
+from dmcmc.solving.presolve.presolve_problem import (
+    FirstAnswer,
+    OriginalProblem,
+    merged_if_applicable,
+    presolve_if_worthwhile,
+)
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 _ORDER_TIME_PART = 0.05  # part of the time budget for the search for one elimination order, at most
@@ -141,7 +145,7 @@ def divide_problem(
         memory = config.budget.bytes
         merged = merged_if_applicable(asked, config) if config.presolve == "merge" else None
         original = asked if merged is None else merged.problem
-        problem = densify(original, memory, relax=True).problem
+        problem = original if original.dense else densify(original, memory, relax=True).problem
         reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
         if reduction is not None:
             original = reduction.problem

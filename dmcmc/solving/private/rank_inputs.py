@@ -20,7 +20,7 @@ from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.plan import agree_on_tree, plan
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.planning.work_counts import AgreedPlacement
-from dmcmc.solving.presolve.restore_result import OriginalProblem
+from dmcmc.solving.presolve.presolve_problem import OriginalProblem
 from dmcmc.solving.private.agents_start import AgentsStart
 from dmcmc.solving.private.agree_on_problem import agree_on_arithmetic, divide_memory, share_magnitudes
 from dmcmc.solving.private.private_inputs import PrivateIncumbent, PrivateInputs

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.copy_tables import place_tables
 from dmcmc.inference.elimination.cuda.waves import LaunchQueue, Waves, describe_waves, run_waves
-from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu, run_rows
+from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, place_tables, run_on_cpu, run_rows
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic

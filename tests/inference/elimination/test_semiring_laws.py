@@ -15,8 +15,15 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.elimination import copy_tables
 from dmcmc.inference.elimination import eliminate as elimination
-from dmcmc.inference.elimination.copy_tables import pieces_of, place_tables
-from dmcmc.inference.elimination.eliminate import absorb, eliminate, flat_tables, new_arena, run_rows
+from dmcmc.inference.elimination.eliminate import (
+    absorb,
+    eliminate,
+    flat_tables,
+    new_arena,
+    pieces_of,
+    place_tables,
+    run_rows,
+)
 from dmcmc.inference.elimination.join_kernels import bucket_strides, split_bucket
 from dmcmc.inference.elimination.plan import check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS, MIN_PLUS, Semiring

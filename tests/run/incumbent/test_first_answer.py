@@ -32,8 +32,7 @@ from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning import affordable
 from dmcmc.solving.planning.divided_problem import divide_problem
 from dmcmc.solving.presolve import presolve_problem
-from dmcmc.solving.presolve.presolve_problem import presolve_if_worthwhile
-from dmcmc.solving.presolve.restore_result import OriginalProblem
+from dmcmc.solving.presolve.presolve_problem import OriginalProblem, presolve_if_worthwhile
 
 
 def sparse_problem(variables, agents, hard=0.0, sense="max", seed=0):
