@@ -1,9 +1,10 @@
 """The MPI ranks that work on the rows of one agent: the rank that owns it, and ranks that own no agent."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,6 @@ from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.collective_calls import CollectiveCalls
 from dmcmc.mpi.wire_format import byte_slices
 from dmcmc.mpi.world import World
-
-T = TypeVar("T")
 
 _MAX_BROADCAST_BYTES = 1 << 30  # of one broadcast; MPI counts have 31 bits
 
@@ -46,7 +45,7 @@ class MpiTeam:
         if agent is not None:
             self._comm = world.comm.Split(agent, key=0 if first else 1 + world.rank)
             self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
-        self._calls = CollectiveCalls(self._comm, partial(world.count, "team"))
+        self._calls = None if self._comm is None else CollectiveCalls(self._comm, partial(world.count, "team"))
 
     def __enter__(self) -> "MpiTeam":
         return self
@@ -59,13 +58,34 @@ class MpiTeam:
 
     def allgather(self, work: Callable[[], Sequence[Array]]) -> list[Sequence[Array]]:
         """Return the arrays that ``work`` makes on each rank, in rank order; an error on one rank is raised on all."""
-        arrays_made = self._calls.after(lambda: [np.asarray(array, order="C") for array in work()])
+
+        def make() -> list[Array]:
+            return [np.asarray(array, order="C") for array in work()]
+
+        arrays_made = make() if self._calls is None else self._calls.after(make)
         forms = self._allgather([(array.dtype.str, array.shape) for array in arrays_made])
         return [self._arrays(rank, arrays_made, form) for rank, form in enumerate(forms)]
 
-    def run(self, work: Callable[[], T]) -> T:
-        """Return the result of work that calls :meth:`allgather`; its errors are raised on all ranks of all teams."""
-        return work() if self._world.comm is None else self._world.on_all_ranks(partial(self._calls.run, work))
+    @contextmanager
+    def sharing_errors(self) -> Iterator[None]:
+        """Raise an error of the body, which may call :meth:`allgather`, on all ranks of all teams.
+
+        All ranks enter and leave the body, each in its own team.
+        """
+        if self._world.comm is None:
+            yield
+            return
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            failure = error
+        if self._calls is not None and (failure is None or failure is not self._calls.agreed_error):
+            try:
+                self._calls.agree(failure)
+            except Exception as error:
+                failure = error
+        self._world.agree(failure)
 
     def _allgather(self, value: Any) -> list[Any]:
         """Return every rank's value; the ranks have agreed that none has failed."""

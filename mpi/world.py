@@ -56,24 +56,26 @@ class World:
     """
 
     node_comm: Any
-
+    _calls: CollectiveCalls  # set only with a communicator
+    leaders: tuple[int, ...] = (0,)
     core_sharers = gpu_sharers = 1  # without MPI: this process alone
     _counted_messages: dict[str, tuple[int, int]] | None = None
     core_binding: tuple[int, int] | None = None
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = comm
-        self._calls = CollectiveCalls(comm, partial(self.count, "agree"))
-        self.rank: int = 0 if comm is None else comm.Get_rank()
-        self.size: int = 1 if comm is None else comm.Get_size()
-        node, self.node_comm = (ComputeNode(), None) if comm is None else find_compute_node(comm)
-        if node.leader:
-            self.node_comm = self.node_comm.Split(0, key=-1 if node.rank == node.leader else node.rank)
-        first = 0 if comm is None else self.node_comm.bcast(self.rank)
-        self.leaders: tuple[int, ...] = (0,) if comm is None else tuple(comm.allgather(first))
+        self.rank, self.size = 0, 1
+        node, self.node_comm = ComputeNode(), None
+        if comm is not None:
+            self._calls = CollectiveCalls(comm, partial(self.count, "agree"))
+            self.rank, self.size = comm.Get_rank(), comm.Get_size()
+            node, self.node_comm = find_compute_node(comm)
+            use_gpu(node.gpu)
+            if node.leader:
+                self.node_comm = self.node_comm.Split(0, key=-1 if node.rank == node.leader else node.rank)
+            self.leaders = tuple(comm.allgather(self.node_comm.bcast(self.rank)))
         self.local_rank, self.local_size, self.local_processes = node.rank, node.size, node.local_processes
         self.core_sharers, self.gpu_sharers, self.core_binding = node.core_sharers, node.gpu_sharers, node.core_binding
-        use_gpu(node.gpu)
 
     def bcast(self, value: Any, what: str = "bcast") -> Any:
         """Return rank 0's value on every rank.
@@ -85,13 +87,13 @@ class World:
         what : str
             Name under which :meth:`message_counts` reports the messages.
         """
+        if self.comm is None:
+            return value
         self._calls.begin(what)
         return self._bcast(value, what)
 
     def _bcast(self, value: Any, what: str) -> Any:
         """Return rank 0's value on every rank; the ranks have begun this call together."""
-        if self.comm is None:
-            return value
         data = self.pack(value, what, self.size - 1) if self.rank == 0 else None
         received = self.comm.bcast(data, root=0)
         return value if self.rank == 0 else self.unpack(received)
@@ -172,26 +174,21 @@ class World:
         failure : Exception or None
             The exception of this rank's part.
         """
-        self._calls.agree(failure)
-
-    @property
-    def agreed_error(self) -> Exception | None:
-        """The error that was last raised on all ranks; None before the first one."""
-        return self._calls.agreed_error
+        if self.comm is not None:
+            self._calls.agree(failure)
+        elif failure is not None:
+            raise failure
 
     def is_agreed(self, error: Exception) -> bool:
         """Return whether all ranks have raised an error; otherwise other ranks continue, and may wait for this one."""
-        return self.comm is None or error is self.agreed_error
+        return self.comm is None or error is self._calls.agreed_error
 
     def run(self, work: Callable[[], T]) -> T:
         """Return the result of work that makes collective calls; an exception on one rank is raised on all.
 
-        Parameters
-        ----------
-        work : callable
-            The work. It may wait for other ranks in calls of this class only, not for messages between agents.
+        The work may wait for other ranks in calls of this class only, not for messages between agents.
         """
-        return self._calls.run(work)
+        return work() if self.comm is None else self._calls.run(work)
 
     def on_all_ranks(self, work: Callable[[], T]) -> T:
         """Return the result of this rank's part of some work; an exception on one rank is raised on all.
@@ -212,7 +209,7 @@ class World:
 
     def abort_on_exit(self, error: BaseException) -> None:
         """Make the launcher end all ranks when this one exits, unless they have agreed on the error."""
-        if self.comm is not None and error is not self.agreed_error:
+        if self.comm is not None and error is not self._calls.agreed_error:
             from mpi4py.run import set_abort_status
 
             set_abort_status(1)
@@ -226,7 +223,8 @@ class World:
 
     def wait(self) -> None:
         """Wait for all ranks, and leave the cores to those that still work."""
-        self._calls.begin("wait", _LONGEST_SLEEP)
+        if self.comm is not None:
+            self._calls.begin("wait", _LONGEST_SLEEP)
 
     def abort(self, code: int) -> None:
         """End every rank at once with this exit code; does nothing without MPI."""

@@ -240,8 +240,8 @@ class RankRun:
     def _improve_tables(self, slice: TimeSlice, directive: Directive) -> None:
         """Improve the tables of all agents and of their union, as the directive says."""
         if self._tables_changed or directive.works_on_union:
-            work = partial(self._improve_agents, slice, directive)
-            done = self.tables.team.run(work)
+            with self.tables.team.sharing_errors():
+                done = self._improve_agents(slice, directive)
             self._measured_gains += done.gains
         if self._tables_changed:
             self._rows_pruned = done.pruned

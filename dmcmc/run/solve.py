@@ -10,8 +10,7 @@ import msgspec
 
 from dmcmc.anytime.solve_in_time import solve_in_time
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.memory_shares import bytes_of_tables
-from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result

@@ -236,7 +236,8 @@ def roots_of(parts: Iterable[Mapping[int, Number | None]]) -> dict[int, Number |
 def _decide(incumbent: Incumbent, setup: Setup, reports: Sequence[CycleReport]) -> Cutoffs | None:
     """Record what all ranks have proven, and decide whether to remove rows (rank 0)."""
     roots = roots_of(report.roots for report in reports)
-    incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
+    if filtered_sizes := [sizes for report in reports for sizes in report.filtered_sizes]:
+        incumbent.filtered = total_statistics(filtered_sizes)
     incumbent.update_bound(total_of(roots, setup.arithmetic))
     if incumbent.reached:
         return None

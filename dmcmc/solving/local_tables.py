@@ -125,8 +125,8 @@ def first_tables(
     helped, mine = setup.agent_helped_by(world.rank), setup.agents_of_rank(world.rank)
     served_agents = mine if helped is None else [helped]
     checkpoint = None if team.rank else _checkpoint(setup, best)
-    eliminating = partial(_eliminate_exact_agents, setup, served_agents, advance, checkpoint, team)
-    exact, given_up = team.run(eliminating)
+    with team.sharing_errors():
+        exact, given_up = _eliminate_exact_agents(setup, served_agents, advance, checkpoint, team)
     sampled = world.union({} if team.rank else given_up)
     goal_reached: bool = bool(sampled) and world.on_first_rank(goal_is_reached)
     if goal_reached:
@@ -136,10 +136,12 @@ def first_tables(
     sides = gather_sides(setup, world, world.on_all_ranks(partial(_choose_row_lists, setup, mine, settings)), {})
     settings = replace(settings, team=team)
     if helped is not None:
-        helping = partial(_help_another_rank, setup, helped, sides, settings)
-        return InitialTables(setup, {}, sides, team.run(helping))
-    sampling = partial(_make_agents, setup, mine, exact, sides, settings, checkpoint, best, gap_is_met)
-    return InitialTables(setup, team.run(sampling), sides, None)
+        with team.sharing_errors():
+            chains = _help_another_rank(setup, helped, sides, settings)
+        return InitialTables(setup, {}, sides, chains)
+    with team.sharing_errors():
+        agents = _make_agents(setup, mine, exact, sides, settings, checkpoint, best, gap_is_met)
+    return InitialTables(setup, agents, sides, None)
 
 
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:

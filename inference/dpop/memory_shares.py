@@ -7,7 +7,7 @@ the roots down.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import format_bytes
 
@@ -64,19 +64,6 @@ def split_memory_after_tables(size: int, budget: int) -> MemoryShares:
         )
     work = int(_WORK_SHARE * (budget - size))
     return MemoryShares(size, work, int(_STEPS_SHARE * work), budget - size - work)
-
-
-def bytes_of_tables(*problems: Problem) -> int:
-    """Return the bytes of problems' dense tables; tables that they share count once."""
-    different = [*{id(problem): problem for problem in problems}.values()]
-    if len(different) == 1:
-        return different[0].facts.get_or_compute("bytes", lambda: _bytes_of(different))
-    return _bytes_of(different)
-
-
-def _bytes_of(problems: Sequence[Problem]) -> int:
-    """Return the bytes of the distinct dense tables of some problems."""
-    return sum({id(f.table): f.table.nbytes for p in problems for f in p.factors if type(f) is Factor}.values())
 
 
 def largest_share(needs: Sequence[float], total: float) -> float:

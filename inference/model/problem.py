@@ -793,3 +793,16 @@ def _integer_vector(given: ArrayLike, what: str) -> NDArray[np.int64]:
     array = array.astype(np.int64)
     array.flags.writeable = False
     return array
+
+
+def bytes_of_tables(*problems: Problem) -> int:
+    """Return the bytes of problems' dense tables; tables that they share count once."""
+    different = [*{id(problem): problem for problem in problems}.values()]
+    if len(different) == 1:
+        return different[0].facts.get_or_compute("bytes", lambda: _bytes_of(different))
+    return _bytes_of(different)
+
+
+def _bytes_of(problems: Sequence[Problem]) -> int:
+    """Return the bytes of the distinct dense tables of some problems."""
+    return sum({id(f.table): f.table.nbytes for p in problems for f in p.factors if type(f) is Factor}.values())

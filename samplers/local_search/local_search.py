@@ -22,7 +22,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.ascent import Ascent, ascent_of
 from dmcmc.samplers.local_search.block_moves import BlockMoves
 from dmcmc.samplers.local_search.chains import (
     Candidate,
@@ -32,7 +32,6 @@ from dmcmc.samplers.local_search.chains import (
     GraphChainFactory,
     TemperatureRange,
 )
-from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
 from dmcmc.samplers.local_search.race_round import CandidateResult, TournamentRound
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS, Exchange

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dmcmc
-from dmcmc.inference.dpop import division, pseudotree, step_plan_cache
+from dmcmc.inference.dpop import division, pseudotree, util_and_value
 from dmcmc.inference.model import problem
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.problem import Factor
@@ -19,7 +19,7 @@ from dmcmc.solving.planning.plan import prepare
 SIZES = {"agents": 4, "variables_per_agent": 6, "domain_size": 4}
 CACHES = [
     division._ORDERS,
-    step_plan_cache._PLANS,
+    util_and_value._PLANS,
     pseudotree._TREES,
     best_order._ORDERS,
     problem._FACTS_BY_SHAPE,
@@ -46,14 +46,14 @@ def test_a_second_problem_of_the_same_shape_reuses_the_plan(monkeypatch):
 
     monkeypatch.setattr(best_order, "_searched_order", planning)
     monkeypatch.setattr(pseudotree, "_cheapest", planning)
-    monkeypatch.setattr(step_plan_cache, "plan_elimination", planning)
+    monkeypatch.setattr(util_and_value, "plan_elimination", planning)
     solve_generated(0)
 
 
 def test_the_utility_steps_of_many_agents_are_planned_once(monkeypatch):
     asked = dmcmc.generate("random", agents=600, variables_per_agent=1, domain_size=2, global_density=0.002, seed=1)
     first = dmcmc.solve(asked, device="cpu", method="exact", seed=7)
-    monkeypatch.setattr(step_plan_cache, "plan_elimination", lambda *_: pytest.fail("planned again"))
+    monkeypatch.setattr(util_and_value, "plan_elimination", lambda *_: pytest.fail("planned again"))
     second = dmcmc.solve(asked, device="cpu", method="exact", seed=7)
     assert (second.objective, second.bound, second.assignment) == (first.objective, first.bound, first.assignment)
 

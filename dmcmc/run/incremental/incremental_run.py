@@ -14,10 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.memory_shares import bytes_of_tables
 from dmcmc.inference.model.arithmetic import Arithmetic, narrowest
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
-from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.model.problem import Label, Problem, bytes_of_tables
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError

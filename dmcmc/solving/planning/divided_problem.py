@@ -16,11 +16,10 @@ from dmcmc.config.settings import Settings, automatic_memory
 from dmcmc.files.names import read_order
 from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import Division, LocalProblem, divide, shared_variables
-from dmcmc.inference.dpop.memory_shares import bytes_of_tables
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.orders.estimate_cost import cells_upper_bound
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline

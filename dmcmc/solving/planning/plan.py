@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from dmcmc.config.settings import Combine, Settings
 from dmcmc.inference.dpop.division import Division
-from dmcmc.inference.dpop.memory_shares import MemoryShares, bytes_of_tables, split_memory
+from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree, tree_names
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.dpop.trees.registry import DISTRIBUTED
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
-from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.threads import cores

@@ -7,7 +7,7 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.inference.dpop import step_plan_cache
+from dmcmc.inference.dpop import util_and_value
 from dmcmc.inference.dpop.division import divide, shared_variables
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.util_and_value import UtilNode, util_step, value_step
@@ -160,8 +160,8 @@ def test_a_util_step_that_does_not_fit_names_the_agent():
 def test_sparse_and_dense_joins_give_the_same_messages_and_values(seed, monkeypatch):
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.4)
     dense = Solved(problem)
-    monkeypatch.setattr(step_plan_cache, "_MAX_SMALL_CELLS", 0)
-    step_plan_cache._PLANS.clear()
+    monkeypatch.setattr(util_and_value, "_MAX_SMALL_CELLS", 0)
+    util_and_value._PLANS.clear()
     monkeypatch.setattr(sparse_elimination, "_MIN_CELLS", 0)
     monkeypatch.setattr(sparse_elimination, "_CELLS_PER_ROW", 1e-9)
     found = Solved(problem)
@@ -177,10 +177,10 @@ def test_sparse_and_dense_joins_give_the_same_messages_and_values(seed, monkeypa
 def test_small_and_large_util_steps_give_the_same_messages_and_values(seed, monkeypatch):
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.2)
     small = Solved(problem)
-    monkeypatch.setattr(step_plan_cache, "_MAX_SMALL_CELLS", 0)
-    step_plan_cache._PLANS.clear()
+    monkeypatch.setattr(util_and_value, "_MAX_SMALL_CELLS", 0)
+    util_and_value._PLANS.clear()
     large = Solved(problem)
-    step_plan_cache._PLANS.clear()
+    util_and_value._PLANS.clear()
     assert small.values == large.values
     for agent, message in large.messages.items():
         for one, other in zip(message, small.messages[agent], strict=True):

@@ -13,7 +13,6 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.elimination import copy_tables
 from dmcmc.inference.elimination import eliminate as elimination
 from dmcmc.inference.elimination.eliminate import (
     absorb,
@@ -241,7 +240,7 @@ def test_tables_that_are_copied_in_pieces_are_the_same(case, entries):
     arenas = [np.zeros(max(1, plan.entries), dtype=arithmetic.dtype) for _ in range(2)]
     place_tables(plan, arenas[0], flat, arithmetic.lowest_scalar)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copy_tables, "_ENTRIES_PER_CHECK", entries)
+        patch.setattr(elimination, "_ENTRIES_PER_CHECK", entries)
         place_tables(plan, arenas[1], flat, arithmetic.lowest_scalar, Deadline(time.perf_counter() + 1e6))
         if flat.data.size >= entries:
             with pytest.raises(OutOfTime):

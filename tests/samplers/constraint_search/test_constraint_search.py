@@ -18,7 +18,7 @@ from dmcmc.samplers.constraint_search.search_model import search_model
 from dmcmc.samplers.constraint_search.state_kernels import DEGREE, SOFT, WEIGHTED, change_value, cost_change
 from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
 from dmcmc.samplers.constraint_search.walker import Walker
-from dmcmc.samplers.local_search.constraint_ascent import ConstraintAscent
+from dmcmc.samplers.local_search.ascent import ConstraintAscent
 from dmcmc.samplers.local_search.local_search import LocalSearch
 
 
