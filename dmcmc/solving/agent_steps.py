@@ -184,39 +184,41 @@ def util_steps(
     def headrooms() -> list[Number]:
         return matching_headroom(setup.division, setup.tree, setup.arithmetic)
 
-    def step(agent: int, side: InterfaceCompression, table: UtilMessage, children: list[UtilMessage]) -> UtilStep:
-        z_limit = limits.get(agent)
+    def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
+        table, retained, z_limit = tables[agent], setup.retained, limits.get(agent)
+        sides_to_do: list[tuple[InterfaceCompression, UtilMessage, list[UtilMessage]]]
+        sides_to_do = [(sides.lower, table.lower, [message.lower for message in messages])]
+        uppers = [message.upper for message in messages if message.upper is not None]
+        has_upper = table.upper is not None and len(uppers) == len(messages)
+        same = (
+            table.exact and sides.lower is sides.upper and all(message.upper is message.lower for message in messages)
+        )
+        if table.upper is not None and has_upper and not same:
+            sides_to_do.append((sides.upper, table.upper, uppers))
         attempts_here = [
             (relaxation if relaxation.max_z == z_limit else replace(relaxation, max_z=z_limit), memory)
             for relaxation, memory in attempts
         ]
         resources = Resources(None, inputs.backend, lambda: headrooms()[agent], setup.problem.agents[agent])
-        try:
-            crossing = () if inputs.includes_crossing else crossing_tables(setup, agent, side, stop, encoded)
-            node = node_of(setup, agent, side, table, children, stop, crossing)
-            if setup.retained is None:
-                return eliminate(node, attempts_here, resources)
-            name, is_lower = setup.problem.agents[agent], side is sides.lower and table is tables[agent].lower
-            kept = setup.retained.find_step(name, is_lower, node, attempts_here)
-            if kept is None:
-                kept = eliminate(node, attempts_here, resources)
-                setup.retained.keep_step(name, is_lower, node, attempts_here, kept)
-            return kept
-        except OutOfTime:
-            raise
-        except ResourceError as error:
-            refusal = error
-        raise refused_step(refusal, setup.tree, agent, children) if attempts[-1][0].chooses_z else refusal
-
-    def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
-        table, received = tables[agent], tuple(messages)
-        lower = step(agent, sides.lower, table.lower, [message.lower for message in messages])
-        uppers = [message.upper for message in messages if message.upper is not None]
-        if table.upper is None or len(uppers) < len(messages):
-            return UtilStepPair(lower, None, received)
-        if table.exact and sides.lower is sides.upper and all(message.upper is message.lower for message in messages):
-            return UtilStepPair(lower, lower, received)
-        return UtilStepPair(lower, step(agent, sides.upper, table.upper, uppers), received)
+        steps = list[UtilStep]()
+        for number, (side, own_tables, children) in enumerate(sides_to_do):
+            try:
+                crossing = () if inputs.includes_crossing else crossing_tables(setup, agent, side, stop, encoded)
+                node = node_of(setup, agent, side, own_tables, children, stop, crossing)
+                key = setup.problem.agents[agent], number == 0, node, attempts_here
+                step = None if retained is None else retained.find_step(*key)
+                if step is None:
+                    step = eliminate(node, attempts_here, resources)
+                    if retained is not None:
+                        retained.keep_step(*key, step)
+                steps.append(step)
+                continue
+            except OutOfTime:
+                raise
+            except ResourceError as error:
+                refusal = error
+            raise refused_step(refusal, setup.tree, agent, children) if attempts[-1][0].chooses_z else refusal
+        return UtilStepPair(steps[0], steps[-1] if has_upper else None, tuple(messages))
 
     return work
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.arena_kernels import choose_values, choose_values_in_rows, place_inputs
 from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bucket
-from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
+from dmcmc.inference.elimination.plan import EliminationPlan, MergedPlan, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.cuda.device_table import sum_on_device
@@ -147,10 +147,36 @@ def eliminate(
     """
     done = Elimination(plan, new_arena(plan, arithmetic), arithmetic, semiring=semiring)
     flat = flat_tables(tables, arithmetic, semiring)
-    place_tables(plan, done.arena, flat, arithmetic.lowest_scalar, stop)
+    lowest = arithmetic.lowest_scalar
+    place_tables(plan, done.arena, flat, lowest, stop)
     del flat  # a copy of all inputs
-    run_on_cpu(done, 0, plan.buckets, semiring, threads, stop)
+    if plan.cells + _CELLS_PER_BUCKET * plan.buckets >= _MIN_PARALLEL_CELLS:
+        run_on_cpu(done, 0, plan.buckets, semiring, threads, stop)
+    elif plan.buckets:  # no bucket is large
+        stop.check()
+        run_buckets(plan.program, done.arena, 0, plan.buckets, lowest, semiring.operation)
     return done
+
+
+def separated(done: Elimination, merged: MergedPlan, plans: Sequence[EliminationPlan]) -> list[Elimination]:
+    """Return the eliminations of single plans that were run together, because starting each costs more than running it.
+
+    The tables equal those of single runs, bit by bit.
+
+    Parameters
+    ----------
+    done
+        The elimination by ``merged.contiguous_plan(plans)``; the results are views of its arena.
+    merged
+        The merged plan.
+    plans
+        The single plans.
+    """
+    bounds = zip(merged.entry_start[:-1], merged.entry_start[1:], strict=True)
+    return [
+        Elimination(plan, done.arena[begin : max(end, begin + 1)], done.arithmetic, semiring=done.semiring)
+        for plan, (begin, end) in zip(plans, bounds, strict=True)
+    ]
 
 
 def new_arena(plan: EliminationPlan, arithmetic: Arithmetic) -> Array:

@@ -7,9 +7,8 @@ import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables
-from dmcmc.inference.elimination.merge_plans import MergedPlan, merge_plans_cached
-from dmcmc.inference.elimination.plan import EliminationPlan
+from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables, separated
+from dmcmc.inference.elimination.plan import EliminationPlan, MergedPlan, merge_plans_cached
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched
@@ -177,14 +176,13 @@ class Backend:
                     yield found
                     return
                 n_first = len(plans) // 2
-                first_tables = sum(n_inputs[:n_first])
-                yield from self.eliminate_all(flat.table_range(0, first_tables), plans[:n_first], arithmetic, semiring)
-                yield from self.eliminate_all(
-                    flat.table_range(first_tables, flat.tables), plans[n_first:], arithmetic, semiring
-                )
+                cut = sum(n_inputs[:n_first])
+                yield from self.eliminate_all(flat.table_range(0, cut), plans[:n_first], arithmetic, semiring)
+                yield from self.eliminate_all(flat.table_range(cut, flat.tables), plans[n_first:], arithmetic, semiring)
                 return
             if all_small:
-                yield merged.eliminate(flat, plans, arithmetic, semiring, self.stop)
+                done = eliminate(flat, merged.contiguous_plan(plans), arithmetic, 1, semiring, self.stop)
+                yield separated(done, merged, plans)
                 return
         start = 0
         for plan, n_tables in zip(plans, n_inputs, strict=True):

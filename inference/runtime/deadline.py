@@ -52,7 +52,7 @@ class Deadline:
     @property
     def over(self) -> bool:
         """Whether the deadline has passed."""
-        return self.left <= 0
+        return time.perf_counter() - self.grace >= min(self.until, self.cancellation.requested_at)
 
     @property
     def left(self) -> float:
@@ -74,7 +74,7 @@ class Deadline:
 
     def check(self) -> None:
         """Raise ``OutOfTime`` if the deadline has passed."""
-        if self.over:
+        if time.perf_counter() - self.grace >= min(self.until, self.cancellation.requested_at):
             raise OutOfTime("out of time")
 
 

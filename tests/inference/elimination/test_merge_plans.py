@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from support.encoded_problems import batches
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold, bucket_levels, group_buckets
-from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.merge_plans import merge_plans, mergeable
+from dmcmc.inference.elimination.eliminate import eliminate, separated
+from dmcmc.inference.elimination.plan import merge_plans, mergeable
 
 MANY = settings(max_examples=40)
 
@@ -36,7 +36,8 @@ def test_a_merged_plan_makes_the_same_tables(batch):
 @MANY
 def test_a_batch_of_small_plans_makes_the_tables_of_single_runs(batch):
     plans, flat, arithmetic = batch
-    together, start = merge_plans(plans).eliminate(flat, plans, arithmetic), 0
+    merged, start = merge_plans(plans), 0
+    together = separated(eliminate(flat, merged.contiguous_plan(plans), arithmetic), merged, plans)
     for plan, done in zip(plans, together, strict=True):
         given = plan.tables - plan.buckets
         alone = eliminate(flat.table_range(start, start + given), plan, arithmetic)
