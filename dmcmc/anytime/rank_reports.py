@@ -1,6 +1,7 @@
 """A rank's proposals to rank 0 after a combination in a run with a time budget, and starts of its local search."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +11,13 @@ from dmcmc.anytime.improvers.protocol import Improver, RankState
 from dmcmc.anytime.run_improvers import gap_of
 from dmcmc.anytime.scheduler.proposal import Proposal
 from dmcmc.anytime.union_part import UnionPart
-from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.results.improver_names import UNION_BOUND
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
+
+if TYPE_CHECKING:
+    from dmcmc.anytime.whole_searches import WholeSearches
 
 
 def proposals_after(
@@ -22,7 +25,7 @@ def proposals_after(
     improvers: Sequence[Improver],
     tables: RankTables,
     best: NDArray[np.int64] | None,
-    searches: WholeSearches,
+    searches: "WholeSearches",
     union: UnionPart,
     enlarged_seconds: float | None,
     is_ready: Callable[[str], bool],

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from dmcmc.anytime.combination_limits import CombinationLimits, may_end_with_incumbent
 from dmcmc.anytime.director import Director, title_of
@@ -25,7 +26,6 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs, Proposal, rank
 from dmcmc.anytime.scheduler.rank_report import RankReport
 from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.union_part import UnionPart
-from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
@@ -40,6 +40,9 @@ from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
+
+if TYPE_CHECKING:
+    from dmcmc.anytime.whole_searches import WholeSearches
 
 # Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
 # combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
@@ -83,7 +86,7 @@ class RankRun:
         self,
         tables: RankTables,
         coordinator: Coordinator,
-        searches: WholeSearches,
+        searches: "WholeSearches",
         watch: Watch,
         union_provider: str | None = None,
     ) -> None:

@@ -1,17 +1,20 @@
 """Bound and search the union of all agents (:mod:`dmcmc.anytime.union`) while the agents' tables are improved."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.anytime.union.node_exchange import exchange_nodes
 from dmcmc.anytime.union.union_agent import UnionAgent
-from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.choose import FIRST_SHARE
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.local_tables import initial_seconds
 from dmcmc.solving.planning.setup import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.anytime.whole_searches import WholeSearches
 
 
 class UnionPart:
@@ -36,7 +39,7 @@ class UnionPart:
         The union as an agent; None before its bound is started.
     """
 
-    def __init__(self, world: World, incumbent: Incumbent, searches: WholeSearches, provider: str | None) -> None:
+    def __init__(self, world: World, incumbent: Incumbent, searches: "WholeSearches", provider: str | None) -> None:
         self._world, self._incumbent, self._searches, self.provider = world, incumbent, searches, provider
         self.agent: UnionAgent | None = None
 

@@ -13,7 +13,7 @@ groups of at most z variables, which gives an upper bound.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dmcmc.inference.dpop.interface_rows import InterfaceCompression, Rows
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
@@ -46,7 +46,9 @@ from dmcmc.solving.planning.combination_plan import (
     step_attempts,
     step_bytes,
 )
-from dmcmc.solving.planning.setup import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.setup import Setup
 
 _OUTSIDE_RELAXATION = Relaxation("auto", None, "scope", False)
 _ENTRIES_PER_CHECK = 1 << 22  # entries that are added between two checks of the deadline
@@ -71,7 +73,7 @@ class Sides:
 
 
 def gather_sides(
-    setup: Setup, world: World, own_sampled_rows: Mapping[int, Rows], own_unpruned_rows: Mapping[int, Rows]
+    setup: "Setup", world: World, own_sampled_rows: Mapping[int, Rows], own_unpruned_rows: Mapping[int, Rows]
 ) -> Sides:
     """Exchange between all ranks which agents' tables are indexed by lists of rows; called by all ranks.
 
@@ -138,7 +140,7 @@ class MessageInputs(NamedTuple):
 
 
 def shared_tables_of(
-    setup: Setup, tables: Mapping[int, SampledTable], sides: Sides, stop: Deadline, clocks: Mapping[int, Clock]
+    setup: "Setup", tables: Mapping[int, SampledTable], sides: Sides, stop: Deadline, clocks: Mapping[int, Clock]
 ) -> dict[int, SharedAgentTables]:
     """Return the tables that agents pass to their node's leader: their own, and the crossing factors placed there."""
     tables_by_agent: dict[int, SharedAgentTables] = {}
@@ -162,7 +164,7 @@ def values_of(chosen: Mapping[int, ChosenValues], sides: Sides, tables: Mapping[
 
 
 def util_steps(
-    setup: Setup, inputs: MessageInputs, limits: Mapping[int, int]
+    setup: "Setup", inputs: MessageInputs, limits: Mapping[int, int]
 ) -> Callable[[int, list[UtilTables]], UtilStepPair]:
     """Return a function that computes an agent's UTIL steps from its children's messages.
 
@@ -224,7 +226,7 @@ def util_steps(
 
 
 def sliced_steps(
-    setup: Setup, inputs: MessageInputs, slicing: Slicing
+    setup: "Setup", inputs: MessageInputs, slicing: Slicing
 ) -> Callable[[int, ChosenValues, list[UtilTables]], UtilStepPair]:
     """Return a function that computes an agent's UTIL steps for one slice (fixed values of the cut variables).
 
@@ -278,7 +280,7 @@ def sliced_steps(
 
 
 def subtree_steps(
-    setup: Setup,
+    setup: "Setup",
     inputs: MessageInputs,
     subtrees: Sequence[Sequence[int]],
     predicted: tuple[list[PredictedStep], list[PredictedStep]],
@@ -334,7 +336,7 @@ def subtree_steps(
 
 
 def outside_bound_steps(
-    setup: Setup,
+    setup: "Setup",
     tables: Mapping[int, SampledTable | SharedAgentTables],
     received: Callable[[int], Sequence[UtilTables]],
     side: InterfaceCompression,
@@ -366,7 +368,7 @@ def outside_bound_steps(
 
 
 def node_of(
-    setup: Setup,
+    setup: "Setup",
     agent: int,
     side: InterfaceCompression,
     agent_tables: UtilMessage,
@@ -399,7 +401,7 @@ def node_of(
 
 
 def crossing_tables(
-    setup: Setup, agent: int, side: InterfaceCompression, stop: Deadline, encoded: Sequence[EncodedTable]
+    setup: "Setup", agent: int, side: InterfaceCompression, stop: Deadline, encoded: Sequence[EncodedTable]
 ) -> list[EncodedTable]:
     """Return the encoded factors between agents that are placed at an agent, indexed as the tables of one side.
 
@@ -433,7 +435,7 @@ def crossing_tables(
     return tables + list(compressed.values())
 
 
-def _add_up(setup: Setup, tables: dict[tuple[int, ...], EncodedTable], table: EncodedTable, stop: Deadline) -> None:
+def _add_up(setup: "Setup", tables: dict[tuple[int, ...], EncodedTable], table: EncodedTable, stop: Deadline) -> None:
     """Add a table in place to the sum over the same variables, with axes in ascending order of variables."""
     axes = sorted(range(len(table.scope)), key=table.scope.__getitem__)
     scope, values = tuple(table.scope[axis] for axis in axes), table.values.transpose(axes)

@@ -12,7 +12,7 @@ Rank 0 decides from what all ranks have reported, and sends its decision to all 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,10 @@ from dmcmc.solving.metrics import Answer, RankOutcome, result_of
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.pruning import Cutoffs
-from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
+
+if TYPE_CHECKING:
+    from dmcmc.solving.rank_tables import RankTables
 
 
 class CycleReport(NamedTuple):
@@ -62,7 +64,7 @@ class CycleReport(NamedTuple):
     filtered_sizes: tuple[SizeStatistics, ...]
 
     @classmethod
-    def of(cls, tables: RankTables, cycle: Cycle, pruned: bool) -> "CycleReport":
+    def of(cls, tables: "RankTables", cycle: Cycle, pruned: bool) -> "CycleReport":
         """Return the report on a combination of this rank's tables."""
         filtered = (agent.filtered.sizes for agent in tables.agents.values() if agent.filtered is not None)
         return cls(
@@ -136,14 +138,14 @@ class Coordinator(ABC):
         """
 
     @abstractmethod
-    def gap_is_met(self, tables: RankTables) -> bool:
+    def gap_is_met(self, tables: "RankTables") -> bool:
         """Return whether the tables' bounds alone show that the gap is as small as requested."""
 
     @abstractmethod
     def answer(self) -> Answer | None:
         """Return the answer on rank 0, and None on other ranks; each rank delivers its part if parts are private."""
 
-    def bounds_to_share(self, tables: RankTables) -> dict[int, Number]:
+    def bounds_to_share(self, tables: "RankTables") -> dict[int, Number]:
         """Return the bounds of this rank's agents from which rank 0 bounds the problem if there was no combination."""
         return {}
 
@@ -165,7 +167,7 @@ class Coordinator(ABC):
         return lambda bounds: False
 
     @abstractmethod
-    def best_so_far(self, tables: RankTables) -> Result | None:
+    def best_so_far(self, tables: "RankTables") -> Result | None:
         """Return the result if the run ended now; callable from any thread of rank 0, without other ranks."""
 
     def conclude(self, setup: Setup, report: CycleReport) -> Cutoffs | None:
@@ -181,7 +183,7 @@ class Coordinator(ABC):
         cutoffs = self.world.on_first_rank(lambda: _decide(self.incumbent, setup, reports or []))
         return None if cutoffs is None else cutoffs._replace(best=self.known_values(cutoffs.best))
 
-    def give_up(self, error: ResourceError, tables: RankTables) -> None:
+    def give_up(self, error: ResourceError, tables: "RankTables") -> None:
         """End the run with the incumbent, because its memory was not enough or it was asked to end.
 
         Raises
@@ -197,7 +199,7 @@ class Coordinator(ABC):
             raise error
         self.incumbent.give_up(error)
 
-    def result(self, tables: RankTables) -> Result | None:
+    def result(self, tables: "RankTables") -> Result | None:
         """Return the result, put together from all ranks' parts; None except on rank 0."""
         metrics, bounds = tables.metrics(), self.bounds_to_share(tables)
         clock, counts = latest(tables.clocks.values()), self.world.message_counts()

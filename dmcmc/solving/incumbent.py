@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,9 @@ from dmcmc.results.result import RetainedEntries, TracePoint
 from dmcmc.solving.agent.gains import ImproverRecord
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.setup import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.setup import Setup
 
 
 @dataclass
@@ -85,7 +88,7 @@ class Incumbent:
     deadline: float | None
     on_trace_point: Callable[[TracePoint], object] = lambda point: None
     parts: DividedProblem | None = None
-    setup: Setup | None = None
+    setup: "Setup | None" = None
     values: NDArray[np.int64] | None = None
     quality: AssignmentQuality | None = None
     snapshot: tuple[NDArray[np.int64], SolveOutcome] | None = None

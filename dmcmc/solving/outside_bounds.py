@@ -3,7 +3,7 @@
 A *row* is one assignment of an agent's boundary variables. A *component* is a tree of the agents' pseudo-forest.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,12 @@ from dmcmc.inference.dpop.interface_rows import InterfaceCompression
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.row_sums import rows_of
-from dmcmc.solving.planning.setup import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.setup import Setup
 
 
-def outside_rows(setup: Setup, agent: Agent, outside: UtilMessage, upper: InterfaceCompression) -> NDArray[Any]:
+def outside_rows(setup: "Setup", agent: Agent, outside: UtilMessage, upper: InterfaceCompression) -> NDArray[Any]:
     """Return an upper bound on what all other agents can add to each row of an agent's table, (rows,) encoded.
 
     Rows that are not listed any more have −∞.
@@ -36,7 +38,7 @@ def outside_rows(setup: Setup, agent: Agent, outside: UtilMessage, upper: Interf
     return bounds
 
 
-def component_roots(setup: Setup) -> dict[int, int]:
+def component_roots(setup: "Setup") -> dict[int, int]:
     """Return the root agent of each agent's component."""
     root_of: dict[int, int] = {}
     for agent in reversed(setup.tree.bottom_up):

@@ -7,14 +7,16 @@ row is removed if its upper bound and its outside bound together do not exceed t
 
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.types import Number
 from dmcmc.solving.outside_bounds import component_roots, outside_rows
-from dmcmc.solving.rank_tables import RankTables
+
+if TYPE_CHECKING:
+    from dmcmc.solving.rank_tables import RankTables
 
 
 class Cutoffs(NamedTuple):
@@ -36,7 +38,7 @@ class Cutoffs(NamedTuple):
     bounded: bool
 
 
-def prune(tables: RankTables, cutoffs: Cutoffs) -> bool:
+def prune(tables: "RankTables", cutoffs: Cutoffs) -> bool:
     """Remove rows of this rank's agents that cannot be part of a better solution; called by all ranks.
 
     Returns

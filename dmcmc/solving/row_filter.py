@@ -7,7 +7,7 @@ adds at least to a solution as good as the best known one. See :mod:`dmcmc.infer
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dmcmc.inference.dpop.interface_rows import InterfaceCompression
 from dmcmc.inference.dpop.usable_rows import UsableRows, rows_for_children, usable_part
@@ -23,7 +23,9 @@ from dmcmc.mpi.world import World
 from dmcmc.solving.agent.uncombined_bound import clamped_sum
 from dmcmc.solving.agent_steps import MessageInputs, crossing_tables, node_of
 from dmcmc.solving.planning.combination_plan import step_bytes
-from dmcmc.solving.planning.setup import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.setup import Setup
 
 Work = Callable[[int, list[UtilTables]], UtilStepPair]
 
@@ -43,14 +45,14 @@ class NeededRows(NamedTuple):
     least: Mapping[int, Number | None]
 
 
-def needed_rows(setup: Setup, mailbox: Mailbox, inputs: MessageInputs) -> tuple[NeededRows, dict[int, SentMessages]]:
+def needed_rows(setup: "Setup", mailbox: Mailbox, inputs: MessageInputs) -> tuple[NeededRows, dict[int, SentMessages]]:
     """Return which rows the next UTIL messages need, and the messages sent for it; called by all ranks."""
     least = _least_utilities(setup, mailbox.world, inputs)
     usable, sent = send_down(setup.tree, mailbox, "USABLE", _usable_row_steps(setup, inputs), usable_size)
     return NeededRows(usable, least), sent
 
 
-def with_needed_rows(setup: Setup, inputs: MessageInputs, needed: NeededRows, work: Work) -> Work:
+def with_needed_rows(setup: "Setup", inputs: MessageInputs, needed: NeededRows, work: Work) -> Work:
     """Return a function that computes an agent's UTIL steps as ``work`` does; the messages have needed rows only."""
 
     def part(agent: int, side: InterfaceCompression, step: UtilStep) -> UtilStep:
@@ -70,7 +72,7 @@ def with_needed_rows(setup: Setup, inputs: MessageInputs, needed: NeededRows, wo
 
 
 def _usable_row_steps(
-    setup: Setup, inputs: MessageInputs
+    setup: "Setup", inputs: MessageInputs
 ) -> Callable[[int, tuple[UsableRows, ...]], tuple[tuple[UsableRows, ...], list[tuple[UsableRows, ...]]]]:
     """Return a function that computes which rows an agent can use of its children's messages.
 
@@ -96,7 +98,7 @@ def _usable_row_steps(
     return work
 
 
-def _least_utilities(setup: Setup, world: World, inputs: MessageInputs) -> dict[int, Number | None]:
+def _least_utilities(setup: "Setup", world: World, inputs: MessageInputs) -> dict[int, Number | None]:
     """Return the utility that each subtree adds at least to a solution as good as the best known one.
 
     That is the utility of the best known solution less what all agents outside the subtree can add at most. Each agent

@@ -6,12 +6,14 @@ for example for :mod:`dmcmc.inference.dpop.slicing`.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.orders.best_order import DEFAULT_BUDGET, best_order
 from dmcmc.inference.runtime.types import Ints
+
+if TYPE_CHECKING:
+    from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 Scope = tuple[int, ...]
 
@@ -61,7 +63,7 @@ class StepScopes(NamedTuple):
 
 
 def predict_steps(
-    tree: PseudoTree, inputs: Sequence[StepScopes], sizes: Ints, short_search: bool = False
+    tree: "PseudoTree", inputs: Sequence[StepScopes], sizes: Ints, short_search: bool = False
 ) -> list[PredictedStep]:
     """Return the predicted step of each agent, as ``util_step`` would compute it.
 

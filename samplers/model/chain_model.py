@@ -12,7 +12,7 @@ are computed from the original factors.
 """
 
 from math import ceil, log2
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, table_ranges
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -35,6 +34,9 @@ from dmcmc.samplers.model.columns import (
     table_statistics,
 )
 from dmcmc.samplers.model.jumps import jumps_of
+
+if TYPE_CHECKING:
+    from dmcmc.inference.model.subproblem import Subproblem
 
 LANES = 4  # columns are padded to a multiple of this number of entries
 MAX_COLUMN_ENTRIES = 2**31 - 1  # of an agent's columns: offsets are int32
@@ -122,7 +124,7 @@ class ChainModel(NamedTuple):
     jump_at: NDArray[np.int32]
 
 
-def build_model(local: Subproblem) -> ChainModel:
+def build_model(local: "Subproblem") -> ChainModel:
     """Lay out a local problem as score columns; see :func:`score_columns`."""
     return score_columns(local.graph, local.ranges, local.known)
 
@@ -250,6 +252,6 @@ def _scale(statistics: TableStatistics, flat: FlatTables) -> tuple[float, int]:
     return scale, ceil(log2(2 * (total * scale + rounding) + 1)) if max_forbidding else 0
 
 
-def column_entries(local: Subproblem) -> int:
+def column_entries(local: "Subproblem") -> int:
     """Return an upper bound on the number of entries of an agent's columns."""
     return sum(f.table.size * len(f.scope) for f in local.factors) * LANES

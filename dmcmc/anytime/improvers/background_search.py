@@ -6,6 +6,7 @@ The improver only proposes that the engine continues; the engine works in its ow
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,9 @@ from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
 from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 from dmcmc.solving.planning.combination_plan import may_split_buckets
-from dmcmc.solving.planning.setup import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.setup import Setup
 
 _MEMORY_PART = 0.25  # part of the memory budget for the engine's process, in addition to the run's own memory
 _TABLE_MEMORY_PART = 0.5  # part of the engine's memory for the tables that it is given, at most
@@ -234,7 +237,7 @@ def starts_in_time(settings: Settings, problem: Problem) -> bool:
     )
 
 
-def has_own_core(setup: Setup, engine: str) -> bool:
+def has_own_core(setup: "Setup", engine: str) -> bool:
     """Return whether the engine gets a dedicated core: if one agent has all variables, or tables have to be split.
 
     With split tables a combination proves little, however good the agents' tables are, while toulbar2 or CP-SAT
@@ -310,7 +313,7 @@ def engine_memory(settings: Settings) -> int:
     return int(_MEMORY_PART * (settings.budget.bytes if free is None else min(settings.budget.bytes, free)))
 
 
-def outlook(setup: Setup) -> str:
+def outlook(setup: "Setup") -> str:
     """Return the line of ``--explain`` about the external search; an empty string if it is not wanted."""
     settings, problem = setup.config, setup.original
     if not wanted(settings):

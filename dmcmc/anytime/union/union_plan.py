@@ -5,6 +5,7 @@ row. Bound providers and branch and bound, which see one agent's factors at a ti
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,14 +14,16 @@ from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.samplers.auto.choose import provider_of
 from dmcmc.samplers.auto.survey import count_agent_work
 from dmcmc.solving.planning.combination_plan import may_split_buckets
-from dmcmc.solving.planning.setup import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.setup import Setup
 
 _MEMORY_PART = 0.5  # part of the memory for agents' data that the union's tables may take
 # Bytes per entry of a pairwise table: the entry and two copies for nodes and rows, four bytes each.
 _BYTES_PER_ENTRY = 12
 
 
-def union_of(setup: Setup) -> LocalProblem:
+def union_of(setup: "Setup") -> LocalProblem:
     """Return the problem of the union of all agents, on a rank that knows all factors."""
 
     def divided() -> LocalProblem:
@@ -31,7 +34,7 @@ def union_of(setup: Setup) -> LocalProblem:
     return setup.facts.get_or_compute("union", divided)
 
 
-def union_provider(setup: Setup) -> str | None:
+def union_provider(setup: "Setup") -> str | None:
     """Return the bound provider of the union; None if it is not bounded.
 
     It is bounded if there is a time budget and several agents, methods are chosen automatically, the combination of the
@@ -41,7 +44,7 @@ def union_provider(setup: Setup) -> str | None:
     return setup.facts.get_or_compute("union provider", lambda: _provider(setup))
 
 
-def _provider(setup: Setup) -> str | None:
+def _provider(setup: "Setup") -> str | None:
     """Choose the bound provider of the union."""
     config, agents = setup.config, setup.problem.n_agents
     automatic = config.local.method == "auto" and config.local.bound == "auto" and config.combine.method == "auto"

@@ -11,7 +11,7 @@ The columns of utilities that chains read are *compact* if 16-bit numbers hold t
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,9 @@ from dmcmc.mpi.world import World
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem, with_constraint, with_sparse_factor
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.chain_model import is_compact
-from dmcmc.solving.planning.divided_problem import DividedProblem
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.divided_problem import DividedProblem
 
 COMPILE_LIMIT = 600.0  # time limit of a tiny problem in seconds, longer than any compilation
 _TINY_SWEEPS = 200  # sweeps of a tiny search
@@ -111,7 +113,7 @@ def subtree_orders() -> KernelSet:
     return KernelSet("orders", compile_subtree_search)
 
 
-def searches_subtree_orders(parts: DividedProblem) -> bool:
+def searches_subtree_orders(parts: "DividedProblem") -> bool:
     """Return whether the orders of a large plan will be improved; true for all very large problems."""
 
     def large(local: LocalProblem) -> bool:
@@ -198,7 +200,7 @@ class SearchVariant(NamedTuple):
     constrained: bool = False
 
     @classmethod
-    def of(cls, parts: DividedProblem) -> "SearchVariant":
+    def of(cls, parts: "DividedProblem") -> "SearchVariant":
         """Return the variant for a divided problem."""
         return cls._of(parts.problem, parts.original.dense)._replace(constrained=not parts.original.tabular)
 
@@ -265,13 +267,13 @@ def _compile_block_moves(variant: SearchVariant) -> None:
         compile_matching(np.dtype(np.int64))  # larger problems have large buckets
 
 
-def local_search(parts: DividedProblem) -> list[KernelSet]:
+def local_search(parts: "DividedProblem") -> list[KernelSet]:
     """Return the kernels of all steps of the local search over the whole assignment."""
     variant = SearchVariant.of(parts)
     return [first_search(variant.dtype, variant.dense), chains(variant), block_moves(variant)]
 
 
-def tiny_search_for(parts: DividedProblem) -> LocalSearch:
+def tiny_search_for(parts: "DividedProblem") -> LocalSearch:
     """Return a search of a tiny problem that uses the same kernels as a search of the given problem."""
     return _tiny_search(*SearchVariant.of(parts)[:3])
 
@@ -290,7 +292,7 @@ def own_engine(name: str | None) -> list[KernelSet]:
     return [] if function is None else [KernelSet(f"search {name}", function)]
 
 
-def whole_problem(parts: DividedProblem, eliminate: Callable[[Problem, Settings], object]) -> list[KernelSet]:
+def whole_problem(parts: "DividedProblem", eliminate: Callable[[Problem, Settings], object]) -> list[KernelSet]:
     """Return the kernels that eliminate a whole problem, with mini-buckets if these may be needed.
 
     Parameters

@@ -35,10 +35,10 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.world import World
-from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits
-from dmcmc.samplers.auto.survey import AgentWorkCounts
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
+    from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits
+    from dmcmc.samplers.auto.survey import AgentWorkCounts
     from dmcmc.solving.planning.divided_problem import DividedProblem
     from dmcmc.solving.planning.setup import Setup
 
@@ -136,8 +136,8 @@ def step_bytes(setup: "Setup") -> int:
 def entries_per_step(
     parts: "DividedProblem",
     tree: PseudoTree,
-    surveys: Sequence[AgentWorkCounts],
-    choices: Sequence[AgentChoice],
+    surveys: "Sequence[AgentWorkCounts]",
+    choices: "Sequence[AgentChoice]",
     entries: int,
     stop: Deadline = NO_DEADLINE,
 ) -> int:
@@ -304,9 +304,9 @@ def may_split_buckets(setup: "Setup") -> bool:
 def choose_slicing(
     parts: "DividedProblem",
     tree: PseudoTree,
-    surveys: Sequence[AgentWorkCounts],
-    choices: Sequence[AgentChoice],
-    limits: ResourceLimits,
+    surveys: "Sequence[AgentWorkCounts]",
+    choices: "Sequence[AgentChoice]",
+    limits: "ResourceLimits",
     max_entries: tuple[int, int],
 ) -> Slicing | None:
     """Return how UTIL steps are sliced; None if slicing is not wanted, or tables fit without it.

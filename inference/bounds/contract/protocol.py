@@ -6,14 +6,16 @@ also leave out values of hidden variables implements ``PruningState``.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+
+if TYPE_CHECKING:
+    from dmcmc.inference.dpop.division import LocalProblem
 
 Rows = Sequence[int] | NDArray[np.int64]
 
@@ -151,7 +153,7 @@ class BoundProvider(Protocol):
         """One line of help."""
         ...
 
-    def start(self, local: LocalProblem, backend: Backend = CPU) -> BoundState:
+    def start(self, local: "LocalProblem", backend: Backend = CPU) -> BoundState:
         """Return the initial bound of an agent, which is valid already.
 
         Parameters

@@ -11,7 +11,7 @@ ab, ac and bc; a higher-order factor has three or more variables and its own tab
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,11 @@ from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN
 from dmcmc.inference.bounds.tuning.dual import MAX_TRIANGLE_BYTES
 from dmcmc.inference.model.factor_graph import factors_of_variables
 from dmcmc.inference.model.flat_tables import flatten_scopes
-from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
+
+if TYPE_CHECKING:
+    from dmcmc.inference.model.subproblem import Subproblem
 
 LANES = 8  # domains are padded with forbidden values to a multiple of this, the vector width of the CPU kernels
 
@@ -114,13 +116,13 @@ class DualLayout:
     sliced_factors: Ints
 
 
-def table_width(local: Subproblem) -> int:
+def table_width(local: "Subproblem") -> int:
     """Return the number of columns of an agent's tables: the largest domain size, padded to a multiple of ``LANES``."""
     largest = max((int(local.domains[v]) for v in (*local.hidden, *local.interface)), default=1)
     return max(LANES, -(-largest // LANES) * LANES)
 
 
-def lay_out(local: Subproblem, triangles: bool) -> DualLayout:
+def lay_out(local: "Subproblem", triangles: bool) -> DualLayout:
     """Build the graph and the initial potentials of an agent.
 
     Factors of one or two variables over the same variables are added up to one table; every factor of three or more

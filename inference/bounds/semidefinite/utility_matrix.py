@@ -4,15 +4,17 @@ A row is an assignment of the agent's boundary variables (its interface). The hi
 variables, over which its rows are maximised. The semidefinite bounds read utilities only from this matrix.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.types import Floats, Ints
+
+if TYPE_CHECKING:
+    from dmcmc.inference.model.subproblem import Subproblem
 
 
 class UtilityMatrix(NamedTuple):
@@ -86,13 +88,13 @@ class UtilityMatrix(NamedTuple):
         return float(np.sqrt(variances.mean())) / 2 if variances.size else 0.0
 
 
-def is_pairwise(local: Subproblem) -> bool:
+def is_pairwise(local: "Subproblem") -> bool:
     """Return whether there are hidden variables and each of their factors has at most two variables."""
     hidden = set(local.hidden)
     return bool(local.hidden) and all(len(f.scope) <= 2 or not hidden.intersection(f.scope) for f in local.factors)
 
 
-def build_utility_matrix(local: Subproblem) -> UtilityMatrix:
+def build_utility_matrix(local: "Subproblem") -> UtilityMatrix:
     """Build the utility matrix of an agent with pairwise factors; utilities are rounded up as for a dual ascent."""
     scale, tables = quantise(local.factors)
     sizes = [int(local.domains[v]) for v in local.hidden]
