@@ -27,8 +27,7 @@ from dmcmc.solving.agent.uncombined_bound import largest_total
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import solution_of
 from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.planning.combination_plan import arithmetic_for
-from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.planning.divided_problem import DividedProblem, arithmetic_for
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
 from dmcmc.solving.rank_search import RankSearch
 from dmcmc.solving.warm_start.start_assignment import carried_over, completed, start_of

@@ -18,7 +18,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.inference.dpop.division_cost import DivisionCost, division_cost
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.dpop.division_cost import DivisionCost, cost_of
+from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.tree_cuts import BucketTree, NeighbourSets, bisected, bucket_tree, narrowest_cuts
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
@@ -271,3 +273,9 @@ def _renumbered(owner: list[int]) -> list[int]:
 
 
 METHODS: dict[str, Callable[[Problem, int], list[int]]] = {"tree": by_tree, "grow": by_growth, "blocks": by_blocks}
+
+
+def division_cost(problem: Problem) -> DivisionCost:
+    """Return the cost of a problem's division among its agents, by short searches for orders."""
+    division = divide(problem)
+    return cost_of(problem, division, build_pseudotree(problem, division))

@@ -8,17 +8,19 @@ from the roots down.
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.division import Division, divide
-from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
+from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
+
+if TYPE_CHECKING:
+    from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 _ORDER_BUDGET = 100_000  # words touched (about 2 ns each) by the search for one agent's order
 
@@ -64,13 +66,7 @@ class DivisionCost(NamedTuple):
     entries: float
 
 
-def division_cost(problem: Problem) -> DivisionCost:
-    """Return the cost of a problem's division among its agents, by short searches for orders."""
-    division = divide(problem)
-    return cost_of(problem, division, build_pseudotree(problem, division))
-
-
-def cost_of(problem: Problem, division: Division, tree: PseudoTree) -> DivisionCost:
+def cost_of(problem: Problem, division: Division, tree: "PseudoTree") -> DivisionCost:
     """Return the cost of a division with a given pseudo-tree."""
     costs = agent_costs(problem, division, tree)
     return DivisionCost(
@@ -83,7 +79,7 @@ def cost_of(problem: Problem, division: Division, tree: PseudoTree) -> DivisionC
 def agent_costs(
     problem: Problem,
     division: Division,
-    tree: PseudoTree,
+    tree: "PseudoTree",
     interface_scopes: Mapping[int, Sequence[Scope]] | None = None,
     row_counts: Mapping[int, int] | None = None,
     stop: Deadline = NO_DEADLINE,

@@ -12,14 +12,17 @@ An agent cuts the variables that VALUE decides first, so that ties are broken as
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
-from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable
+
+if TYPE_CHECKING:
+    from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 _MAX_COUNT = 1e300  # upper limit on counted steps and cells, to avoid overflow
 
@@ -59,7 +62,7 @@ class Slicing:
 
 
 def plan_slices(
-    tree: PseudoTree, steps: Sequence[PredictedStep], sizes: Ints, max_entries: int, max_steps: float = float("inf")
+    tree: "PseudoTree", steps: Sequence[PredictedStep], sizes: Ints, max_entries: int, max_steps: float = float("inf")
 ) -> Slicing:
     """Choose the variables to cut, such that no agent's step exceeds a number of table entries.
 
@@ -164,7 +167,7 @@ def _forced_cuts(step: PredictedStep, variable: int) -> tuple[int, ...]:
     return tuple(reversed(step.order[step.order.index(variable) :]))
 
 
-def _depths(tree: PseudoTree) -> list[int]:
+def _depths(tree: "PseudoTree") -> list[int]:
     """Return the depth of each agent in the tree; roots have depth 0."""
     depth = [0] * len(tree.parent)
     for agent in reversed(tree.bottom_up):
@@ -174,7 +177,7 @@ def _depths(tree: PseudoTree) -> list[int]:
 
 
 def _step_counts(
-    tree: PseudoTree, steps: Sequence[PredictedStep], cut: Mapping[int, tuple[int, ...]], sizes: Ints
+    tree: "PseudoTree", steps: Sequence[PredictedStep], cut: Mapping[int, tuple[int, ...]], sizes: Ints
 ) -> list[float]:
     """Return an upper bound on each agent's steps: one per combination of values of the agent's cuts and per request.
 

@@ -9,12 +9,11 @@ functions that start and advance one Markov chain; :mod:`dmcmc.samplers.chain_so
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.sparse.size_statistics import SizeStatistics
@@ -22,6 +21,9 @@ from dmcmc.samplers.contract.chain_statistics import ChainStatistics
 from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
 from dmcmc.samplers.model.rounds import Rounds
 from dmcmc.samplers.model.schedule import Temperature
+
+if TYPE_CHECKING:
+    from dmcmc.inference.dpop.division import LocalProblem
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class LocalSolver(Protocol):
         """One line of help."""
         ...
 
-    def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
+    def check(self, local: "LocalProblem", memory: int, arithmetic: Arithmetic) -> None:
         """Check that an agent can be solved within a memory limit.
 
         Parameters
@@ -202,7 +204,7 @@ class LocalSolver(Protocol):
         """
         ...
 
-    def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
+    def solve(self, problems: "Sequence[LocalProblem]", sampling: Sampling) -> list[SampledTable]:
         """Solve some agents.
 
         Parameters

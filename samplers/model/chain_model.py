@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY
-from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, table_ranges
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError
@@ -36,6 +35,7 @@ from dmcmc.samplers.model.columns import (
 from dmcmc.samplers.model.jumps import jumps_of
 
 if TYPE_CHECKING:
+    from dmcmc.inference.model.factor_graph import FactorGraph
     from dmcmc.inference.model.subproblem import Subproblem
 
 LANES = 4  # columns are padded to a multiple of this number of entries
@@ -130,7 +130,7 @@ def build_model(local: "Subproblem") -> ChainModel:
 
 
 def score_columns(
-    graph: FactorGraph, ranges: TableRanges | None = None, known: DerivedFacts | None = None
+    graph: "FactorGraph", ranges: TableRanges | None = None, known: DerivedFacts | None = None
 ) -> ChainModel:
     """Lay out a graph of dense tables as score columns; its free variables are the hidden ones.
 
@@ -196,7 +196,7 @@ class _StructuralColumns(NamedTuple):
     jump_at: NDArray[np.int32]
 
 
-def _layout(graph: FactorGraph) -> _StructuralColumns:
+def _layout(graph: "FactorGraph") -> _StructuralColumns:
     """Return the layout of a graph: widths and links of its columns, and the jumps of its domains."""
     domains = graph.domains.astype(np.int32)
     width = -(-domains[: graph.free] // LANES) * np.int32(LANES)

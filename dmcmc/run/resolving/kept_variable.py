@@ -24,7 +24,7 @@ from dmcmc.inference.runtime.types import Ints
 from dmcmc.results.outcome import BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.solving.planning.combination_plan import arithmetic_for
+from dmcmc.solving.planning.divided_problem import arithmetic_for
 
 
 class ValueAnswer(NamedTuple):

@@ -38,7 +38,7 @@ from dmcmc.run.compilation.tiny_problems import tiny_problem
 from dmcmc.samplers import registry as samplers
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.solving.planning.combination_plan import arithmetic_for
+from dmcmc.solving.planning.divided_problem import arithmetic_for
 
 _CHAIN_SHARE = 0.25  # share of the time for chains, which find an assignment for each row
 _ASCENT_SHARE = 0.15  # share of the time for the dual ascent, which all rows share

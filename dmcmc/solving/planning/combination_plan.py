@@ -26,13 +26,11 @@ from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Relaxation
-from dmcmc.inference.minibuckets.moment_matching import magnitude_limit_of, with_headroom
-from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, arithmetic_of, choose_arithmetic
-from dmcmc.inference.model.exact_sum import exact_sum
+from dmcmc.inference.minibuckets.moment_matching import magnitude_limit_of
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.errors import ProblemError, ResourceError
+from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.world import World
 
@@ -81,30 +79,6 @@ def relaxation_of(combine: Combine) -> Relaxation:
     return Relaxation(
         "exact" if combine.method == "sliced" else combine.method, z, combine.partition, combine.moment_matching
     )
-
-
-def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
-    """Return the arithmetic for a problem, with headroom for moment matching if mini-buckets are asked for.
-
-    Constants are left out: they are added at the end, exactly.
-
-    Raises
-    ------
-    ProblemError
-        If the sum of all utilities does not fit a float64.
-    """
-    constant_factors = [factor for factor in problem.factors if not factor.scope]
-    # The tables lie in one array for the local search already; constants are not part of the sums.
-    if constant_factors:
-        arithmetic = choose_arithmetic(f for f in problem.factors if f.scope)
-    else:
-        arithmetic = problem.facts.get_or_compute("arithmetic", lambda: arithmetic_of(problem.flat, problem.magnitudes))
-    constant_sum = exact_sum(magnitude(f.table) for f in constant_factors)
-    if constant_sum > MAX_TOTAL_UTILITY:
-        raise ProblemError(f"constants add up to more than {MAX_TOTAL_UTILITY:.3g}; scale them down")
-    if combine.method == "mini-bucket" and combine.moment_matching:
-        return with_headroom(arithmetic)
-    return arithmetic
 
 
 def matching_headroom(division: Division, tree: PseudoTree, arithmetic: Arithmetic) -> list[int | float]:

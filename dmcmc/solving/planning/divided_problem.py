@@ -12,23 +12,25 @@ from functools import cached_property, lru_cache, partial
 import msgspec
 import numpy as np
 
-from dmcmc.config.settings import Settings, automatic_memory
+from dmcmc.config.settings import Combine, Settings, automatic_memory
 from dmcmc.files.names import read_order
 from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import Division, LocalProblem, divide, shared_variables
 from dmcmc.inference.execution.cost_model import COSTS
-from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.minibuckets.moment_matching import with_headroom
+from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, arithmetic_of, choose_arithmetic
 from dmcmc.inference.model.densify import densify
+from dmcmc.inference.model.exact_sum import exact_sum
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
+from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.estimate_cost import cells_upper_bound
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.solving.distribution.rank_view import rank_view_of
 from dmcmc.solving.distribution.scatter_problem import scatter_parts
-from dmcmc.solving.planning.combination_plan import arithmetic_for
 from dmcmc.solving.presolve.presolve_problem import (
     FirstAnswer,
     OriginalProblem,
@@ -123,6 +125,31 @@ def with_memory_limit(settings: Settings, world: World) -> Settings:
 def _automatic_memory(ranks: int, _second: int) -> int:
     """Return :func:`automatic_memory`, cached for a second: asking the system takes longer than small problems do."""
     return automatic_memory(ranks)
+
+
+def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
+    """Return the arithmetic for a problem, with headroom for moment matching if mini-buckets are asked for.
+
+    Constants are left out: they are added at the end, exactly.
+
+    Raises
+    ------
+    ProblemError
+        If the sum of all utilities does not fit a float64.
+    """
+    constant_factors = [factor for factor in problem.factors if not factor.scope]
+    # The tables lie in one array for the local search already; constants are not part of the sums.
+    if constant_factors:
+        arithmetic = choose_arithmetic(f for f in problem.factors if f.scope)
+    else:
+        flat, magnitudes = problem.flat, problem.magnitudes
+        arithmetic = problem.facts.get_or_compute("arithmetic", partial(arithmetic_of, flat, magnitudes))
+    constant_sum = exact_sum(magnitude(f.table) for f in constant_factors)
+    if constant_sum > MAX_TOTAL_UTILITY:
+        raise ProblemError(f"constants add up to more than {MAX_TOTAL_UTILITY:.3g}; scale them down")
+    if combine.method == "mini-bucket" and combine.moment_matching:
+        return with_headroom(arithmetic)
+    return arithmetic
 
 
 def divide_problem(

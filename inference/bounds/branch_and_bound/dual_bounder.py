@@ -8,7 +8,7 @@ job may inherit tables from the job before it.
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +21,19 @@ from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     make_node_buffer,
     make_working_tables,
 )
-from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.tuning.search import BATCH_SIZE, NODE_SWEEPS, RESTORED_SWEEPS, ROOT_SWEEPS
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_watched
 
+if TYPE_CHECKING:
+    from dmcmc.inference.bounds.dual.dual_bound import DualState
+
 DUAL_WORK = NodeWork(root=ROOT_SWEEPS, restored=RESTORED_SWEEPS, branch=NODE_SWEEPS)
 
 
-def allowed_values(state: DualState) -> NDArray[np.bool_]:
+def allowed_values(state: "DualState") -> NDArray[np.bool_]:
     """Return the allowed values of the hidden variables, (n, W) bool; from then on, the state's layout is fixed."""
     state.layout_fixed = True
     allowed: NDArray[np.bool_] = state.potentials.unary[: state.layout.n_hidden] >= FORBIDDEN_BELOW
@@ -68,7 +70,7 @@ class CpuDualBounder:
         Bytes for the nodes' tables.
     """
 
-    def __init__(self, state: DualState, memory_limit: int) -> None:
+    def __init__(self, state: "DualState", memory_limit: int) -> None:
         hidden, width = state.layout.hidden, state.width
         self.scale, self.allowed, self.work = state.layout.scale, allowed_values(state), DUAL_WORK
         self.capacity = memory_limit // entry_bytes(hidden, width)

@@ -7,11 +7,11 @@ procedure.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.bounds.dual.rounding_kernels import RoundingWorkspace, round_rows
 from dmcmc.inference.bounds.tuning.dual import MAX_ROUNDED_ENTRIES, MAX_ROUNDED_VARIABLES, ROUNDING_NOISE
@@ -20,6 +20,9 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor_graph import graph_of_tables
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.threads import run_watched
+
+if TYPE_CHECKING:
+    from dmcmc.inference.bounds.dual.dual_bound import DualState
 
 _FORBIDDEN = -(1 << 50)  # far below every sum of potentials; 2^12 of them add up without overflow
 
@@ -93,7 +96,7 @@ class Rounding:
         return RoundingWorkspace(self.marginal_start, *(np.zeros(size, dtype=np.int64) for size in sizes))
 
 
-def rounding_of(state: DualState, seed: int, fixed_interface: bool = False) -> Rounding | None:
+def rounding_of(state: "DualState", seed: int, fixed_interface: bool = False) -> Rounding | None:
     """Prepare the potentials of a bound for rounding; return None if there are too many variables or entries.
 
     Parameters
@@ -123,7 +126,7 @@ def rounding_of(state: DualState, seed: int, fixed_interface: bool = False) -> R
     )
 
 
-def rounded_assignments(state: DualState, seed: int) -> Iterator[Ints]:
+def rounded_assignments(state: "DualState", seed: int) -> Iterator[Ints]:
     """Yield assignments of hidden and interface variables, in that order, the first one without noise.
 
     Nothing is yielded if there are too many variables or entries.

@@ -12,8 +12,9 @@ from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
 from dmcmc.formats.registry import save
 from dmcmc.inference.dpop import assign_variables as splitting
+from dmcmc.inference.dpop.assign_variables import division_cost
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.dpop.division_cost import DivisionCost, _maximal_scopes, agent_costs, division_cost
+from dmcmc.inference.dpop.division_cost import DivisionCost, _maximal_scopes, agent_costs
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.tree_cuts import bucket_tree, narrowest_cuts
 from dmcmc.inference.orders.best_order import best_order

@@ -29,8 +29,7 @@ from dmcmc.run.compilation.tiny_problems import tiny_problem
 from dmcmc.samplers.blocks import neighbourhood_search as search
 from dmcmc.solving import local_tables
 from dmcmc.solving.monitoring.progress import NoProgress
-from dmcmc.solving.planning.combination_plan import arithmetic_for
-from dmcmc.solving.planning.divided_problem import divide_problem, soon_proven
+from dmcmc.solving.planning.divided_problem import arithmetic_for, divide_problem, soon_proven
 from dmcmc.solving.planning.plan import prepare
 
 
