@@ -211,7 +211,7 @@ def solve(
     >>> result.status, result.objective == result.bound
     ('optimal', True)
     """
-    from dmcmc.run.algorithms import choose_algorithm as run
+    from dmcmc.run.algorithms.choose_algorithm import algorithm_for
 
     chosen, given, callbacks = (
         settings_from(settings, keywords),
@@ -220,7 +220,9 @@ def solve(
     )
     if chosen.output is not None:
         _check_output(chosen.output)
-    result = run.solve(given, chosen, World(), callbacks)
+    world = World()
+    with algorithm_for(given, chosen, world) as algorithm:
+        result = algorithm(given, chosen, world, callbacks)
     assert result is not None  # on rank 0
     if chosen.output is not None:
         result.write(chosen.output)

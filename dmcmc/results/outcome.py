@@ -151,7 +151,8 @@ def judge(
         proven = arithmetic.proves_optimal(quality.utility, exact_sum(root_bounds) + removed, addends, margin)
     if not feasible:
         return SolveOutcome("unsatisfied", None, bound, None, -quality.negated_violation)
-    return SolveOutcome("optimal" if proven else "feasible", objective, bound, gap_of(objective, bound), 0)
+    gap = None if bound is None else gap_of(objective, bound)
+    return SolveOutcome("optimal" if proven else "feasible", objective, bound, gap, 0)
 
 
 def gap_of(objective: Number | None, bound: Number | None) -> float | None:

@@ -83,7 +83,8 @@ def solve(
                 if not kernels.is_off:
                     request_before_plan(kernels, world, problem, config)
                     watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, ending is not None))
-                result = fixed_work.solve(problem, config, world, watch, retained)
+                planned = fixed_work.plan_run(problem, config, world, watch, retained)
+                result = fixed_work.solve_planned(planned, watch)
             else:
                 result = solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny)
             seconds = sum(world.allgather(kernels.seconds))

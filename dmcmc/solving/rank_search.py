@@ -172,20 +172,13 @@ class RankSearch:
             to ``overlapped``.
         """
         postponed = may_wait and not self.decodes_only and self.searches and may_wait_for_gpu(self.parts, self.world)
+        if postponed:
+            self.overlapped.defer(self.first)
         if self.decodes_only or postponed:
             self._share_best(np.zeros(self.parts.problem.n_variables, dtype=np.int64))
-        if postponed:
-            self.overlapped.defer(self._find_first)
-        elif not self.decodes_only:
-            self._find_first()
-
-    def _find_first(self) -> None:
-        """Search for the first incumbent, and share it with all ranks."""
-        self._share_best(
-            self.world.on_all_ranks(
-                lambda: self._search.first(self._report_better, self._greedy_start) if self.searches else None
-            )
-        )
+        else:
+            search = partial(self._search.first, self._report_better, self._greedy_start)
+            self._share_best(self.world.on_all_ranks(search if self.searches else lambda: None))
 
     def resume_from(self, folder: str) -> None:
         """Start from the best assignment that an earlier run saved in a folder, and save better ones there."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
@@ -31,14 +32,35 @@ from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
-def solve(
+class PlannedRun(NamedTuple):
+    """A run that is planned on all ranks.
+
+    Attributes
+    ----------
+    setup : Setup or None
+        The plan; None if presolve has proven that there is no solution.
+    coordinator : Coordinator
+        How the ranks agree on the answer.
+    overlapped : context manager
+        Work for the time in which a GPU makes the tables.
+    answer : Result or None
+        The result on rank 0 if there is no plan.
+    """
+
+    setup: Setup | None
+    coordinator: Coordinator
+    overlapped: AbstractContextManager[None] = nullcontext()
+    answer: Result | None = None
+
+
+def plan_run(
     problem: Problem | None,
     config: Settings,
     world: World,
     watch: Watch = UNWATCHED,
     retained: RetainedWork | None = None,
-) -> Result | None:
-    """Solve a problem that rank 0 knows as a whole; called by every rank with the same arguments.
+) -> PlannedRun:
+    """Find a first incumbent and plan the run on a problem that rank 0 knows as a whole; called by every rank.
 
     Parameters
     ----------
@@ -52,47 +74,41 @@ def solve(
         The observer of the run, given by the caller.
     retained
         Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
+    """
+    start, stop = time.perf_counter(), watch.stop
+    first = _improved_start(problem, config, world, watch, start)
+    parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
+    parts = parts if retained is None else replace(parts, retained=retained)
+    search = begin(parts, world, stop, start, watch.progress, RankSearch, may_wait=True)
+    if watch.handle is not None:
+        watch.handle.best = search.best_so_far
+    if world.on_first_rank(lambda: parts.given.proven_infeasible):
+        return PlannedRun(None, OneFile(search), answer=search.best_so_far() if world.rank == 0 else None)
+    placement = None
+    if unscattered is not None:
+        search.parts, placement = scatter_problem(unscattered, world, stop)
+    search.parts = setup = plan(search.parts, world, stop=stop, placed=placement).with_stop(stop)
+    return PlannedRun(setup, OneFile(search), search.overlapped.overlapping())
+
+
+def solve_planned(planned: PlannedRun, watch: Watch = UNWATCHED) -> Result | None:
+    """Make the agents' tables, combine them until that proves nothing more, and return the result on rank 0.
+
+    Parameters
+    ----------
+    planned
+        The plan, and how the ranks agree.
+    watch
+        The observer of the run, given by the caller.
 
     Returns
     -------
     Result or None
         The result on rank 0, None on the others.
     """
-    start, stop = time.perf_counter(), watch.stop
-    first = _improved_start(problem, config, world, watch, start)
-    parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
-    parts = parts if retained is None else replace(parts, retained=retained)
-    with begin(parts, world, stop, start, watch.progress, RankSearch, may_wait=True) as search:
-        if watch.handle is not None:
-            watch.handle.best = search.best_so_far
-        if world.on_first_rank(lambda: parts.given.proven_infeasible):
-            return search.best_so_far() if world.rank == 0 else None
-        placement = None
-        if unscattered is not None:
-            search.parts, placement = scatter_problem(unscattered, world, stop)
-        search.parts = setup = plan(search.parts, world, stop=stop, placed=placement).with_stop(stop)
-        return solve_planned(setup, OneFile(search), watch, search.overlapped.overlapping())
-
-
-def solve_planned(
-    setup: Setup,
-    coordinator: Coordinator,
-    watch: Watch = UNWATCHED,
-    overlapped: AbstractContextManager[None] | None = None,
-) -> Result | None:
-    """Make the agents' tables, combine them until that proves nothing more, and return the result on rank 0.
-
-    Parameters
-    ----------
-    setup
-        The plan.
-    coordinator
-        How the ranks agree on the answer.
-    watch
-        The observer of the run, given by the caller.
-    overlapped
-        Work for the time in which a GPU makes the tables.
-    """
+    setup, coordinator, overlapped, answer = planned
+    if setup is None:
+        return answer
     coordinator.incumbent.delay(_seconds_of(partial(watch.planned, setup)))
     coordinator.take_plan(setup)
     progress = watch.progress
@@ -102,7 +118,7 @@ def solve_planned(
             progress.stage("searching")
             coordinator.search_before_tables(setup)
             progress.stage("local tables", len(tables.mine))
-            with overlapped or nullcontext():
+            with overlapped:
                 tables.make(coordinator.best, progress.advance)
             if tables.setup is not setup:  # an elimination was given up
                 coordinator.incumbent.setup = tables.setup

@@ -6,7 +6,7 @@ A *crossing* factor has variables of several agents. An agent's interface B_i ho
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -63,7 +63,7 @@ class LocalProblem(Subproblem):
             return cached
         shared = _ORDERS.find((self.structure_key, budget))
         if shared is not None:
-            return self.known.get_or_compute(("order", budget), lambda: self._renamed(shared))
+            return self.known.get_or_compute(("order", budget), partial(self._renamed, shared))
         scopes = [f.scope for f in self.factors]
         order = best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
         if not self.stop.over:  # otherwise the order may depend on the clock

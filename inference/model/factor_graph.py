@@ -5,6 +5,7 @@ list of its factors (compressed sparse rows, CSR). All structures that need the 
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -119,7 +120,7 @@ def build_graph(problem: Problem) -> FactorGraph:
     type int64 are split, see :func:`split_integers`. Small problems of the same shape share the arrays that do not
     depend on the entries.
     """
-    if not problem.facts.get_or_compute("plain", lambda: _uses_flat_tables(problem)):
+    if not problem.facts.get_or_compute("plain", partial(_uses_flat_tables, problem)):
         return _graph_of_factors(problem)
     data = problem.flat.data
     return of_shape(problem, "graph", lambda: _graph_of_factors(problem)._replace(data=data[:0].copy()))._replace(
@@ -140,14 +141,14 @@ def of_shape(problem: Problem, name: str, make: Callable[[], T]) -> T:
     make : callable
         Computes the data.
     """
-    if not problem.facts.get_or_compute("plain", lambda: _uses_flat_tables(problem)):
+    if not problem.facts.get_or_compute("plain", partial(_uses_flat_tables, problem)):
         return make()
     return problem.shape_facts.get_or_compute((name, problem.flat.data.dtype), make)
 
 
 def _uses_flat_tables(problem: Problem) -> bool:
     """Return whether a problem is small and its graph can use the problem's flat tables directly."""
-    if problem.n_variables + len(problem.factors) > MAX_KEY_SIZE or not problem.dense:
+    if problem.domains.size + len(problem.factors) > MAX_KEY_SIZE or not problem.dense:
         return False
     scopes = [factor.scope for factor in problem.factors]
     return all(scopes) and sum(map(len, scopes)) <= MAX_KEY_SIZE and problem.flat.data.dtype != np.int64

@@ -1,6 +1,7 @@
 """Choose the algorithm that the settings name: dmcmc's own, or a baseline algorithm."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
@@ -21,13 +22,49 @@ from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.moving_costs import agree_on_costs
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
+Explain = Callable[[Setup], None]
+# Takes the parameters of :func:`solve`, with ranks, and returns its result.
+Algorithm = Callable[..., Result | None]
+
+
+@contextmanager
+def algorithm_for(
+    problem: Problem | None,
+    settings: Settings,
+    world: World,
+    retained: RetainedWork | None = None,
+    has_costs: bool = False,
+) -> Iterator[Algorithm]:
+    """Choose an algorithm, which has to be called in this block; called by every rank.
+
+    In the block kernels are interpreted if the problem is small.
+
+    Parameters
+    ----------
+    problem, settings, world, retained
+        Those with which the algorithm will be called.
+    has_costs
+        Whether the problem includes the costs of moving already (``stay``).
+    """
+    if settings.stay is not None and not has_costs:
+        yield _solve_with_costs
+    elif world.on_first_rank(lambda: problem is not None and bool(problem.levels) and are_separate(problem)):
+        yield _solve_levels
+    elif settings.algorithm_settings.name != "dmcmc":
+        yield _solve_by_baseline
+    elif retained is not None and problem is not None:
+        yield _solve_again
+    else:
+        with interpreted_if_small(problem, settings, world):
+            yield dmcmc_run.solve
+
 
 def solve(
     problem: Problem | None,
     settings: Settings,
     world: World | None = None,
     progress: ProgressReporter | None = None,
-    explain: Callable[[Setup], None] | None = None,
+    explain: Explain | None = None,
     ending: RunHandle | None = None,
     retained: RetainedWork | None = None,
 ) -> Result | None:
@@ -36,33 +73,66 @@ def solve(
     Parameters, result and errors are those of :func:`dmcmc.run.solve.solve`. With ``stay``, the costs of moving are
     added to the problem, and the result says which variables moved.
     """
-    costs = None if settings.stay is None else agree_on_costs(problem, settings, world or World())
+    ranks = world or World()
+    with algorithm_for(problem, settings, ranks, retained) as algorithm:
+        return algorithm(problem, settings, ranks, progress, explain, ending, retained)
+
+
+def _solve_with_costs(
+    problem: Problem | None,
+    settings: Settings,
+    world: World,
+    progress: ProgressReporter | None = None,
+    explain: Explain | None = None,
+    ending: RunHandle | None = None,
+    retained: RetainedWork | None = None,
+) -> Result | None:
+    """Solve a problem with the costs of moving, and report which variables moved."""
+    costs = agree_on_costs(problem, settings, world)
     if costs is not None:
         problem = costs.problem
         if ending is not None:
             ending.complete = costs.report
-    ranks = world or World()
-    if ranks.on_first_rank(lambda: problem is not None and bool(problem.levels) and are_separate(problem)):
-
-        def solve_part(part: Problem | None, limited: Settings) -> Result | None:
-            """Solve a problem with one of the levels; the costs of moving are already in it."""
-            return solve(part, msgspec.structs.replace(limited, stay=None), ranks, progress, explain, ending)
-
-        result = solve_levels(problem, settings, ranks, solve_part)
-    elif settings.algorithm_settings.name != "dmcmc":
-        result = _solve_by_baseline(problem, settings, world, progress, explain, ending)
-    elif retained is not None and problem is not None:
-        anew = partial(_solve_anew, progress, explain, ending)
-        result = solve_again(problem, settings, world or World(), retained, anew)
-    else:
-        with interpreted_if_small(problem, settings, world):
-            result = dmcmc_run.solve(problem, settings, world, progress, explain, ending, retained)
+    with algorithm_for(problem, settings, world, retained, has_costs=True) as algorithm:
+        result = algorithm(problem, settings, world, progress, explain, ending, retained)
     return result if result is None or costs is None else costs.report(result)
+
+
+def _solve_levels(
+    problem: Problem | None,
+    settings: Settings,
+    world: World,
+    progress: ProgressReporter | None = None,
+    explain: Explain | None = None,
+    ending: RunHandle | None = None,
+    _retained: RetainedWork | None = None,
+) -> Result | None:
+    """Solve a problem with several levels of objectives, one level after the other."""
+
+    def solve_part(part: Problem | None, limited: Settings) -> Result | None:
+        """Solve a problem with one of the levels; the costs of moving are already in it."""
+        return solve(part, msgspec.structs.replace(limited, stay=None), world, progress, explain, ending)
+
+    return solve_levels(problem, settings, world, solve_part)
+
+
+def _solve_again(
+    problem: Problem,
+    settings: Settings,
+    world: World,
+    progress: ProgressReporter | None = None,
+    explain: Explain | None = None,
+    ending: RunHandle | None = None,
+    retained: RetainedWork | None = None,
+) -> Result | None:
+    """Continue the last run of a session, or solve its problem anew."""
+    assert retained is not None
+    return solve_again(problem, settings, world, retained, partial(_solve_anew, progress, explain, ending))
 
 
 def _solve_anew(
     progress: ProgressReporter | None,
-    explain: Callable[[Setup], None] | None,
+    explain: Explain | None,
     ending: RunHandle | None,
     problem: Problem,
     settings: Settings,
@@ -77,14 +147,15 @@ def _solve_anew(
 def _solve_by_baseline(
     problem: Problem | None,
     settings: Settings,
-    world: World | None,
-    progress: ProgressReporter | None,
-    explain: Callable[[Setup], None] | None,
-    ending: RunHandle | None,
+    world: World,
+    progress: ProgressReporter | None = None,
+    explain: Explain | None = None,
+    ending: RunHandle | None = None,
+    _retained: RetainedWork | None = None,
 ) -> Result | None:
     """Solve a problem by a baseline algorithm."""
     # All ranks have to raise the error.
-    rank_0_only = problem is None if world is None else any(world.allgather(problem is None))
+    rank_0_only = any(world.allgather(problem is None))
     if problem is None or rank_0_only:
         name = settings.algorithm_settings.name
         raise ConfigError(f"only rank 0 has the problem, but algorithm: {name} needs it on all ranks")
