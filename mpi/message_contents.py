@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.usable_rows import UsableRows
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import is_allowed
 from dmcmc.inference.model.cuda.device_table import DeviceTable
 from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable
+
+if TYPE_CHECKING:
+    from dmcmc.inference.dpop.usable_rows import UsableRows
 
 _INDEX_BYTES = 8  # bytes of the index of a variable or a value in a message
 
@@ -136,7 +138,7 @@ def bytes_of(table: AnyTable) -> int:
     return table.nbytes if isinstance(table, SparseBackedTable | DeviceTable) else table.values.nbytes
 
 
-def usable_size(message: Sequence[UsableRows]) -> int:
+def usable_size(message: "Sequence[UsableRows]") -> int:
     """Return the bytes of a message with usable rows: a bit per row, and one index per variable of a scope."""
     return sum(usable.message_bytes for usable in message)
 

@@ -22,9 +22,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilStep, value_step
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.mpi.mailbox import Mailbox
@@ -39,6 +38,9 @@ from dmcmc.mpi.message_contents import (
     util_size,
     value_size,
 )
+
+if TYPE_CHECKING:
+    from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 T = TypeVar("T")
 
@@ -158,7 +160,7 @@ class UtilStepPair(NamedTuple):
 
 
 def util_phase(
-    tree: PseudoTree,
+    tree: "PseudoTree",
     mailbox: Mailbox,
     clocks: dict[int, Clock],
     work: Callable[[int, list[UtilTables]], UtilStepPair],
@@ -211,7 +213,7 @@ def util_phase(
 
 
 def value_phase(
-    tree: PseudoTree,
+    tree: "PseudoTree",
     mailbox: Mailbox,
     clocks: dict[int, Clock],
     steps: Mapping[int, UtilStepPair],
@@ -282,13 +284,13 @@ def message_to_child(
     return ChosenValues(lower, known.upper and {v: known.upper[v] for v in upper_separator})
 
 
-def _parent_edges(tree: PseudoTree, agents: Sequence[int]) -> dict[int, list[int]]:
+def _parent_edges(tree: "PseudoTree", agents: Sequence[int]) -> dict[int, list[int]]:
     """Return the edges along which agents wait for a message from their parent; none for roots."""
     return {agent: [agent] if tree.parent[agent] >= 0 else [] for agent in agents}
 
 
 def send_down(
-    tree: PseudoTree,
+    tree: "PseudoTree",
     mailbox: Mailbox,
     kind: str,
     work: Callable[[int, tuple[Any, ...]], tuple[T, Sequence[tuple[Any, ...]]]],

@@ -19,7 +19,6 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
-from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.compile_error import explain
@@ -27,7 +26,7 @@ from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
 from dmcmc.samplers.contract.team import RankTeam, broadcast_from_first, rows_of_rank
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
-from dmcmc.samplers.model.chain_model import MAX_COLUMN_ENTRIES, column_entries
+from dmcmc.samplers.model.chain_model import check_chain_memory
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 
 _LOADING_SAMPLES = 2  # samples of a pass that only loads kernels
@@ -62,22 +61,7 @@ class ChainSolver:
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
         """Raise a ``ResourceError`` if an agent's rows or score columns do not fit in memory."""
-        # Bytes per value of a state. Per row: a table entry, two utilities (16 bytes) and two states.
-        state = 1 if local.domains.max(initial=1) <= 256 else 4
-        rows = local.rows * (arithmetic.dtype.itemsize + 16 + 2 * state * len(local.hidden))
-        if rows > memory:
-            raise ResourceError(
-                f"local.method: {self.name}: {len(local.interface)} interface variables make {local.rows:,} rows"
-                f" ({rows:,} bytes, budget.memory leaves {memory:,}); use local.method: exact, which does not"
-                " enumerate them, or fewer interface variables"
-            )
-        entries = column_entries(local)
-        if entries > MAX_COLUMN_ENTRIES or 4 * entries > memory:
-            raise ResourceError(
-                f"local.method: {self.name}: an agent's tables make up to {entries:,} column entries, 4 bytes each"
-                f" (at most {MAX_COLUMN_ENTRIES:,}, and budget.memory leaves {memory:,} bytes);"
-                " divide it into more agents"
-            )
+        check_chain_memory(self.name, local, memory, arithmetic)
 
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
         """Sample every agent and return their tables."""

@@ -13,17 +13,17 @@ from dmcmc.anytime.scheduler.proposal import Proposal
 from dmcmc.anytime.union_part import UnionPart
 from dmcmc.results.improver_names import UNION_BOUND
 from dmcmc.solving.agent.agent import Agent
-from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
 
 if TYPE_CHECKING:
     from dmcmc.anytime.whole_searches import WholeSearches
+    from dmcmc.solving.rank_tables import RankTables
 
 
 def proposals_after(
     cycle: Cycle,
     improvers: Sequence[Improver],
-    tables: RankTables,
+    tables: "RankTables",
     best: NDArray[np.int64] | None,
     searches: "WholeSearches",
     union: UnionPart,

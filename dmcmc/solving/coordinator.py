@@ -34,10 +34,10 @@ from dmcmc.solving.metrics import Answer, RankOutcome, result_of
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.pruning import Cutoffs
-from dmcmc.solving.util_value_cycle import Cycle
 
 if TYPE_CHECKING:
     from dmcmc.solving.rank_tables import RankTables
+    from dmcmc.solving.util_value_cycle import Cycle
 
 
 class CycleReport(NamedTuple):
@@ -64,7 +64,7 @@ class CycleReport(NamedTuple):
     filtered_sizes: tuple[SizeStatistics, ...]
 
     @classmethod
-    def of(cls, tables: "RankTables", cycle: Cycle, pruned: bool) -> "CycleReport":
+    def of(cls, tables: "RankTables", cycle: "Cycle", pruned: bool) -> "CycleReport":
         """Return the report on a combination of this rank's tables."""
         filtered = (agent.filtered.sizes for agent in tables.agents.values() if agent.filtered is not None)
         return cls(
@@ -126,7 +126,7 @@ class Coordinator(ABC):
         """Search for a better incumbent before there are tables."""
 
     @abstractmethod
-    def record(self, cycle: Cycle, sides: Sides) -> None:
+    def record(self, cycle: "Cycle", sides: Sides) -> None:
         """Record the assignment that a combination has chosen.
 
         Parameters

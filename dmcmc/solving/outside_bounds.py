@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.interface_rows import InterfaceCompression
 from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.row_sums import rows_of
 
 if TYPE_CHECKING:
+    from dmcmc.solving.agent.agent import Agent
     from dmcmc.solving.planning.setup import Setup
 
 
-def outside_rows(setup: "Setup", agent: Agent, outside: UtilMessage, upper: InterfaceCompression) -> NDArray[Any]:
+def outside_rows(setup: "Setup", agent: "Agent", outside: UtilMessage, upper: InterfaceCompression) -> NDArray[Any]:
     """Return an upper bound on what all other agents can add to each row of an agent's table, (rows,) encoded.
 
     Rows that are not listed any more have −∞.

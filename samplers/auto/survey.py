@@ -17,9 +17,9 @@ from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import Memo
-from dmcmc.samplers import registry
 from dmcmc.samplers.auto.effort import bucket_efforts
 from dmcmc.samplers.methods.exact import least_entries
+from dmcmc.samplers.model.chain_model import check_chain_memory
 
 SAMPLER = "annealing"  # sampler of agents that are not eliminated
 _MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which all threads work on one bucket
@@ -248,7 +248,7 @@ def _obstacle(local: LocalProblem, listed: int, memory: int, arithmetic: Arithme
         hidden = (*local.interface, *local.hidden)
         local = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
     try:
-        registry.get(SAMPLER).check(local, memory, arithmetic)
+        check_chain_memory(SAMPLER, local, memory, arithmetic)
     except ResourceError as error:
         return str(error)
     return ""

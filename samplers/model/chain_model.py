@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY
+from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, table_ranges
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
@@ -250,6 +250,38 @@ def _scale(statistics: TableStatistics, flat: FlatTables) -> tuple[float, int]:
     preferred_scale = 1.0 if integral else 2.0 ** np.floor(np.log2(_SCALED_FLOAT_RANGE / max(total, 1e-250)))
     scale = float(min(largest_scale, preferred_scale))
     return scale, ceil(log2(2 * (total * scale + rounding) + 1)) if max_forbidding else 0
+
+
+def check_chain_memory(method: str, local: "Subproblem", memory: int, arithmetic: Arithmetic) -> None:
+    """Raise a ``ResourceError`` if the rows of an agent's chains or their score columns do not fit in memory.
+
+    Parameters
+    ----------
+    method
+        Name of the sampler, for the message.
+    local
+        The agent's subproblem.
+    memory
+        Bytes that the tables of the agent may take.
+    arithmetic
+        Number format of the tables.
+    """
+    # Bytes per value of a state. Per row: a table entry, two utilities (16 bytes) and two states.
+    state = 1 if local.domains.max(initial=1) <= 256 else 4
+    rows = local.rows * (arithmetic.dtype.itemsize + 16 + 2 * state * len(local.hidden))
+    if rows > memory:
+        raise ResourceError(
+            f"local.method: {method}: {len(local.interface)} interface variables make {local.rows:,} rows"
+            f" ({rows:,} bytes, budget.memory leaves {memory:,}); use local.method: exact, which does not"
+            " enumerate them, or fewer interface variables"
+        )
+    entries = column_entries(local)
+    if entries > MAX_COLUMN_ENTRIES or 4 * entries > memory:
+        raise ResourceError(
+            f"local.method: {method}: an agent's tables make up to {entries:,} column entries, 4 bytes each"
+            f" (at most {MAX_COLUMN_ENTRIES:,}, and budget.memory leaves {memory:,} bytes);"
+            " divide it into more agents"
+        )
 
 
 def column_entries(local: "Subproblem") -> int:

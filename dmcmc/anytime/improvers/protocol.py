@@ -10,7 +10,7 @@ means in the number type of the tables (``Arithmetic``).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from dmcmc.anytime.scheduler.proposal import Allocation, MeasuredGain, Propertie
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Number
-from dmcmc.solving.agent.agent import Agent
+
+if TYPE_CHECKING:
+    from dmcmc.solving.agent.agent import Agent
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class RankState:
         Returns whether an improver, given by its name, has its kernels on this rank.
     """
 
-    agents: Mapping[int, Agent]
+    agents: "Mapping[int, Agent]"
     gaps: Mapping[int, float | None]
     best: NDArray[np.int64] | None = None
     recombination_seconds: float | None = None
@@ -78,7 +80,7 @@ class TimeQuantum:
         Seconds used so far.
     """
 
-    agent: Agent
+    agent: "Agent"
     outside: NDArray[Any] | None
     cutoff: Number | None
     row_cutoffs: NDArray[Any] | None = None
@@ -133,7 +135,7 @@ class TimeSlice:
     """
 
     quanta: Mapping[int, TimeQuantum]
-    gap_of: Callable[[Agent], float | None]
+    gap_of: "Callable[[Agent], float | None]"
     backend: Backend
     whole: WholeProblemWork = WholeProblemWork()
     problem: Problem | None = None
@@ -217,7 +219,7 @@ class Improver(ABC):
     def begin(self, whole: WholeProblemWork, allocations: Sequence[Allocation]) -> None:  # noqa: B027 (optional)
         """Begin a slice, before any improver works, with or without an allocation: work in the background goes on."""
 
-    def starts(self, agents: Iterable[Agent], is_ready: Callable[[str], bool], seed: int) -> Iterator[Start]:
+    def starts(self, agents: "Iterable[Agent]", is_ready: Callable[[str], bool], seed: int) -> Iterator[Start]:
         """Yield starts for the local search after some work, given this rank's agents; there are none by default.
 
         ``is_ready`` returns whether an improver, given by its name, has its kernels.

@@ -88,11 +88,12 @@ class KernelSupply:
 
     def __init__(self, world: World, config: Settings, progress: ProgressReporter) -> None:
         self._world, self._progress, self._timed = world, progress, config.budget.time is not None
-        self._off = is_interpreting() or _in_compilation
+        interprets = is_interpreting()
+        self._off = interprets or _in_compilation
         self._first = not self._off and (compiles_first() or usable_folders().kernels is None)
         self._compiler: BackgroundCompiler | None = None
         self._memory, self._needed = config.budget.bytes, set[str]()  # names of all sets that were requested
-        self._begun = compilation_seconds()
+        self._begun = None if interprets else compilation_seconds()  # None: this process compiles nothing
         self._is_announced = False
 
     def __enter__(self) -> Self:
@@ -113,7 +114,7 @@ class KernelSupply:
     def seconds(self) -> float:
         """Processor seconds of compilation so far, in this process and in those that it has started."""
         children = 0.0 if self._compiler is None else self._compiler.seconds
-        return children + compilation_seconds() - self._begun
+        return children if self._begun is None else children + compilation_seconds() - self._begun
 
     def request(self, *sets: KernelSet) -> float:
         """Compile kernel sets in the background, after those that were requested before; called by all ranks.

@@ -6,16 +6,19 @@ core.
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dmcmc.inference.bounds.semidefinite_rows import runs_on_gpu
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.solving.agent.agent import Agent
+
+if TYPE_CHECKING:
+    from dmcmc.solving.agent.agent import Agent
 
 _MAX_TRIAL_PART = 0.6  # largest part of the remaining time after which a relaxation has to show whether it helps
 _GPU_TRIAL_SECONDS = 1.0  # seconds for the start and the first steps of about ten agents on a GPU
 
 
-def agents_with_relaxation_in_time(agents: Sequence[Agent], backend: Backend) -> list[Agent]:
+def agents_with_relaxation_in_time(agents: "Sequence[Agent]", backend: Backend) -> "list[Agent]":
     """Return the agents whose relaxation has time to show whether it helps; their dual ascent waits for it.
 
     An agent without that time is excluded from relaxations for the rest of the run.

@@ -4,18 +4,22 @@ The agents that are eliminated exactly are not concerned: their tables are kept 
 (:class:`dmcmc.solving.warm_start.retained_work.RetainedWork`).
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.continued_bound import continue_bound, has_same_variables
-from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.warm_start.retained_bound import RetainedBound
 from dmcmc.solving.warm_start.retained_work import RetainedWork
+
+if TYPE_CHECKING:
+    from dmcmc.solving.agent.agent import Agent
 
 UNION_NAME = "(all agents)"  # in place of the name of an agent: the union of all agents
 
 
-def resume_bound(agent: Agent, provider: str, retained: RetainedWork | None, name: str) -> bool:
+def resume_bound(agent: "Agent", provider: str, retained: RetainedWork | None, name: str) -> bool:
     """Continue the bound that an agent had in the last run, if its local problem is the same; return whether it is.
 
     The parameters are those of :func:`start_bound`.
@@ -31,7 +35,7 @@ def resume_bound(agent: Agent, provider: str, retained: RetainedWork | None, nam
     return True
 
 
-def start_bound(agent: Agent, provider: str, retained: RetainedWork | None, name: str) -> None:
+def start_bound(agent: "Agent", provider: str, retained: RetainedWork | None, name: str) -> None:
     """Start the bound of an agent, with what the bound of the last run has proven if there was one.
 
     Parameters
@@ -54,7 +58,7 @@ def start_bound(agent: Agent, provider: str, retained: RetainedWork | None, name
         retained.bounds_reused += 1
 
 
-def continue_sampling(agent: Agent, retained: RetainedWork | None, name: str) -> None:
+def continue_sampling(agent: "Agent", retained: RetainedWork | None, name: str) -> None:
     """Give the rows of an agent the values that they had at the end of the last run, where these are better."""
     kept, chains = None if retained is None else retained.find_bound(name), agent.lower.chains
     if kept is None or kept.states is None or chains is None or agent.lower.local is not agent.local:
@@ -67,7 +71,7 @@ def continue_sampling(agent: Agent, retained: RetainedWork | None, name: str) ->
         agent.table = table if agent.table.upper is None else agent.table
 
 
-def keep_agent(agent: Agent, provider: str, retained: RetainedWork, name: str) -> None:
+def keep_agent(agent: "Agent", provider: str, retained: RetainedWork, name: str) -> None:
     """Keep the bound and the rows' values of an agent for the next run; of an exact agent, its table.
 
     A table that function filtering has made is exact only for rows that may improve the incumbent, so it is not kept.

@@ -5,6 +5,7 @@ type of the tables, in which −∞ is a sentinel.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +15,13 @@ from dmcmc.inference.model.cuda.device_table import largest_entry
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number
-from dmcmc.solving.agent.agent import Agent
+
+if TYPE_CHECKING:
+    from dmcmc.solving.agent.agent import Agent
 
 
 def uncombined_bounds(
-    division: Division, arithmetic: Arithmetic, numbers: Sequence[int], agents: Mapping[int, Agent]
+    division: Division, arithmetic: Arithmetic, numbers: Sequence[int], agents: "Mapping[int, Agent]"
 ) -> dict[int, Number]:
     """Return an encoded upper bound on each agent's utility: from its upper table, or from its factors without one.
 

@@ -20,7 +20,6 @@ from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.division_cost import agent_costs
 from dmcmc.inference.dpop.memory_shares import largest_share
 from dmcmc.inference.dpop.predicted_steps import PredictedStep, StepScopes, predict_steps
-from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.slicing import Slicing, plan_slices
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
@@ -35,6 +34,7 @@ from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.world import World
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
+    from dmcmc.inference.dpop.pseudotree import PseudoTree
     from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits
     from dmcmc.samplers.auto.survey import AgentWorkCounts
     from dmcmc.solving.planning.divided_problem import DividedProblem
@@ -81,7 +81,7 @@ def relaxation_of(combine: Combine) -> Relaxation:
     )
 
 
-def matching_headroom(division: Division, tree: PseudoTree, arithmetic: Arithmetic) -> list[int | float]:
+def matching_headroom(division: Division, tree: "PseudoTree", arithmetic: Arithmetic) -> list[int | float]:
     """Return, per agent, how large moment matching may make the entries of its message: a multiple of their magnitude.
 
     Moment matching moves utility between the mini-buckets of a step, which makes entries larger. The multiple is the
@@ -109,7 +109,7 @@ def step_bytes(setup: "Setup") -> int:
 
 def entries_per_step(
     parts: "DividedProblem",
-    tree: PseudoTree,
+    tree: "PseudoTree",
     surveys: "Sequence[AgentWorkCounts]",
     choices: "Sequence[AgentChoice]",
     entries: int,
@@ -150,7 +150,7 @@ def entries_per_step(
 
 
 def join_sizes(
-    problem: Problem, division: Division, tree: PseudoTree, listed: Mapping[int, int] | None = None
+    problem: Problem, division: Division, tree: "PseudoTree", listed: Mapping[int, int] | None = None
 ) -> Iterator[float]:
     """Yield, for each agent, the entries of its UTIL step if all tables that meet there were joined into one.
 
@@ -231,7 +231,9 @@ def exact_bytes(setup: "Setup") -> int:
     return 0 if relaxation.method == "mini-bucket" else memory
 
 
-def refused_step(error: ResourceError, tree: PseudoTree, agent: int, children: Sequence[UtilMessage]) -> ResourceError:
+def refused_step(
+    error: ResourceError, tree: "PseudoTree", agent: int, children: Sequence[UtilMessage]
+) -> ResourceError:
     """Return the error of an agent's step, as ``MessagesTooWide`` if narrower messages from its children would help.
 
     ``widest - 1`` is the next z: one variable less than the widest message has. Messages of one variable cannot get
@@ -246,7 +248,7 @@ def refused_step(error: ResourceError, tree: PseudoTree, agent: int, children: S
     return wide_error
 
 
-def narrowed_limits(tree: PseudoTree, limits: Mapping[int, int], error: MessagesTooWide) -> dict[int, int]:
+def narrowed_limits(tree: "PseudoTree", limits: Mapping[int, int], error: MessagesTooWide) -> dict[int, int]:
     """Return the new z of all agents below the one that failed; raise the error if they have used it already.
 
     Parameters
@@ -277,7 +279,7 @@ def may_split_buckets(setup: "Setup") -> bool:
 
 def choose_slicing(
     parts: "DividedProblem",
-    tree: PseudoTree,
+    tree: "PseudoTree",
     surveys: "Sequence[AgentWorkCounts]",
     choices: "Sequence[AgentChoice]",
     limits: "ResourceLimits",
@@ -328,7 +330,7 @@ def choose_slicing(
     return found if found.cut and (requested or found.cells <= max_cells) else None
 
 
-def combines_per_node(parts: "DividedProblem", tree: PseudoTree, mode: str, backend: Backend, world: World) -> bool:
+def combines_per_node(parts: "DividedProblem", tree: "PseudoTree", mode: str, backend: Backend, world: World) -> bool:
     """Return whether one rank of each node combines for all of the node's agents; called by all ranks.
 
     ``mode`` is the setting ``combine.mode``; ``shared`` asks for it. With ``auto``, this is done if ranks share a GPU,
@@ -342,7 +344,7 @@ def combines_per_node(parts: "DividedProblem", tree: PseudoTree, mode: str, back
 
 def find_slicing(
     parts: "DividedProblem",
-    tree: PseudoTree,
+    tree: "PseudoTree",
     table_scopes: Mapping[int, Sequence[tuple[int, ...]]],
     sizes: Ints,
     max_entries: int,
@@ -371,7 +373,7 @@ def find_slicing(
 
 def predicted_steps(
     division: Division,
-    tree: PseudoTree,
+    tree: "PseudoTree",
     table_scopes: Mapping[int, Sequence[tuple[int, ...]]],
     sizes: Ints,
     to_table_scope: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
