@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 LANES = 4  # columns are padded to a multiple of this number of entries
 MAX_COLUMN_ENTRIES = 2**31 - 1  # of an agent's columns: offsets are int32
 VIOLATION_PENALTY = 16.0  # in units of ``spread``: too high for violations to persist in cold chains
-_MAX_COMPACT_SCORE = 2**16 - 1  # scores up to this bound fit uint16
+MAX_COMPACT_SCORE = 2**16 - 1  # scores up to this bound fit uint16
 _MAX_SCORE = 2**30  # bound on absolute scores: the difference of two scores still fits int32
 _SCALED_FLOAT_RANGE = 2**24  # total range of scaled floats: integers that float32 represents exactly
 
@@ -216,7 +216,7 @@ def is_compact(problem: Problem) -> bool:
 def _fits_compact(flat: FlatTables, statistics: TableStatistics, scale: float, violation: int) -> bool:
     """Return whether the columns fit 16 bits: integers, not scaled, none forbidden, of small range."""
     unscaled = flat.data.dtype.kind == "i" and scale == 1.0 and not violation
-    return unscaled and bool(statistics.variable_range.max(initial=0.0) <= _MAX_COMPACT_SCORE)
+    return unscaled and bool(statistics.variable_range.max(initial=0.0) <= MAX_COMPACT_SCORE)
 
 
 def _scale(statistics: TableStatistics, flat: FlatTables) -> tuple[float, int]:
