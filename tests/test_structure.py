@@ -18,7 +18,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 75, "depth": 18, "steps back": 8, "chain": 38}
+REACHED = {"files": 57, "depth": 13, "steps back": 7, "chain": 28}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -66,7 +66,7 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
 WIDE_MODULES: dict[str, int] = {
     "dmcmc/anytime/background_engine.py": 19,
     "dmcmc/anytime/improvers/background_search.py": 24,
-    "dmcmc/anytime/local_search.py": 22,
+    "dmcmc/anytime/local_search.py": 21,
     "dmcmc/anytime/rank_run.py": 29,
     "dmcmc/anytime/solve_in_time.py": 33,
     "dmcmc/anytime/union/union_agent.py": 16,
@@ -81,28 +81,28 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/run/alternatives/find_alternatives.py": 23,
     "dmcmc/run/compilation/agent_kernel_sets.py": 21,
     "dmcmc/run/compilation/kernel_sets.py": 23,
-    "dmcmc/run/compilation/prepare_gpu.py": 29,
-    "dmcmc/run/incremental/incremental_run.py": 29,
+    "dmcmc/run/compilation/prepare_gpu.py": 28,
+    "dmcmc/run/incremental/incremental_run.py": 24,
     "dmcmc/run/resolving/kept_variable.py": 17,
     "dmcmc/run/resolving/value_bounds.py": 17,
     "dmcmc/run/resolving/value_search.py": 23,
-    "dmcmc/run/solve.py": 18,
-    "dmcmc/run/solve_directory.py": 28,
+    "dmcmc/run/solve.py": 16,
+    "dmcmc/run/solve_directory.py": 27,
     "dmcmc/run/whole_problem/mini_bucket_solve.py": 26,
-    "dmcmc/session/private_session.py": 20,
+    "dmcmc/session/private_session.py": 19,
     "dmcmc/solving/agent/agent.py": 20,
     "dmcmc/solving/agent_steps.py": 20,
     "dmcmc/solving/coordinator.py": 19,
-    "dmcmc/solving/initial_incumbent.py": 20,
+    "dmcmc/solving/initial_incumbent.py": 19,
     "dmcmc/solving/local_tables.py": 32,
     "dmcmc/solving/metrics.py": 18,
-    "dmcmc/solving/planning/combination_plan.py": 24,
+    "dmcmc/solving/planning/combination_plan.py": 22,
     "dmcmc/solving/planning/divided_problem.py": 22,
     "dmcmc/solving/planning/plan.py": 24,
     "dmcmc/solving/planning/setup.py": 16,
     "dmcmc/solving/private/private_inputs.py": 19,
     "dmcmc/solving/private/rank_inputs.py": 18,
-    "dmcmc/solving/rank_search.py": 18,
+    "dmcmc/solving/rank_search.py": 17,
     "dmcmc/solving/rank_tables.py": 18,
     "dmcmc/solving/solve.py": 18,
     "dmcmc/solving/util_value_cycle.py": 21,
@@ -111,7 +111,7 @@ WIDE_MODULES: dict[str, int] = {
     "inference/bounds/mini_bucket_bounder.py": 16,
     "inference/bounds/semidefinite/cuda/batched_relaxation.py": 21,
     "inference/bounds/semidefinite/relaxation.py": 19,
-    "inference/execution/backend.py": 18,
+    "inference/execution/backend.py": 17,
     "inference/marginals/tables.py": 20,
     "inference/minibuckets/cuda/moment_matching.py": 18,
     "inference/sparse/function_filtering.py": 16,
