@@ -16,13 +16,12 @@ from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.compilation.small_problems import interpreted_if_small
 from dmcmc.run.incremental.solve_again import solve_again
 from dmcmc.run.levels.solve_levels import solve_levels
+from dmcmc.run.solve import Explain
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.moving_costs import agree_on_costs
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
-Explain = Callable[[Setup], None]
 # Takes the parameters of :func:`solve`, with ranks, and returns its result.
 Algorithm = Callable[..., Result | None]
 
