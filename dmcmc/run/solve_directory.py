@@ -37,7 +37,7 @@ from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadl
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.private.private_inputs import PrivateInputs
 from dmcmc.solving.private.rank_inputs import RankInputs
-from dmcmc.solving.solve import PlannedRun, solve_planned
+from dmcmc.solving.solve import RunPlan, solve_planned
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
@@ -184,7 +184,7 @@ def _solve(
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
     if not kernels.is_off:
         watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, can_end_early=False))
-    return coordinator.with_moves(solve_planned(PlannedRun(setup, coordinator), watch)), coordinator
+    return coordinator.with_moves(solve_planned(RunPlan(setup, coordinator), watch)), coordinator
 
 
 def _solve_in_time(

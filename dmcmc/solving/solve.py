@@ -32,8 +32,8 @@ from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
-class PlannedRun(NamedTuple):
-    """A run that is planned on all ranks.
+class RunPlan(NamedTuple):
+    """The plan of a run with a fixed amount of work, and how its ranks agree.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ def plan_run(
     world: World,
     watch: Watch = UNWATCHED,
     retained: RetainedWork | None = None,
-) -> PlannedRun:
+) -> RunPlan:
     """Find a first incumbent and plan the run on a problem that rank 0 knows as a whole; called by every rank.
 
     Parameters
@@ -83,15 +83,15 @@ def plan_run(
     if watch.handle is not None:
         watch.handle.best = search.best_so_far
     if world.on_first_rank(lambda: parts.given.proven_infeasible):
-        return PlannedRun(None, OneFile(search), answer=search.best_so_far() if world.rank == 0 else None)
+        return RunPlan(None, OneFile(search), answer=search.best_so_far() if world.rank == 0 else None)
     placement = None
     if unscattered is not None:
         search.parts, placement = scatter_problem(unscattered, world, stop)
     search.parts = setup = plan(search.parts, world, stop=stop, placed=placement).with_stop(stop)
-    return PlannedRun(setup, OneFile(search), search.overlapped.overlapping())
+    return RunPlan(setup, OneFile(search), search.overlapped.overlapping())
 
 
-def solve_planned(planned: PlannedRun, watch: Watch = UNWATCHED) -> Result | None:
+def solve_planned(planned: RunPlan, watch: Watch = UNWATCHED) -> Result | None:
     """Make the agents' tables, combine them until that proves nothing more, and return the result on rank 0.
 
     Parameters
