@@ -18,12 +18,14 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.run.incremental.solve_again import solve_private_again
 from dmcmc.run.solve_directory import refuse, solve_inputs
 from dmcmc.session.changes import Changes
 from dmcmc.session.session import Reused
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit
+from dmcmc.solving.private.private_inputs import PrivateAnswer
 from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -143,21 +145,29 @@ class PrivateSession:
         world, keywords = self._world, dict[str, Any]() if timeout is None else {"timeout": timeout}
         try:
             settings = settings_from(self._settings, keywords) if keywords else self._settings
-            config = with_memory_limit(settings, world)
             self._retained.begin_run()
-            with (
-                MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
-                KernelSupply(world, config, NoProgress()) as kernels,
-            ):
-                kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
-                start, parts = time.perf_counter(), {a: self.problems[name] for name, a in self._number.items()}
-                self._inputs = self._inputs.with_parts(parts, config, world)
-                given = self._inputs, world, Watch(NoProgress()), kernels, start, self._share_assignment
-                answer = solve_inputs(*given, self._retained, self._known)
+            given = self._parts(), settings, world, self._retained, self._share_assignment, self._solve_anew
+            answer = solve_private_again(*given)
+            self.reused = Reused(*self._retained.counts(world))
         except BaseException as error:
             world.abort_on_exit(error)
             raise
-        counts = world.allgather(self._retained.counts)
-        self.reused = Reused(*map(sum, zip(*counts, strict=True)))
         self.result, self.assignment, self._known = answer.result, answer.assignment, answer.known
         return self.result
+
+    def _parts(self) -> dict[int, Problem]:
+        """Return the parts of this rank's agents by the agents' numbers."""
+        return {agent: self.problems[name] for name, agent in self._number.items()}
+
+    def _solve_anew(self, settings: Settings) -> tuple[RankInputs, PrivateAnswer]:
+        """Solve the problem without continuing the messages of the last run; called by all ranks."""
+        world, config = self._world, with_memory_limit(settings, self._world)
+        with (
+            MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
+            KernelSupply(world, config, NoProgress()) as kernels,
+        ):
+            kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
+            start = time.perf_counter()
+            self._inputs = self._inputs.with_parts(self._parts(), config, world)
+            given = self._inputs, world, Watch(NoProgress()), kernels, start, self._share_assignment
+            return self._inputs, solve_inputs(*given, self._retained, self._known)

@@ -131,7 +131,7 @@ class Session:
         found = choose_algorithm.solve(self.problem, settings, self._world, retained=self._retained)
         result: Result | None = found if self._retained.result_is_shared else self._world.bcast(found)
         assert result is not None
-        self.reused = Reused(*map(sum, zip(*self._world.allgather(self._retained.counts), strict=True)))
+        self.reused = Reused(*self._retained.counts(self._world))
         self.result, self._solved, self._costs_of_moving = result, self.problem, settings.stay is not None
         return result
 

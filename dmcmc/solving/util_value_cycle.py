@@ -22,6 +22,7 @@ from dmcmc.inference.dpop.contract_tree import contracted
 from dmcmc.inference.dpop.interface_rows import InterfaceCompression
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing
+from dmcmc.inference.dpop.usable_rows import UsableRows
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.runtime.deadline import Deadline
@@ -127,6 +128,8 @@ class FinishedCycle:
         As in :class:`Cycle`.
     interpreted : bool
         Whether the kernels were interpreted.
+    usable : dict of int to tuple of UsableRows, or None
+        By agent of this rank: the rows of its message that its parent can use; None if messages had all rows.
     """
 
     setup: Setup
@@ -138,6 +141,7 @@ class FinishedCycle:
     roots: dict[int, Number | None]
     values: dict[int, int]
     interpreted: bool
+    usable: Mapping[int, tuple[UsableRows, ...]] | None = None
 
 
 def run_cycle(
@@ -215,17 +219,20 @@ def _finished(
         and len(tables) == len(inputs.tables)
         and inputs.sides.lower is inputs.sides.upper
         and not inputs.sides.lower.rows
-        and inputs.row_filter is None  # filtered messages depend on all factors and on the best known solution
+        and (inputs.row_filter is None or inputs.row_filter.least is None)  # it depends on the best known solution
         and all(step.lower.z is None and step.upper is step.lower for step in combined.steps.values())
     )
     if not is_exact:
         return None
     parts = combined.steps, combined.chosen, combined.contexts, combined.roots
-    return FinishedCycle(setup, inputs.sides, tables, *parts, values, is_interpreting())
+    return FinishedCycle(setup, inputs.sides, tables, *parts, values, is_interpreting(), combined.usable)
 
 
 class _Combined(NamedTuple):
-    """Result of the messages of a cycle. The fields are those of :class:`Cycle`; ``steps`` still have their tables."""
+    """Result of the messages of a cycle. The fields are those of :class:`Cycle` and :class:`FinishedCycle`.
+
+    ``steps`` still have their tables.
+    """
 
     steps: dict[int, UtilStepPair]
     z: dict[int, MiniBucketSizes]
@@ -235,6 +242,7 @@ class _Combined(NamedTuple):
     sent: list[dict[int, SentMessages]]
     per_agent: bool = True
     leader_mailbox: Mailbox | None = None
+    usable: Mapping[int, tuple[UsableRows, ...]] | None = None
 
 
 def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> _Combined:
@@ -262,7 +270,8 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
         if setup.tree.parent[agent] < 0
     }
     z = {agent: (step.lower.z, None if step.upper is None else step.upper.z) for agent, step in steps.items()}
-    return _Combined(steps, z, chosen, contexts, roots, [*up, down])
+    usable = None if needed is None else needed.usable
+    return _Combined(steps, z, chosen, contexts, roots, [*up, down], usable=usable)
 
 
 def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
