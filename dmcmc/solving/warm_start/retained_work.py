@@ -14,7 +14,7 @@ import numpy as np
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilNode, UtilStep
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation
-from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.sparse_table import AnyTable
 from dmcmc.mpi.world import World
@@ -169,12 +169,9 @@ def _same_tables(one: Sequence[AnyTable], other: Sequence[AnyTable]) -> bool:
 
 
 def _same_table(one: AnyTable, other: AnyTable) -> bool:
-    """Return whether two tables have the same scope and entries."""
+    """Return whether two tables have the same scope and entries; entries on a GPU are not fetched to compare them."""
     if one is other:
         return True
-    if one.scope != other.scope or type(one) is not type(other):
+    if type(one) is not EncodedTable or type(other) is not EncodedTable or one.scope != other.scope:
         return False
-    mine, theirs = getattr(one, "values", None), getattr(other, "values", None)
-    return mine is theirs or (
-        isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray) and np.array_equal(mine, theirs)
-    )
+    return one.values is other.values or np.array_equal(one.values, other.values)
