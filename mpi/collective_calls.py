@@ -188,3 +188,36 @@ def worst_error(reports: Sequence[DmcmcError | None], failure: Exception | None,
 def _severity(error: Exception) -> int:
     """Return 0 for an unforeseen error, 1 for the end of the time limit, 2 for others."""
     return 0 if isinstance(error, OtherRankError) else 1 if isinstance(error, OutOfTime) else 2
+
+
+def gathered(comm: Any, data: bytes, sizes: NDArray[np.int64]) -> list[bytes]:
+    """Return the bytes of every rank on rank 0, and no bytes on the others; waiting ranks leave the cores to others.
+
+    Parameters
+    ----------
+    comm : mpi4py communicator
+        The ranks.
+    data : bytes
+        The bytes of this rank.
+    sizes : (ranks,) int64
+        The number of bytes of each rank.
+    """
+    if comm.Get_rank() > 0:
+        wait_for(comm.Igatherv(np.frombuffer(data, dtype=np.uint8), None, root=0))
+        return []
+    received = np.zeros(int(sizes.sum()), dtype=np.uint8)
+    wait_for(comm.Igatherv(np.frombuffer(data, dtype=np.uint8), [received, sizes], root=0))
+    return _parts_of(received, sizes)
+
+
+def gathered_on_all(comm: Any, data: bytes, sizes: NDArray[np.int64]) -> list[bytes]:
+    """Return the bytes of every rank on all of them; the parameters are those of :func:`gathered`."""
+    received = np.zeros(int(sizes.sum()), dtype=np.uint8)
+    wait_for(comm.Iallgatherv(np.frombuffer(data, dtype=np.uint8), [received, sizes]))
+    return _parts_of(received, sizes)
+
+
+def _parts_of(received: NDArray[np.uint8], sizes: NDArray[np.int64]) -> list[bytes]:
+    """Return the bytes of each rank, from those of all ranks one after the other."""
+    ends = np.cumsum(sizes).tolist()
+    return [received[end - size : end].tobytes() for end, size in zip(ends, sizes.tolist(), strict=True)]

@@ -6,11 +6,11 @@ from typing import Any
 
 _IMMEDIATE_POLLS = 100  # polls without a pause
 _FIRST_PAUSE = 2e-5  # seconds
-LONGEST_PAUSE = 1e-3  # seconds
+LONGEST_PAUSE = 2.5e-4  # seconds; a message passes a waiting rank after half of it, and a poll takes 5 µs
 
 
 class IdleWait:
-    """Pauses between polls: at first the core is only offered to other processes, then the pauses get longer.
+    """Pauses between polls: at first another process may use the core in between, then the pauses get longer.
 
     Parameters
     ----------

@@ -11,14 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.collective_calls import CollectiveCalls
+from dmcmc.mpi.collective_calls import CollectiveCalls, gathered, gathered_on_all
 from dmcmc.mpi.compute_node import ComputeNode, find_compute_node, use_gpu
-from dmcmc.mpi.idle_wait import wait_for
 from dmcmc.mpi.launcher import announced_size, by_open_mpi, launched, speaks_pmix
 
 K = TypeVar("K")
@@ -105,28 +101,16 @@ class World:
         if self.comm is None:
             return [value]
         data = self.pack(value, what, 1 if self.rank else 0)
-        sizes = self._calls.begin(what, size=len(data))
-        received = np.zeros(int(sizes.sum()) if self.rank == 0 else 0, dtype=np.uint8)
-        sent = np.frombuffer(data, dtype=np.uint8)
-        wait_for(self.comm.Igatherv(sent, [received, sizes] if self.rank == 0 else None, root=0))
-        return self._unpacked(received, sizes) if self.rank == 0 else None
+        parts = gathered(self.comm, data, self._calls.begin(what, size=len(data)))
+        return [self.unpack(part) for part in parts] if self.rank == 0 else None
 
     def allgather(self, value: Any, what: str = "allgather") -> list[Any]:
         """Return every rank's value on every rank, in the order of ranks."""
         if self.comm is None:
             return [value]
         data = self.pack(value, what, self.size - 1)
-        sizes = self._calls.begin(what, size=len(data))
-        received = np.zeros(int(sizes.sum()), dtype=np.uint8)
-        wait_for(self.comm.Iallgatherv(np.frombuffer(data, dtype=np.uint8), [received, sizes]))
-        return self._unpacked(received, sizes)
-
-    def _unpacked(self, received: Array, sizes: NDArray[np.int64]) -> list[Any]:
-        """Return the values of all ranks from their bytes, one after the other."""
-        ends = np.cumsum(sizes).tolist()
-        return [
-            self.unpack(received[end - size : end].tobytes()) for end, size in zip(ends, sizes.tolist(), strict=True)
-        ]
+        parts = gathered_on_all(self.comm, data, self._calls.begin(what, size=len(data)))
+        return [self.unpack(part) for part in parts]
 
     def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
         """Send each rank its part, and return the parts for this rank; None if no rank has sent anything.

@@ -19,6 +19,7 @@ from dmcmc.anytime.solve_in_time import improve_until_stop
 from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import read_index
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
@@ -94,6 +95,45 @@ def solve_directory(
     except BaseException as error:
         world.abort_on_exit(error)
         raise
+
+
+def solve_parts(
+    inputs: RankInputs,
+    parts: Mapping[int, Problem],
+    settings: Settings,
+    world: World,
+    share_assignment: bool,
+    retained: RetainedWork,
+    known: Mapping[int, int] | None,
+) -> tuple[RankInputs, PrivateAnswer]:
+    """Solve a problem of a session, of which the ranks have changed their parts; called by all ranks.
+
+    Parameters
+    ----------
+    inputs
+        The inputs of an earlier run.
+    parts
+        The problems of this rank's agents.
+    settings
+        Settings of the run.
+    world, share_assignment, retained, known
+        As for :func:`solve_inputs`.
+
+    Returns
+    -------
+    RankInputs, PrivateAnswer
+        The present inputs, and the answer as this rank knows it.
+    """
+    config = with_memory_limit(settings, world)
+    with (
+        MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
+        KernelSupply(world, config, NoProgress()) as kernels,
+    ):
+        kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
+        start = time.perf_counter()
+        inputs = inputs.with_parts(parts, config, world)
+        given = inputs, world, Watch(NoProgress()), kernels, start, share_assignment, retained, known
+        return inputs, solve_inputs(*given)
 
 
 def solve_inputs(

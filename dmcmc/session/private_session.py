@@ -1,7 +1,6 @@
 """A session on private inputs: each rank reads its own agents' parts, changes them, and keeps them to itself."""
 
 import os
-import time
 from collections.abc import Mapping
 from typing import Any, Unpack
 
@@ -13,17 +12,12 @@ from dmcmc.formats.agent_files import read_index
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
-from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation import kernel_sets
-from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.incremental.solve_again import solve_private_again
-from dmcmc.run.solve_directory import refuse, solve_inputs
+from dmcmc.run.solve_directory import refuse, solve_parts
 from dmcmc.session.changes import Changes
 from dmcmc.session.session import Reused
-from dmcmc.solving.monitoring.progress import NoProgress
-from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.private.private_inputs import PrivateAnswer
 from dmcmc.solving.private.rank_inputs import RankInputs
@@ -161,13 +155,6 @@ class PrivateSession:
 
     def _solve_anew(self, settings: Settings) -> tuple[RankInputs, PrivateAnswer]:
         """Solve the problem without continuing the messages of the last run; called by all ranks."""
-        world, config = self._world, with_memory_limit(settings, self._world)
-        with (
-            MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
-            KernelSupply(world, config, NoProgress()) as kernels,
-        ):
-            kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
-            start = time.perf_counter()
-            self._inputs = self._inputs.with_parts(self._parts(), config, world)
-            given = self._inputs, world, Watch(NoProgress()), kernels, start, self._share_assignment
-            return self._inputs, solve_inputs(*given, self._retained, self._known)
+        given = self._inputs, self._parts(), settings, self._world, self._share_assignment
+        self._inputs, answer = solve_parts(*given, self._retained, self._known)
+        return self._inputs, answer

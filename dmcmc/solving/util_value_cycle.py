@@ -22,7 +22,6 @@ from dmcmc.inference.dpop.contract_tree import contracted
 from dmcmc.inference.dpop.interface_rows import InterfaceCompression
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing
-from dmcmc.inference.dpop.usable_rows import UsableRows
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.runtime.deadline import Deadline
@@ -128,8 +127,8 @@ class FinishedCycle:
         As in :class:`Cycle`.
     interpreted : bool
         Whether the kernels were interpreted.
-    usable : dict of int to tuple of UsableRows, or None
-        By agent of this rank: the rows of its message that its parent can use; None if messages had all rows.
+    needed : NeededRows or None
+        The rows of the messages of this rank's agents; None if messages had all rows.
     """
 
     setup: Setup
@@ -141,7 +140,12 @@ class FinishedCycle:
     roots: dict[int, Number | None]
     values: dict[int, int]
     interpreted: bool
-    usable: Mapping[int, tuple[UsableRows, ...]] | None = None
+    needed: NeededRows | None = None
+
+    def indexed_by(self, setup: Setup) -> "FinishedCycle":
+        """Return the cycle with tables that are indexed by the domains of a changed plan."""
+        side = InterfaceCompression(setup.problem.domains, setup.problem.owner, {}, {})
+        return replace(self, sides=Sides(side, side))
 
 
 def run_cycle(
@@ -225,7 +229,7 @@ def _finished(
     if not is_exact:
         return None
     parts = combined.steps, combined.chosen, combined.contexts, combined.roots
-    return FinishedCycle(setup, inputs.sides, tables, *parts, values, is_interpreting(), combined.usable)
+    return FinishedCycle(setup, inputs.sides, tables, *parts, values, is_interpreting(), combined.needed)
 
 
 class _Combined(NamedTuple):
@@ -242,7 +246,7 @@ class _Combined(NamedTuple):
     sent: list[dict[int, SentMessages]]
     per_agent: bool = True
     leader_mailbox: Mailbox | None = None
-    usable: Mapping[int, tuple[UsableRows, ...]] | None = None
+    needed: NeededRows | None = None
 
 
 def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> _Combined:
@@ -270,8 +274,7 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
         if setup.tree.parent[agent] < 0
     }
     z = {agent: (step.lower.z, None if step.upper is None else step.upper.z) for agent, step in steps.items()}
-    usable = None if needed is None else needed.usable
-    return _Combined(steps, z, chosen, contexts, roots, [*up, down], usable=usable)
+    return _Combined(steps, z, chosen, contexts, roots, [*up, down], needed=needed)
 
 
 def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:

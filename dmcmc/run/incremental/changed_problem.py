@@ -38,7 +38,7 @@ _NO_FACTOR = Factor.of((), 0)  # in place of a removed factor between agents, so
 
 @dataclass(frozen=True)
 class Continuation:
-    """What of a finished run has to be done again.
+    """A plan, and the agents whose part of a finished run is repeated.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Continuation:
 
     @classmethod
     def of(cls, setup: Setup) -> "Continuation":
-        """Return the state after a new run, of which nothing has to be done again."""
+        """Return the state after a new run, of which nothing is repeated yet."""
         positions = [0] * setup.problem.n_agents
         for position, agent in enumerate(setup.tree.bottom_up):
             positions[agent] = position
@@ -76,7 +76,7 @@ class ChangedProblem:
     Attributes
     ----------
     todo : Continuation
-        The plan, and what has to be done again.
+        The plan, and the agents whose work is repeated.
     numbering : Numbering
         The numbers of variables and agents.
     places : list of FactorPlace
@@ -89,7 +89,7 @@ class ChangedProblem:
 
 
 def with_new_tables(last: Continuation, changes: TableChanges) -> Continuation:
-    """Return what has to be done again after a change of tables that keeps the scopes."""
+    """Return the agents whose work is repeated after a change of tables that keeps the scopes."""
     tree, crossing = last.setup.tree, set(changes.crossing())
     local_agents = set(changes.local_agents())
     placed = {a for a, numbers in enumerate(tree.placed) if not crossing.isdisjoint(numbers)} if crossing else set()

@@ -5,34 +5,35 @@ The last run must have been exact: exact tables, and UTIL messages that are not 
 the answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Arithmetic, narrowest
 from dmcmc.inference.model.exact_sum import Exact, nearest
-from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.interpreted import interpreted_kernels
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
-from dmcmc.mpi.message_contents import latest
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics
 from dmcmc.run.incremental.agent_utility import AgentUtility, agent_utility
 from dmcmc.run.incremental.changed_metrics import metrics_after
 from dmcmc.run.incremental.changed_problem import Continuation
-from dmcmc.run.incremental.known_answer import RankReport, total_utility
-from dmcmc.run.incremental.repeated_messages import Update, repeat_messages
+from dmcmc.run.incremental.known_answer import ChangeReport, total_utility
+from dmcmc.run.incremental.repeated_messages import RoundChanges, Update, repeat_messages
 from dmcmc.solving.util_value_cycle import FinishedCycle
+
+T = TypeVar("T")
 
 
 @dataclass
 class ContinuedRun:
-    """What one rank keeps of a run.
+    """A finished exact run on one rank.
 
     Attributes
     ----------
@@ -57,7 +58,9 @@ class ContinuedRun:
     idle: dict[str, AgentMetrics] = field(repr=False)
     table_bytes: int
 
-    def repeat(self, todo: Continuation, settings: Settings, start: float, world: World) -> Update | None:
+    def repeat(
+        self, todo: Continuation, settings: Settings, start: float, world: World, share: Callable[[RoundChanges], T]
+    ) -> Update[T] | None:
         """Repeat the messages on the paths, and return the changes; called by all ranks.
 
         Parameters
@@ -70,11 +73,13 @@ class ContinuedRun:
             Time at which the clock started (``time.perf_counter``).
         world
             The ranks.
+        share
+            As for :func:`.repeated_messages.repeat_messages`.
 
         Returns
         -------
         Update or None
-            The changes on this rank; None on all ranks if a new run is needed, since numbers need another type, or time
+            The changes; None on all ranks if a new run is needed, since numbers need another type, or time
             or memory ran out.
         """
         setup, size = todo.setup, self.magnitude + todo.growth
@@ -87,35 +92,37 @@ class ContinuedRun:
         interpreted = interpreted_kernels() if self.cycle.interpreted else nullcontext()
         try:
             with interpreted, MEMORY_ACCOUNT.open(budget, resident_memory() - self.table_bytes):
-                update = repeat_messages(self.cycle, todo, world)
+                update = repeat_messages(self.cycle, todo, world, share)
         except ResourceError as error:
             if not world.is_agreed(error):
                 raise
             return None
-        self.magnitude = size
+        self.magnitude, self.cycle = size, update.cycle
+        for changes in update.rounds:
+            self.utilities |= changes.utilities
         return update
 
-    def commit(self, update: Update, assignment: Mapping[str, Label], world: World) -> RankReport:
-        """Replace the state by that of the changed problem, and return what other ranks have to know.
+    def report(self, changes: RoundChanges, names: Sequence[str], world: World) -> ChangeReport:
+        """Return the report of a round of changes on this rank, without values; called before :meth:`repeat` ends.
 
         Parameters
         ----------
-        update
-            The changes on this rank.
-        assignment
-            The new values of this rank's variables by name; empty if they are private.
+        changes
+            The changes in a round.
+        names
+            The names of the agents.
         world
             The ranks.
         """
-        names = update.cycle.setup.problem.agents
-        old = total_utility(self.utilities[agent] for agent in update.utilities if agent in self.utilities)
-        growth = total_utility(update.utilities.values()).plus(old, -1)
-        roots = {agent: root for agent, root in update.cycle.roots.items() if agent in update.path}
-        worked = (agent for agent in {*update.sent, *update.clocks} if names[agent] in self.idle)
-        metrics = {names[agent]: metrics_after(self.idle[names[agent]], update, agent) for agent in worked}
-        self.utilities |= update.utilities
-        self.cycle = update.cycle
-        return RankReport(growth, roots, assignment, metrics, latest(update.clocks.values()), world.message_counts())
+        utilities = changes.utilities
+        old = total_utility(self.utilities[agent] for agent in utilities if agent in self.utilities)
+        metrics = {
+            names[agent]: metrics_after(self.idle[names[agent]], sent, changes.fresh.get(agent))
+            for agent, sent in changes.sent.items()
+            if names[agent] in self.idle
+        }
+        growth = total_utility(utilities.values()).plus(old, -1)
+        return ChangeReport(growth, changes.roots, {}, metrics, changes.clock, world.message_counts())
 
 
 def utilities_of(cycle: FinishedCycle) -> dict[int, AgentUtility]:

@@ -13,19 +13,18 @@ import msgspec
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import bytes_of_tables
 from dmcmc.inference.model.exact_sum import exact_sum
-from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
-from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.incremental.agent_utility import AgentUtility
 from dmcmc.run.incremental.changed_metrics import new_metrics, without_work
 from dmcmc.run.incremental.changed_problem import ChangedProblem, Continuation, with_new_structure, with_new_tables
 from dmcmc.run.incremental.changed_tables import changed_positions, places_of, table_changes
 from dmcmc.run.incremental.continued_run import ContinuedRun, comparable, utilities_of
-from dmcmc.run.incremental.known_answer import KnownAnswer, total_utility
+from dmcmc.run.incremental.known_answer import ChangeReport, KnownAnswer, total_utility
+from dmcmc.run.incremental.new_tables import NotRepeatable
 from dmcmc.run.incremental.numbering import Numbering
-from dmcmc.run.incremental.repeated_messages import NotRepeatable, Update
+from dmcmc.run.incremental.repeated_messages import RoundChanges
 from dmcmc.solving.metrics import choices_of
 from dmcmc.solving.util_value_cycle import FinishedCycle
 
@@ -60,12 +59,9 @@ class IncrementalRun(ContinuedRun):
     ) -> "IncrementalRun":
         """Return the state after a run; called by all ranks, of which rank 0 has the result."""
         known, utilities = world.bcast(result), utilities_of(cycle)
-        total, roots, values = AgentUtility(), dict[int, Number | None](), dict[int, int]()
+        parts = world.allgather((total_utility(utilities.values()), cycle.roots, cycle.values))
+        values = {v: x for *_, own in parts for v, x in own.items()}
         # The first answer may be another optimum than that of the messages, whose values are partly kept.
-        for part, part_roots, part_values in world.allgather(
-            (total_utility(utilities.values()), cycle.roots, cycle.values)
-        ):
-            total, roots, values = total.plus(part), roots | part_roots, values | part_values
         assignment = problem.assignment([values[v] for v in range(problem.n_variables)])
         size = exact_sum(magnitude(factor.table) for factor in problem.factors if factor.scope)
         return cls(
@@ -77,7 +73,7 @@ class IncrementalRun(ContinuedRun):
             bytes_of_tables(problem),
             problem,
             ChangedProblem(Continuation.of(cycle.setup), Numbering.of(problem), places_of(problem)),
-            KnownAnswer(known, total, roots, assignment),
+            KnownAnswer.begin(known, [part[:2] for part in parts], assignment),
         )
 
     def solve(self, problem: Problem, settings: Settings, world: World) -> Result | None:
@@ -94,17 +90,21 @@ class IncrementalRun(ContinuedRun):
             plan = world.on_all_ranks(lambda: self._plan(problem, settings))
         except NotRepeatable:
             return None
-        update = self.repeat(plan.todo, settings, start, world)
+        todo, problem_by_number = plan.todo, plan.todo.setup.problem
+        if plan.numbering is not self.plan.numbering:
+            self._describe_anew(plan)
+
+        def share(changes: RoundChanges) -> ChangeReport:
+            values = {problem_by_number.variables[v]: problem_by_number.label(v, x) for v, x in changes.values.items()}
+            return self.report(changes, problem_by_number.agents, world)._replace(assignment=values)
+
+        update = self.repeat(todo, settings, start, world, share)
         if update is None:
             return None
-        todo, setup = plan.todo, update.cycle.setup
         present = set(plan.numbering.agents.tolist())
         self.kept = len(present - todo.local_agents), len(present - update.path)
-        if plan.numbering is not self.plan.numbering:
-            self._describe_anew(plan, update)
-        reports = world.allgather(self.commit(update, _labels(update), world))
-        self.problem, self.plan = problem, plan
-        self.answer.update(reports, setup, len(setup.problem.factors), self.idle, problem.variables)
+        self.problem, self.plan, setup = problem, plan, update.cycle.setup
+        self.answer.update(update.shared, setup, len(setup.problem.factors), self.idle, problem.variables)
         return self.answer.end(time.perf_counter() - start)
 
     def _plan(self, problem: Problem, settings: Settings) -> ChangedProblem:
@@ -132,9 +132,9 @@ class IncrementalRun(ContinuedRun):
             return None
         return ChangedProblem(with_new_tables(plan.todo, changes), plan.numbering, plan.places)
 
-    def _describe_anew(self, plan: ChangedProblem, update: Update) -> None:
+    def _describe_anew(self, plan: ChangedProblem) -> None:
         """Replace the metrics of the agents with new local problems, and drop those of agents that have left."""
-        setup, names = update.cycle.setup, update.cycle.setup.problem.agents
+        setup, names = plan.todo.setup, plan.todo.setup.problem.agents
         changed = {names[agent]: new_metrics(setup, agent) for agent in plan.todo.local_agents}
         present = [names[agent] for agent in plan.numbering.agents.tolist()]
         self.idle = {name: changed[name] if name in changed else self.idle[name] for name in present}
@@ -145,9 +145,3 @@ class IncrementalRun(ContinuedRun):
             choices[part] = {name: by_name[name] for name in present if name in by_name}
         provenance = dict(self.answer.result.provenance) | {"plan": choices}
         self.answer.result = msgspec.structs.replace(self.answer.result, provenance=provenance)
-
-
-def _labels(update: Update) -> dict[str, Label]:
-    """Return the new values of this rank's variables by their names."""
-    problem = update.cycle.setup.problem
-    return {problem.variables[v]: problem.label(v, x) for v, x in update.values.items()}

@@ -19,7 +19,7 @@ from dmcmc.solving.metrics import control_of, messages_of
 from dmcmc.solving.planning.setup import Setup
 
 
-class RankReport(NamedTuple):
+class ChangeReport(NamedTuple):
     """The changes on one rank.
 
     Attributes
@@ -67,9 +67,32 @@ class KnownAnswer:
     roots: dict[int, Number | None]
     assignment: dict[str, Label] | None
 
+    @classmethod
+    def begin(
+        cls,
+        result: Result,
+        parts: Iterable[tuple[AgentUtility, Mapping[int, Number | None]]],
+        assignment: dict[str, Label] | None,
+    ) -> "KnownAnswer":
+        """Return the answer of a new run.
+
+        Parameters
+        ----------
+        result
+            The result. Its assignment may be another optimum than that of the messages.
+        parts
+            Utility and roots of each rank's agents.
+        assignment
+            The values of all variables, as the messages have chosen them; None if they are private.
+        """
+        total, roots = AgentUtility(), dict[int, Number | None]()
+        for utility, own_roots in parts:
+            total, roots = total.plus(utility), {**roots, **own_roots}
+        return cls(result, total, roots, assignment)
+
     def update(
         self,
-        reports: Sequence[RankReport],
+        reports: Sequence[ChangeReport],
         setup: Setup,
         factors: int,
         idle: Mapping[str, AgentMetrics],

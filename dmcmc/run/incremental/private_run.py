@@ -1,7 +1,7 @@
 """Solve a problem with private inputs again after changes, from the messages of the last run (S-DPOP).
 
-Each rank finds the changes of its own agents. The ranks tell each other which agents have changed, and the sum of the
-changes of their largest entries, which they share in a new run, too. Then only agents between a change and the root of
+Each rank finds the changes of its agents. The ranks exchange the numbers of the changed agents, and the growth of the
+sum of the largest entries, which they also share in a new run. Then only agents between a change and the root of
 the pseudo-tree make UTIL messages, and each rank reports sums and the metrics of its agents to rank 0.
 """
 
@@ -16,10 +16,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.exact_sum import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.tables import magnitude
-from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.results.result import Result
-from dmcmc.run.incremental.agent_utility import AgentUtility
 from dmcmc.run.incremental.changed_metrics import new_metrics, without_work
 from dmcmc.run.incremental.changed_problem import Continuation, with_new_tables
 from dmcmc.run.incremental.changed_tables import (
@@ -30,7 +27,8 @@ from dmcmc.run.incremental.changed_tables import (
     table_changes,
 )
 from dmcmc.run.incremental.continued_run import ContinuedRun, comparable, utilities_of
-from dmcmc.run.incremental.known_answer import KnownAnswer, total_utility
+from dmcmc.run.incremental.known_answer import ChangeReport, KnownAnswer, total_utility
+from dmcmc.run.incremental.repeated_messages import RoundChanges
 from dmcmc.solving.private.private_inputs import PrivateAnswer
 from dmcmc.solving.private.rank_assignment import RankAssignment
 from dmcmc.solving.private.rank_inputs import RankInputs
@@ -104,12 +102,10 @@ class PrivateRun(ContinuedRun):
         sizes = world.allgather(exact_sum(magnitude(factor.table) for factor in counted))
         reports, known = world.gather((total_utility(utilities.values()), cycle.roots, own)), None
         if reports is not None and result is not None:
-            total, roots, named = AgentUtility(), dict[int, Number | None](), dict[str, tuple[int, Label]]()
-            for part, part_roots, part_names in reports:
-                total, roots, named = total.plus(part), roots | part_roots, named | part_names
+            named = {name: value for *_, values in reports for name, value in values.items()}
             ordered = sorted(named.items(), key=lambda item: item[1][0])
             assignment = {name: label for name, (_, label) in ordered} if shares_assignment else None
-            known = KnownAnswer(result, total, roots, assignment)
+            known = KnownAnswer.begin(result, [report[:2] for report in reports], assignment)
             idle = {agent.name: without_work(agent) for agent in result.agents}
         return cls(
             settings,
@@ -154,18 +150,24 @@ class PrivateRun(ContinuedRun):
             return None
         changed = set(chain.from_iterable(agents for agents, _ in shared))
         todo = Continuation(own.setup, own.positions, changed, changed, sum(growth for _, growth in shared))
-        update = self.repeat(todo, settings, start, world)
+        reports = list[ChangeReport]()
+
+        def share(changes: RoundChanges) -> None:
+            """Keep a report for rank 0; other ranks do not receive it."""
+            values = _labels(self.inputs, changes.values).items() if self.shares_assignment else ()
+            report = self.report(changes, todo.setup.problem.agents, world)
+            reports.append(report._replace(assignment={name: label for name, (_, label) in values}))
+
+        update = self.repeat(todo, settings, start, world, share)
         if update is None:
             return None
-        agents, private = len(todo.positions), dict[str, Label]()
+        agents = len(todo.positions)
         self.kept = agents - len(changed), agents - len(update.path)
-        if self.shares_assignment:
-            private = {name: label for name, (_, label) in _labels(self.inputs, update.values).items()}
-        reports = world.gather(self.commit(update, private, world))
+        gathered = world.gather(reports)
         self.parts, self.todo, setup = parts, todo, update.cycle.setup
-        result: Result | None = None
-        if reports is not None and self.answer is not None:
-            self.answer.update(reports, setup, self.factors, self.idle, setup.problem.variables)
+        result = None
+        if gathered is not None and self.answer is not None:
+            self.answer.update(list(chain(*gathered)), setup, self.factors, self.idle, setup.problem.variables)
             result = self.answer.end(time.perf_counter() - start)
         return PrivateAnswer(result, self._known(), self._deliver(parts, settings, world), self.factors)
 

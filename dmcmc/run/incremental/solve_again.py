@@ -113,7 +113,7 @@ def _may_continue(problem: Problem, settings: Settings, retained: RetainedWork) 
         and cycle.setup.given.reduction is None
         and cycle.setup.problem.n_variables == problem.n_variables
         and problem.dense
-        and cycle.usable is None
+        and cycle.needed is None
         and _is_continuable(cycle, settings)
     )
 

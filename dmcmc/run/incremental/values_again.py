@@ -1,6 +1,7 @@
 """Choose values again after a change: along the paths, and below them where an agent's context has changed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.compact_sequences import LazySequence
@@ -8,6 +9,8 @@ from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, Values
 from dmcmc.mpi.util_value_phases import Phase, value_phase
 from dmcmc.run.incremental.tree_part import part_of
 from dmcmc.solving.util_value_cycle import FinishedCycle
+
+T = TypeVar("T")
 
 
 def choose_values_again(
@@ -18,7 +21,8 @@ def choose_values_again(
     phase: Phase,
     clocks: dict[int, Clock],
     take: Callable[[int, ChosenValues, Values], None],
-) -> Iterator[dict[int, SentMessages]]:
+    end_round: Callable[[dict[int, SentMessages]], T],
+) -> list[T]:
     """Send VALUE messages along the paths, and then to the agents whose context has changed, level by level.
 
     Parameters
@@ -37,15 +41,17 @@ def choose_values_again(
         The agents' simulated clocks; advanced here.
     take
         Receives each agent of this rank that has chosen again, the values of its interface and of its separator.
+    end_round
+        Receives the messages of a round, by agent of this rank; returns the report of the round for all ranks.
 
-    Yields
-    ------
-    dict of int to SentMessages
-        The messages of a round, by agent.
+    Returns
+    -------
+    list
+        The reports of all rounds and ranks, in this order.
     """
     scope, tree, mailbox = last.sides.lower.scope, cycle.setup.tree, phase.mailbox
     separators = LazySequence(len(tree.parent), lambda agent: (scope(tree.separators[agent]),) * 2, {})
-    part = path
+    part, shared = path, list[T]()
     while part.bottom_up:
         chosen, contexts, messages = value_phase(part, mailbox, clocks, cycle.steps, separators, phase)
         to_send = {
@@ -58,17 +64,20 @@ def choose_values_again(
         for agent in chosen:
             with phase.storing_errors(agent):
                 take(agent, chosen[agent], contexts[agent])
+        for (agent, _), context in to_send.items():
+            before = messages[agent]
+            size = before.size + value_size(ChosenValues(context, context))
+            messages[agent] = SentMessages(before.count + 1, size, "VALUE")
         phase.report()
-        below = {c for children in mailbox.world.allgather({child for _, child in to_send}) for c in children}
+        found = mailbox.world.allgather(({child for _, child in to_send}, end_round(messages)))
+        below = {child for children, _ in found for child in children}
+        shared += [of_rank for _, of_rank in found]
         for (agent, child), context in to_send.items():
-            message = ChosenValues(context, context)
-            mailbox.send("VALUE", child, child, message, clocks[agent])
-            before = messages.get(agent, SentMessages(0, 0, "VALUE"))
-            messages[agent] = SentMessages(before.count + 1, before.size + value_size(message), "VALUE")
+            mailbox.send("VALUE", child, child, ChosenValues(context, context), clocks[agent])
         for child in mailbox.local_agents(below):
             clocks.setdefault(child, Clock())
-        yield messages
         part = part_of(tree, below, positions)
+    return shared
 
 
 def _new_context(last: FinishedCycle, agent: int, known: Values, separator: Sequence[int]) -> Values | None:
