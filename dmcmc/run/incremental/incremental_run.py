@@ -105,6 +105,8 @@ class IncrementalRun(ContinuedRun):
         self.kept = len(present - todo.local_agents), len(present - update.path)
         self.problem, self.plan, setup = problem, plan, update.cycle.setup
         self.answer.update(update.shared, setup, len(setup.problem.factors), self.idle, problem.variables)
+        if problem.levels:
+            self.answer.divide_by_levels(problem)
         return self.answer.end(time.perf_counter() - start)
 
     def _plan(self, problem: Problem, settings: Settings) -> ChangedProblem:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from dmcmc.inference.model.exact_sum import exact_sum, nearest
-from dmcmc.inference.model.problem import Label
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.message_contents import Clock, latest
 from dmcmc.results.improver_names import EXACT_ELIMINATION
@@ -15,7 +15,7 @@ from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, j
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.incremental.agent_utility import AgentUtility
 from dmcmc.solving.incumbent import total_of
-from dmcmc.solving.metrics import control_of, messages_of
+from dmcmc.solving.metrics import control_of, levels_of, messages_of
 from dmcmc.solving.planning.setup import Setup
 
 
@@ -139,6 +139,12 @@ class KnownAnswer:
             work=(),
             agents=tuple({**idle, **worked}.values()),
         )
+
+    def divide_by_levels(self, problem: Problem) -> None:
+        """Set objective and bound of each level of the objective of the changed problem."""
+        named = self.result.assignment
+        values = None if named is None else problem.values_of(named)
+        self.result = msgspec.structs.replace(self.result, levels=levels_of(problem, values, self.result.bound))
 
     def end(self, seconds: float) -> Result:
         """Return the result with the time that the run has taken."""
