@@ -28,8 +28,9 @@ class PrivateSession:
     """A problem with private inputs that changes and is solved again; all ranks create it together.
 
     Each rank reads the files of its agents, which ``dmcmc split`` has written, and changes their tables. No factor
-    leaves its rank: the ranks exchange what a private run does, UTIL and VALUE messages and sums. Exact tables, bounds
-    and UTIL messages of agents whose inputs have not changed are used again.
+    leaves its rank: the ranks exchange UTIL and VALUE messages and sums, as in a private run, and the names of the
+    changed agents. After an exact run only agents between a change and the root of the pseudo-tree make UTIL messages.
+    Otherwise exact tables, bounds and UTIL steps of agents whose inputs have not changed are used again.
 
     Parameters
     ----------
