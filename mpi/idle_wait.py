@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any
 
-_IMMEDIATE_POLLS = 100  # polls without a pause
+_IMMEDIATE_POLLS = 20  # polls without a pause; more of them delay ranks that share cores with other work
 _FIRST_PAUSE = 2e-5  # seconds
 LONGEST_PAUSE = 2.5e-4  # seconds; a message passes a waiting rank after half of it, and a poll takes 5 µs
 
