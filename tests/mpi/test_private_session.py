@@ -89,6 +89,7 @@ def test_only_agents_on_the_path_to_the_root_work_and_send_messages(tmp_path):
             path.append(parent[path[-1]])
         assert session.reused == (11, 12 - len(path), 0)
         assert {a.name for a in result.agents if "UTIL" in a.messages} == set(path[:-1])
+        assert {a.name for a in result.agents if a.disclosed} <= set(path[:-1])
         assert [a.name for a in result.agents if a.cells] == [agent] and len(result.agents) == 12
     assert result.objective == first.objective + 3 and result.assignment == first.assignment
     assert session.solve().msg_count == 0 and session.reused == (12, 12, 0)

@@ -34,6 +34,7 @@ def metrics_after(
         msg_size=sum(message.size for message in sent),
         extra_msg_count=0,
         extra_msg_size=0,
+        disclosed=min(before.own_utilities, sum(message.entries for message in sent)),
         messages={
             kind: MessageCount(
                 sum(message.count for message in sent if message.kind == kind),
@@ -63,5 +64,5 @@ def new_metrics(setup: Setup, agent: int) -> AgentMetrics:
 def without_work(agent: AgentMetrics) -> AgentMetrics:
     """Return the metrics of an agent that has done nothing."""
     return msgspec.structs.replace(
-        agent, cells=0, time=0.0, msg_count=0, msg_size=0, extra_msg_count=0, extra_msg_size=0, messages={}
+        agent, cells=0, time=0.0, msg_count=0, msg_size=0, extra_msg_count=0, extra_msg_size=0, disclosed=0, messages={}
     )
