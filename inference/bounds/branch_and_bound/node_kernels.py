@@ -104,10 +104,8 @@ def run_nodes(
     failed_row_bound = np.int64(0)
     digits = np.zeros(shape.size, dtype=np.int64)
     max_marginals = np.zeros(potentials.unary.shape[1], dtype=np.int64)
-    tables, value_of = (
-        DualPotentials(workspace.unary, workspace.pair, workspace.triplet, workspace.higher_order),
-        workspace.value_of,
-    )
+    tables = DualPotentials(workspace.unary, workspace.pair, workspace.triplet, workspace.higher_order)
+    value_of = workspace.value_of
     graph = DualGraph(
         workspace.domains,
         workspace.widths,

@@ -272,10 +272,8 @@ def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
 
     A search without a gain yet counts with the mean gain of the others; if there is no gain at all, all weigh the same.
     """
-    batch_size, gains_or_none = (
-        max(search.bounder.batch_size for search in searches),
-        [search.gain_per_node for search in searches],
-    )
+    batch_size = max(search.bounder.batch_size for search in searches)
+    gains_or_none = [search.gain_per_node for search in searches]
     gains = [gain for gain in gains_or_none if gain is not None]
     mean = sum(gains) / len(gains) if gains else 0.0
     # 1.0 if there is no gain at all

@@ -82,10 +82,8 @@ def propagate_removals(descriptors, graph, node_tables, octets):
     then W columns for those of its second one.
     """
     width = np.uint32(8 * len(octets))
-    pairs_start, pair_variables = (
-        np.uint32(descriptors[graph + PAIR_AT]),
-        np.uint32(descriptors[graph + PAIR_VARIABLES]),
-    )
+    pairs_start = np.uint32(descriptors[graph + PAIR_AT])
+    pair_variables = np.uint32(descriptors[graph + PAIR_VARIABLES])
     task, total = np.uint32(cuda.threadIdx.x), np.uint32(np.uint32(descriptors[graph + PAIRS]) * np.uint32(2 * width))
     while task < total:
         e = np.uint32(task // np.uint32(2 * width))
@@ -239,10 +237,8 @@ def run_nodes(
     tid, threads, width = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x), np.int32(8 * len(octets))
     # one max-marginal per value and one score per variable
     marginals_per_block, block = np.int64(mask_size + mask_size // width), np.int64(cuda.blockIdx.x)
-    block_marginals, node_tables = (
-        marginals[block * marginals_per_block : (block + 1) * marginals_per_block],
-        workspaces[block * workspace_size : (block + 1) * workspace_size],
-    )
+    block_marginals = marginals[block * marginals_per_block : (block + 1) * marginals_per_block]
+    node_tables = workspaces[block * workspace_size : (block + 1) * workspace_size]
     while True:
         group = next_index(counter, broadcast)
         if group >= groups.size - 1:
@@ -283,10 +279,8 @@ def run_nodes(
                     variables[job] = NO_VARIABLE
                 continue
             else:
-                constant, sweeps_made = (
-                    entry_notes[source * NOTE_FIELDS],
-                    np.int32(entry_notes[source * NOTE_FIELDS + 1]),
-                )
+                constant = entry_notes[source * NOTE_FIELDS]
+                sweeps_made = np.int32(entry_notes[source * NOTE_FIELDS + 1])
                 bit_shift = np.int32(entry_notes[source * NOTE_FIELDS + 2])
                 fetch(
                     descriptors,
@@ -297,10 +291,8 @@ def run_nodes(
                     octets,
                 )
             cuda.syncthreads()
-            mask, first_branch = (
-                masks[job * mask_size : (job + 1) * mask_size],
-                first_values[job * width : (job + 1) * width],
-            )
+            mask = masks[job * mask_size : (job + 1) * mask_size]
+            first_branch = first_values[job * width : (job + 1) * width]
             for i in range(tid, n_values, threads):
                 if mask[i] == 0:
                     node_tables[np.uint32(i)] = FORBIDDEN

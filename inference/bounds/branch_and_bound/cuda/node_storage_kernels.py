@@ -191,10 +191,8 @@ def add_remainders(descriptors, graph, workspace, bit_mask, table_size):
     for t in range(descriptors[graph + TRIANGLES]):
         clique = np.int32(descriptors[graph + TRIANGLE_LIST] + t * TRIANGLE_RECORD)
         for k in range(3):
-            source, pair = (
-                np.int32(descriptors[clique + TRIANGLE_TABLES] + k * table_size),
-                np.int32(descriptors[clique + TRIANGLE_PAIRS + k]),
-            )
+            source = np.int32(descriptors[clique + TRIANGLE_TABLES] + k * table_size)
+            pair = np.int32(descriptors[clique + TRIANGLE_PAIRS + k])
             for i in range(np.int32(cuda.threadIdx.x), table_size, np.int32(cuda.blockDim.x)):
                 x, y = workspace[np.uint32(source + i)], workspace[np.uint32(pair + i)]
                 remainder = np.int32(0) if x < FORBIDDEN_BELOW else np.int32(x & bit_mask)

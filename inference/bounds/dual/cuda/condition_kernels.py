@@ -90,10 +90,8 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
             return np.int64(MINUS_INFINITY), overflow
         constant += unary_entry
     for e in range(pairs, descriptors[whole + PAIRS]):
-        a, b = (
-            np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e]),
-            np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e + 1]),
-        )
+        a = np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e])
+        b = np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e + 1])
         entry, pair_overflow = condition_pair(
             tables, descriptors[whole + PAIR_AT] + e * square, conditioned, a, b, n, width, digits
         )

@@ -51,10 +51,8 @@ def higher_order_pass(descriptors, graph, tables, tiles, octets):
     width = 8 * len(octets)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     for s in range(descriptors[graph + FACTORS]):
-        begin, end = (
-            descriptors[descriptors[graph + ENTRY_START] + s],
-            descriptors[descriptors[graph + ENTRY_START] + s + 1],
-        )
+        begin = descriptors[descriptors[graph + ENTRY_START] + s]
+        end = descriptors[descriptors[graph + ENTRY_START] + s + 1]
         table_start, entries = np.int32(descriptors[graph + FACTOR_TABLES_AT] + begin), np.int32(end - begin)
         scope = np.int32(descriptors[graph + SCOPES] + descriptors[descriptors[graph + SCOPE_START] + s])
         arity = np.int32(
@@ -75,10 +73,8 @@ def higher_order_pass(descriptors, graph, tables, tiles, octets):
                 return False
         for axis in range(arity):
             v = np.int32(descriptors[scope + axis])
-            d, inner = (
-                np.int32(descriptors[descriptors[graph + DOMAINS] + v]),
-                inner_size(descriptors, graph, scope, arity, axis),
-            )
+            d = np.int32(descriptors[descriptors[graph + DOMAINS] + v])
+            inner = inner_size(descriptors, graph, scope, arity, axis)
             for i in range(tid, d, threads):
                 tiles[np.uint32(i)] = FORBIDDEN
             cuda.syncthreads()
@@ -116,10 +112,8 @@ def add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, table_
 
     ``sign`` is 1 or -1. An entry becomes forbidden where the message is. The result is that of this thread's entries.
     """
-    d, inner = (
-        np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[scope + axis]]),
-        inner_size(descriptors, graph, scope, arity, axis),
-    )
+    d = np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[scope + axis]])
+    inner = inner_size(descriptors, graph, scope, arity, axis)
     overflow = False
     for cell in range(np.int32(cuda.threadIdx.x), entries, np.int32(cuda.blockDim.x)):
         message_entry, entry = tiles[np.uint32((cell // inner) % d)], tables[np.uint32(table_start + cell)]

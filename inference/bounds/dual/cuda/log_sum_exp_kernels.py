@@ -93,11 +93,9 @@ def take_logarithms(tiles, exponentials, count, triangle, octets, temperature, i
     bands = len(octets)
     width, line = np.uint32(8 * bands), np.uint32(8 * bands + LINE_GAP)
     tile_columns, column_step, row_step = thread_tile(bands)
-    units_per_bit, margin, any_unreliable = (
-        np.float32(np.float32(1) / bits_per_unit_at(temperature)),
-        rounding_margin(temperature),
-        False,
-    )
+    units_per_bit = np.float32(np.float32(1) / bits_per_unit_at(temperature))
+    margin = rounding_margin(temperature)
+    any_unreliable = False
     maxima_start = np.uint64(
         np.uint32(exponentials + np.uint32(count) * np.uint32(2) * width * line + triangle * np.uint32(2) * width)
     )

@@ -76,10 +76,8 @@ def variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forwar
         v = np.int32(step if forward else n - 1 - step)
         d = np.int32(descriptors[descriptors[graph + DOMAINS] + v])
         padded = np.int32(descriptors[descriptors[graph + WIDTHS] + v])
-        first, last = (
-            np.int32(descriptors[descriptors[graph + INCIDENT_START] + v]),
-            np.int32(descriptors[descriptors[graph + INCIDENT_START] + v + 1]),
-        )
+        first = np.int32(descriptors[descriptors[graph + INCIDENT_START] + v])
+        last = np.int32(descriptors[descriptors[graph + INCIDENT_START] + v + 1])
         degree = np.int32(last - first)
         incidences = np.int32(descriptors[graph + INCIDENT] + first * INCIDENCE_RECORD)
         unary_tile = np.int32(width * (1 + degree))  # position of v's table in ``tiles``
@@ -142,15 +140,11 @@ def load_pairs(descriptors, incidences, tables, tiles, pair_tiles, count, octets
     """
     bands = len(octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
-    entries, is_even = (
-        cuda.local.array(_LOADS_PER_BATCH, int32),
-        square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0,
-    )
-    group, lane, groups = (
-        np.uint32(cuda.threadIdx.x) // _GROUP_SIZE,
-        np.uint32(cuda.threadIdx.x) % _GROUP_SIZE,
-        np.uint32(cuda.blockDim.x) // _GROUP_SIZE,
-    )
+    entries = cuda.local.array(_LOADS_PER_BATCH, int32)
+    is_even = square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0
+    group = np.uint32(cuda.threadIdx.x) // _GROUP_SIZE
+    lane = np.uint32(cuda.threadIdx.x) % _GROUP_SIZE
+    groups = np.uint32(cuda.blockDim.x) // _GROUP_SIZE
     q = np.uint32(group)
     while q < np.uint32(count):
         source = np.uint64(
@@ -205,25 +199,19 @@ def send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded
     """
     bands = len(octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
-    group, lane, groups = (
-        np.uint32(cuda.threadIdx.x) // _GROUP_SIZE,
-        np.uint32(cuda.threadIdx.x) % _GROUP_SIZE,
-        np.uint32(cuda.blockDim.x) // _GROUP_SIZE,
-    )
+    group = np.uint32(cuda.threadIdx.x) // _GROUP_SIZE
+    lane = np.uint32(cuda.threadIdx.x) % _GROUP_SIZE
+    groups = np.uint32(cuda.blockDim.x) // _GROUP_SIZE
     entries, received = cuda.local.array(_LOADS_PER_BATCH, int32), cuda.local.array(_LOADS_PER_BATCH, int32)
     sent, is_even = cuda.local.array(_LOADS_PER_BATCH, int32), square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0
     largest, q = np.int32(0), np.uint32(group)
     while q < np.uint32(degree):
         incidence = np.uint32(incidences + q * np.uint32(INCIDENCE_RECORD))
-        source, is_first = (
-            np.uint64(np.uint32(descriptors[incidence + np.uint32(TABLE)])),
-            descriptors[incidence + np.uint32(IS_FIRST)] != 0,
-        )
+        source = np.uint64(np.uint32(descriptors[incidence + np.uint32(TABLE)]))
+        is_first = descriptors[incidence + np.uint32(IS_FIRST)] != 0
         ahead = (descriptors[incidence + np.uint32(OTHER)] < v) != forward
-        tile, message = (
-            np.uint64(np.uint32(np.uint32(pair_tiles) + q * size)),
-            np.uint64(np.uint32(width * (q + np.uint32(1)))),
-        )
+        tile = np.uint64(np.uint32(np.uint32(pair_tiles) + q * size))
+        message = np.uint64(np.uint32(width * (q + np.uint32(1))))
         for first in range(0, np.int32((square + _GROUP_SIZE - np.uint32(1)) // _GROUP_SIZE), _LOADS_PER_BATCH):
             for p in range(_LOADS_PER_BATCH):
                 cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)

@@ -144,16 +144,12 @@ def exponentiate_tables(tiles, tile_start, count, octets, k, bits_per_unit, lane
     stride, size, line = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(width + LINE_GAP)
     exponentials = np.uint32(tile_start + np.uint32(count) * np.uint32(3 * size))
     line_maxima = np.uint32(exponentials + np.uint32(count) * np.uint32(np.uint32(2) * width * line))
-    left, left_line, left_step = (
-        np.uint32(size if k == 0 else 0),
-        np.uint32(1 if k == 2 else stride),
-        np.uint32(stride if k == 2 else 1),
-    )
-    right, right_line, right_step = (
-        np.uint32(size if k == 2 else 2 * size),
-        np.uint32(stride if k == 0 else 1),
-        np.uint32(1 if k == 0 else stride),
-    )
+    left = np.uint32(size if k == 0 else 0)
+    left_line = np.uint32(1 if k == 2 else stride)
+    left_step = np.uint32(stride if k == 2 else 1)
+    right = np.uint32(size if k == 2 else 2 * size)
+    right_line = np.uint32(stride if k == 0 else 1)
+    right_step = np.uint32(1 if k == 0 else stride)
     exponentiate_lines(
         tiles,
         np.uint32(tile_start + left),
@@ -200,11 +196,9 @@ def exponentiate_lines(tiles, table, line, step, line_maxima, exponentials, coun
     """
     entries, width = cuda.local.array(_LOADS_PER_BATCH, int32), np.uint32(8 * len(octets))
     line_stride, entries_per_thread = np.uint32(width + LINE_GAP), np.int32(width // np.uint32(LINE_THREADS))
-    i, j, lines_at_once = (
-        np.uint32(lane // np.uint32(LINE_THREADS)),
-        np.uint32(lane % np.uint32(LINE_THREADS)),
-        np.uint32(lanes // np.uint32(LINE_THREADS)),
-    )
+    i = np.uint32(lane // np.uint32(LINE_THREADS))
+    j = np.uint32(lane % np.uint32(LINE_THREADS))
+    lines_at_once = np.uint32(lanes // np.uint32(LINE_THREADS))
     for triangle in range(count):
         maximum_at = np.uint64(np.uint32(line_maxima + np.uint32(triangle) * np.uint32(2) * width + i))
         source = np.uint64(
@@ -213,10 +207,8 @@ def exponentiate_lines(tiles, table, line, step, line_maxima, exponentials, coun
         target = np.uint64(np.uint32(exponentials + (np.uint32(triangle) * np.uint32(2) * width + i) * line_stride + j))
         for round_ in range(np.int32(np.uint32(width + lines_at_once - np.uint32(1)) // lines_at_once)):
             if i + np.uint32(round_) * lines_at_once < width:
-                maximum, line_start = (
-                    tiles[maximum_at + np.uint64(round_ * lines_at_once)],
-                    source + np.uint64(round_ * lines_at_once * line),
-                )
+                maximum = tiles[maximum_at + np.uint64(round_ * lines_at_once)]
+                line_start = source + np.uint64(round_ * lines_at_once * line)
                 for begin in range(0, entries_per_thread, _LOADS_PER_BATCH):
                     for p in range(_LOADS_PER_BATCH):
                         if begin + p < entries_per_thread:

@@ -99,24 +99,18 @@ def triangle_pass(descriptors, graph, tables, tiles, shared_size, octets, temper
     if temperature > 0:
         # Exponentials and line maxima.
         triangle_size = np.uint32(triangle_size + np.uint32(2 * width * (width + LINE_GAP + 1)))
-    triangle_list, level_starts = (
-        np.uint32(descriptors[graph + TRIANGLE_LIST]),
-        np.uint32(descriptors[graph + LEVEL_START]),
-    )
+    triangle_list = np.uint32(descriptors[graph + TRIANGLE_LIST])
+    level_starts = np.uint32(descriptors[graph + LEVEL_START])
     # This group's first triangle of a level, triangles that the block and this group process at once, thread in group.
     first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(shared_size) // triangle_size), width)
     tile_start = np.uint32(first * triangle_size)
     for level in range(descriptors[graph + LEVELS]):
-        position, end = (
-            np.uint32(descriptors[level_starts + np.uint32(level)]),
-            np.uint32(descriptors[level_starts + np.uint32(level + 1)]),
-        )
+        position = np.uint32(descriptors[level_starts + np.uint32(level)])
+        end = np.uint32(descriptors[level_starts + np.uint32(level + 1)])
         position, overflow = np.uint32(position + first), False
         while position < end and first < step:
-            begin, count = (
-                np.uint32(triangle_list + position * np.uint32(TRIANGLE_RECORD)),
-                min(max_count, np.uint32(end - position)),
-            )
+            begin = np.uint32(triangle_list + position * np.uint32(TRIANGLE_RECORD))
+            count = min(max_count, np.uint32(end - position))
             overflow = (
                 process_triangles(
                     descriptors, begin, tables, tiles, tile_start, count, octets, temperature, lane, lanes
@@ -166,10 +160,8 @@ def load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets,
     is_even = square % (lanes * np.uint32(_LOADS_PER_BATCH)) == 0  # every thread then has the same number of entries
     for number in range(count):
         triangle = np.uint32(begin + np.uint32(number) * np.uint32(TRIANGLE_RECORD))
-        triangle_start, target = (
-            np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_TABLES)])),
-            np.uint64(tile_start),
-        )
+        triangle_start = np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_TABLES)]))
+        target = np.uint64(tile_start)
         for k in range(3):
             pairs[k] = np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_PAIRS + k)]))
         target += np.uint64(np.uint32(number) * np.uint32(3) * size)
@@ -241,10 +233,8 @@ def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, w
         triangle_start = np.uint64(
             np.uint32(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_TABLES)]) + np.uint32(k) * square)
         )
-        triangle_start, pair_start = (
-            triangle_start + np.uint64(i0 * width + j0),
-            np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_PAIRS + k)])),
-        )
+        triangle_start = triangle_start + np.uint64(i0 * width + j0)
+        pair_start = np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_PAIRS + k)]))
         pair_start += np.uint64(i0 * width + j0)
         for q in range(2 * tile_columns):
             for p in range(tile_columns):
@@ -320,10 +310,8 @@ def recentre(descriptors, graph, tables, tiles, shared_size, octets):
     first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(shared_size) // np.uint32(3 * size)), width)
     tile_start, position, end = np.uint32(first * np.uint32(3 * size)), first, np.uint32(descriptors[graph + TRIANGLES])
     while position < end and first < step:
-        begin, count = (
-            np.uint32(descriptors[graph + TRIANGLE_LIST] + position * np.uint32(TRIANGLE_RECORD)),
-            min(max_count, np.uint32(end - position)),
-        )
+        begin = np.uint32(descriptors[graph + TRIANGLE_LIST] + position * np.uint32(TRIANGLE_RECORD))
+        count = min(max_count, np.uint32(end - position))
         load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, False, lane, lanes)
         group_barrier(alone)
         for k in range(3):  # for the corners a, b, c: equalise the two tables that contain it, as rows or columns
@@ -385,10 +373,8 @@ def store_triangles(descriptors, begin, tables, tiles, tile_start, count, octets
         triangle_start = np.uint64(
             np.uint32(descriptors[np.uint32(begin + number * np.uint32(TRIANGLE_RECORD) + np.uint32(TRIANGLE_TABLES))])
         )
-        triangle_start, source = (
-            triangle_start + np.uint64(k * square),
-            np.uint64(np.uint32(tile_start + np.uint32(table) * size)),
-        )
+        triangle_start = triangle_start + np.uint64(k * square)
+        source = np.uint64(np.uint32(tile_start + np.uint32(table) * size))
         cell = lane
         while cell < square:
             tables[triangle_start + np.uint64(cell)] = tiles[

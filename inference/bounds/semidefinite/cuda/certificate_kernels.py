@@ -61,10 +61,8 @@ def maxima_kernel(domain):
         if in_table:
             position = np.uint32((b * m + u * d) * m + v * d + j)
             utility_at = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
-            messages_of_u_at, message = (
-                np.uint32((b * h + v) * n + u * d),
-                messages[np.uint32((b * h + u) * n + v * d + j)],
-            )
+            messages_of_u_at = np.uint32((b * h + v) * n + u * d)
+            message = messages[np.uint32((b * h + u) * n + v * d + j)]
             fraction_bits = np.int64(2 * bits[b])
             for i in range(sizes[b * h + u]):
                 utility = np.int64(utilities[utility_at])
