@@ -38,10 +38,15 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, bound, remove_values
-from dmcmc.inference.bounds.dual.row_kernels import ascend, condition
+from dmcmc.inference.bounds.dual.pair_kernels import (
+    FORBIDDEN,
+    FORBIDDEN_BELOW,
+    bound,
+    max_marginals_of,
+    remove_values,
+)
+from dmcmc.inference.bounds.dual.row_kernels import ascend, condition, decode_row
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import padded_size
-from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
 from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY
 from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE
 from dmcmc.inference.runtime.compile import njit
@@ -50,21 +55,7 @@ from dmcmc.inference.runtime.compile import njit
 # long: the steps at a node, in order
 @njit(nogil=True)
 def run_nodes(
-    whole,
-    potentials,
-    hidden,
-    sliced_factors,
-    shape,
-    buffer,
-    workspace,
-    jobs,
-    masks,
-    bounds,
-    variables,
-    first_values,
-    temperature,
-    scratch,
-    halt,
+    graphs, potentials, buffer, workspace, jobs, masks, bounds, variables, first_values, temperature, scratch, halt
 ):
     """Process jobs in order: compute each node's bound and branching variable.
 
@@ -75,14 +66,10 @@ def run_nodes(
 
     Parameters
     ----------
-    whole, hidden : DualGraph
+    graphs : RowGraphs
         The agent's graph over all variables, and that over its hidden variables.
     potentials : DualPotentials
         Reparametrised tables of the whole graph, from which rows start.
-    sliced_factors : (higher-order factors of the hidden graph,) int64
-        The higher-order factor of ``whole`` that each one is a slice of.
-    shape : (interface,) int64
-        Domain sizes of the boundary variables.
     buffer : NodeTableBuffer
         Stored tables of nodes, one buffer entry per node.
     workspace : WorkingTables
@@ -102,7 +89,7 @@ def run_nodes(
         Smoothing temperature of a node's first sweep; it falls during the sweeps. 0 for no smoothing.
     """
     failed_row_bound = np.int64(0)
-    digits = np.zeros(shape.size, dtype=np.int64)
+    hidden, digits = graphs.hidden, np.zeros(graphs.shape.size, dtype=np.int64)
     max_marginals = np.zeros(potentials.unary.shape[1], dtype=np.int64)
     tables = DualPotentials(workspace.unary, workspace.pair, workspace.triplet, workspace.higher_order)
     value_of = workspace.value_of
@@ -123,11 +110,8 @@ def run_nodes(
             return
         source, target, threshold = jobs[k, JOB_SOURCE], jobs[k, JOB_TARGET], jobs[k, JOB_THRESHOLD]
         if source < 0:
-            remaining_digits = jobs[k, JOB_ROW]
-            for x in range(shape.size - 1, -1, -1):
-                digits[x] = remaining_digits % shape[x]
-                remaining_digits //= shape[x]
-            constant, in_range = condition(whole, potentials, hidden, tables, sliced_factors, digits)
+            decode_row(jobs[k, JOB_ROW], graphs.shape, digits)
+            constant, in_range = condition(graphs, potentials, tables, digits)
             if constant == MINUS_INFINITY:
                 failed_row_bound = MINUS_INFINITY if in_range else OUT_OF_RANGE
                 bounds[k], variables[k] = failed_row_bound, NO_VARIABLE
@@ -306,7 +290,7 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
     max_marginals : (W,) int64
         Workspace.
     maxima : (W,) int32
-        Workspace, see ``_max_marginals``.
+        Workspace, see ``pair_kernels.max_marginals_of``.
     margin : int64
         Distance by which the bound has to fall to close the node.
     first_values : (W,) bool
@@ -319,7 +303,7 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
     """
     chosen, largest_gap = LEAF, np.int64(-1)
     for v in range(value_of.shape[0]):
-        total, n_allowed = _max_marginals(graph, tables, v, max_marginals, maxima)
+        total, n_allowed = max_marginals_of(graph, tables, v, max_marginals, maxima)
         if n_allowed < 2:
             continue
         gap = np.int64(0)
@@ -331,7 +315,7 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
     for i in range(first_values.size):
         first_values[i] = False
     if chosen >= 0:
-        _, n_allowed = _max_marginals(graph, tables, chosen, max_marginals, maxima)
+        _, n_allowed = max_marginals_of(graph, tables, chosen, max_marginals, maxima)
         for _ in range(
             1 if largest_gap // n_allowed >= margin >> BRANCH_GAP_BITS else max(1, n_allowed // BRANCH_SHARE)
         ):
@@ -342,49 +326,3 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
             first_values[value_of[chosen, best]] = True
             max_marginals[best] = MINUS_INFINITY
     return chosen
-
-
-@njit(nogil=True)
-def _max_marginals(graph, tables, v, max_marginals, maxima):
-    """Compute the max-marginal of each value of v in its unary and pairwise tables.
-
-    The max-marginal of a value is its unary entry plus, for each pairwise table over v, the largest entry with this
-    value.
-
-    Parameters
-    ----------
-    max_marginals : (W,) int64
-        Output; ``MINUS_INFINITY`` for a removed value.
-    maxima : (W,) int32
-        Workspace: the largest entry of each value in one table.
-
-    Returns
-    -------
-    total : int64
-        Sum of the maxima of these tables.
-    n_allowed : int64
-        Number of remaining values.
-    """
-    d, n_allowed = graph.domains[v], 0
-    total = np.int64(tables.unary[v, :d].max())
-    for i in range(d):
-        max_marginals[i] = tables.unary[v, i]
-    for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
-        e = graph.incident[position]
-        # padded domain size of the pair's other variable
-        width = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
-        if v == graph.pairs[e, 0]:
-            row_maxima(tables.pair[e], d, width, maxima)
-        else:
-            column_maxima(tables.pair[e], width, graph.widths[v], maxima)
-        highest = FORBIDDEN
-        for i in range(d):
-            max_marginals[i] += maxima[i]
-            highest = max(highest, maxima[i])
-        total += highest
-    for i in range(d):
-        if tables.unary[v, i] < FORBIDDEN_BELOW:
-            max_marginals[i] = MINUS_INFINITY
-        else:
-            n_allowed += 1
-    return total, n_allowed

@@ -27,6 +27,7 @@ from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_p
 from dmcmc.inference.bounds.dual.graph import (
     DualLayout,
     DualPotentials,
+    RowGraphs,
     add_triangles,
     lay_out,
     mean_standard_deviation,
@@ -182,6 +183,11 @@ class DualState:
     def width(self) -> int:
         """Number of columns of a table: the largest padded domain size."""
         return int(self.layout.potentials.unary.shape[1])
+
+    @property
+    def row_graphs(self) -> RowGraphs:
+        """The graphs of all variables and of the hidden ones, with the shape of the interface."""
+        return RowGraphs(self.layout.whole, self.layout.hidden, self.layout.sliced_factors, self._shape)
 
     @property
     def row_temperature(self) -> np.float32:
@@ -505,18 +511,8 @@ class DualState:
 
     def _row_task(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> RowAscentTask:
         """Return the task to ascend in some rows."""
-        layout = self.layout
-        graphs, potentials = (layout.whole, layout.hidden), self.potentials
         return RowAscentTask(
-            *graphs,
-            potentials,
-            layout.sliced_factors,
-            self._shape,
-            self.sweeps_done,
-            chosen,
-            sweeps,
-            self.row_temperature,
-            cutoffs,
+            self.row_graphs, self.potentials, self.sweeps_done, chosen, sweeps, self.row_temperature, cutoffs
         )
 
     def _parallel_rows(self, chosen: NDArray[np.int64]) -> int:

@@ -86,6 +86,25 @@ class DualPotentials(NamedTuple):
     higher_order: NDArray[np.int32]
 
 
+class RowGraphs(NamedTuple):
+    """What the tables of a row are made by, once its interface variables are fixed.
+
+    Attributes
+    ----------
+    whole, hidden : DualGraph
+        The graph over all variables, and its subgraph over the hidden ones.
+    sliced_factors : (higher-order factors of the hidden graph,) int64
+        The higher-order factor of ``whole`` that each one is a slice of.
+    shape : (interface,) int64
+        Domain sizes of the interface variables; rows are numbered in C order over them.
+    """
+
+    whole: DualGraph
+    hidden: DualGraph
+    sliced_factors: Ints
+    shape: Ints
+
+
 @dataclass(frozen=True)
 class DualLayout:
     """An agent's graph, its subgraph of hidden variables, and its initial potentials.

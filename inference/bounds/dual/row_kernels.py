@@ -100,19 +100,16 @@ def ascend(graph, potentials, first, last, initial_temperature, begin, sweeps, s
 
 
 @njit(nogil=True)
-def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
+def condition(graphs, potentials, conditioned, digits):
     """Condition the potentials on an interface assignment: add each fixed table to those of the hidden variables.
 
     Parameters
     ----------
-    whole : DualGraph
+    graphs : RowGraphs
     potentials : DualPotentials
-        Of ``whole``.
-    hidden : DualGraph
+        Of the whole graph.
     conditioned : DualPotentials
-        Of ``hidden``; overwritten.
-    sliced_factors : (higher-order factors of the hidden graph,) int64
-        The higher-order factor of ``whole`` that each one is a slice of.
+        Of the hidden graph; overwritten.
     digits : (interface,) int64
         The value of each interface variable.
 
@@ -123,6 +120,7 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
     fits : bool
         Whether all entries stayed in range. If not, ``conditioned`` must not be used.
     """
+    whole, hidden, sliced_factors = graphs.whole, graphs.hidden, graphs.sliced_factors
     n = hidden.domains.size
     copy_entries(potentials.unary[:n].reshape(-1), conditioned.unary.reshape(-1))
     copy_entries(potentials.pair[: hidden.pairs.shape[0]].reshape(-1), conditioned.pair.reshape(-1))
@@ -266,37 +264,27 @@ def _slice(domains, scope, n, digits, table, out):
                 counter[k] = 0
 
 
+@njit(nogil=True, allocates=False)
+def decode_row(row, shape, digits):
+    """Write the value of each interface variable in a row, given the row's number, to ``digits``."""
+    for k in range(shape.size - 1, -1, -1):
+        digits[k] = row % shape[k]
+        row //= shape[k]
+
+
 @njit(nogil=True)
-def bound_rows(
-    whole,
-    potentials,
-    hidden,
-    conditioned,
-    sliced_factors,
-    rows,
-    shape,
-    sweeps,
-    initial_temperature,
-    cutoffs,
-    bounds,
-    scratch,
-    halt,
-):
+def bound_rows(graphs, potentials, conditioned, rows, sweeps, initial_temperature, cutoffs, bounds, scratch, halt):
     """Lower the bounds of some rows.
 
     Parameters
     ----------
-    whole, hidden : DualGraph
+    graphs : RowGraphs
     potentials : DualPotentials
-        Of ``whole``: where each row's ascent starts from.
+        Of the whole graph: where each row's ascent starts from.
     conditioned : DualPotentials
-        Of ``hidden``; workspace of the caller's thread.
-    sliced_factors : (higher-order factors of the hidden graph,) int64
-        The higher-order factor of ``whole`` that each one is a slice of.
+        Of the hidden graph; workspace of the caller's thread.
     rows : (k,) int64
-        Row numbers, in C order over ``shape``.
-    shape : (interface,) int64
-        Domain sizes of the interface variables.
+        Row numbers.
     sweeps : int
         Sweeps per row.
     initial_temperature : float32
@@ -311,15 +299,12 @@ def bound_rows(
     halt : (1,) uint8
         The remaining rows are left unchanged once this is 1.
     """
-    digits = np.zeros(shape.size, dtype=np.int64)  # value of each interface variable in the row
+    hidden, digits = graphs.hidden, np.zeros(graphs.shape.size, dtype=np.int64)
     for r in range(rows.size):
         if halt[0] != 0:
             return
-        remaining_digits = rows[r]
-        for k in range(shape.size - 1, -1, -1):
-            digits[k] = remaining_digits % shape[k]
-            remaining_digits //= shape[k]
-        constant, fits = condition(whole, potentials, hidden, conditioned, sliced_factors, digits)
+        decode_row(rows[r], graphs.shape, digits)
+        constant, fits = condition(graphs, potentials, conditioned, digits)
         if not fits:
             continue  # nothing is known about this row
         if constant == MINUS_INFINITY:

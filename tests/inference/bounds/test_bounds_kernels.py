@@ -9,7 +9,7 @@ from dmcmc import Factor
 from dmcmc.inference.bounds.dual import higher_order_kernels, smoothed_triangle_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual.graph import lay_out
+from dmcmc.inference.bounds.dual.graph import RowGraphs, lay_out
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, quantise
 from dmcmc.inference.bounds.dual.tables import product_kernels
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
@@ -164,10 +164,11 @@ def test_conditioning_on_the_interface_keeps_all_utilities():
         np.empty_like(shares.triangle[: hidden.triangles.shape[0]]),
         np.empty(int(hidden.entry_start[-1]), dtype=np.int32),
     )
+    graphs = RowGraphs(layout.whole, hidden, layout.sliced_factors, layout.whole.domains[4:])
     remaining = layout.__class__(hidden, hidden, conditioned, 4, layout.scale, layout.sliced_factors)
     rng = np.random.default_rng(0)
     for b in range(layout.whole.domains[4]):
-        constant, fits = rows.condition(layout.whole, shares, hidden, conditioned, layout.sliced_factors, np.array([b]))
+        constant, fits = rows.condition(graphs, shares, conditioned, np.array([b]))
         assert fits
         for _ in range(20):
             values = tuple(int(rng.integers(0, d)) for d in hidden.domains)
