@@ -12,10 +12,9 @@ from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem, s
 from dmcmc.inference.runtime.types import Array
 
 MAX_BLOCK_THREADS = 256  # per block of a kernel over pairs
-# cudaDataType of a matrix: CUDA_R_16F, CUDA_R_32F, CUDA_R_64F; and cublasComputeType of its products' sums:
-# CUBLAS_COMPUTE_32F, twice, and CUBLAS_COMPUTE_64F
-_CUBLAS_TYPES = {np.float16: (2, 68), np.float32: (0, 68), np.float64: (1, 70)}
-_ONE_AND_ZERO = {dtype: (np.ones(1, dtype=dtype), np.zeros(1, dtype=dtype)) for dtype in (np.float32, np.float64)}
+_CUBLAS_TYPES = {np.float16: 2, np.float32: 0}  # cudaDataType of a matrix: CUDA_R_16F and CUDA_R_32F
+_COMPUTE_TYPE = 68  # cublasComputeType of the sums: CUBLAS_COMPUTE_32F
+_ONE, _ZERO = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
 _DEFAULT_ALGORITHM = -1  # cuBLAS: CUBLAS_GEMM_DEFAULT
 _SIMULATED_THREADS = 2  # blocks, threads and variables per block under the simulator, where each thread is a CPU thread
 
@@ -65,30 +64,28 @@ class DeviceArrays:
         Parameters
         ----------
         left, right : arrays of one dtype
-            Stacks of matrices: float16 or float32, whose sums are float32, or float64.
+            Stacks of matrices, float16 or float32; sums of products are float32.
         out : array
             Output.
         transposed : bool
             Whether the right matrices are transposed first.
         """
-        sums = np.float64 if left.dtype == np.float64 else np.float32
         if self._simulated:
             right = right.transpose(0, 2, 1) if transposed else right
-            out[:] = np.matmul(left.astype(sums), right.astype(sums))
+            out[:] = np.matmul(left.astype(np.float32), right.astype(np.float32))
             return
         from cupy.cuda import device
         from cupy_backends.cuda.libs import cublas
 
         (count, left_rows, inner), (_, right_rows, right_columns), columns = left.shape, right.shape, out.shape[2]
-        (dtype, compute), (out_dtype, _) = _CUBLAS_TYPES[left.dtype.type], _CUBLAS_TYPES[out.dtype.type]
-        alpha, beta = _ONE_AND_ZERO[sums]
+        dtype, out_dtype = _CUBLAS_TYPES[left.dtype.type], _CUBLAS_TYPES[out.dtype.type]
         # cuBLAS is column-major and these arrays are row-major: it computes the transposed product of the transposes.
         cublas.gemmStridedBatchedEx(
-            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, alpha.ctypes.data,
+            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, _ONE.ctypes.data,
             right.data.ptr, dtype, right_columns, right_rows * right_columns,
             left.data.ptr, dtype, inner, left_rows * inner,
-            beta.ctypes.data, out.data.ptr, out_dtype, columns, left_rows * columns, count,
-            compute, _DEFAULT_ALGORITHM,
+            _ZERO.ctypes.data, out.data.ptr, out_dtype, columns, left_rows * columns, count,
+            _COMPUTE_TYPE, _DEFAULT_ALGORITHM,
         )  # fmt: skip
 
     def _flat(self, array: Any) -> Any:

@@ -9,19 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite.cuda import node_kernels as kernels
-from dmcmc.inference.bounds.semidefinite.cuda.certificate_kernels import maxima_kernel
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import DeviceArrays, launch_shape
 from dmcmc.inference.bounds.semidefinite.node_steps import (
-    ExactInputs,
     NodeInputs,
     NodeShape,
     NodeWorkspace,
     PassLaunch,
     StepPasses,
 )
-from dmcmc.inference.runtime.types import Ints
 
 _ADAM_BLOCK = (32, 8)  # threads per factor vector (a warp), factor vectors per block
 _SIMULATED_BLOCK = (2, 2)  # the same under the simulator
@@ -80,24 +76,6 @@ class DeviceNodeArrays(DeviceArrays):
             lambda step: self.multiply(work.weights, work.half_vectors, work.gradients),
             self._launched(kernels.adam_step, adam_arguments, -(-vector_count // adam_block[1]), adam_block),
         )
-
-    def exact_products(self, vectors: Any) -> Any:
-        """Return the Gram matrices, (nodes, m, m) float64, of integer vectors, (nodes, m, r) float64."""
-        n_nodes, m, _ = vectors.shape
-        out = self.module.empty((n_nodes, m, m))
-        self.multiply(vectors, vectors, out, transposed=True)
-        return out
-
-    def maxima_sums(self, inputs: ExactInputs, shape: NodeShape) -> Ints:
-        """Return the sums of the exact maxima of the nodes' pairwise tables, (nodes,) int64; see ``NodeArrays``."""
-        xp, maxima = self.module, self.module.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64)
-        blocks, threads = launch_shape(shape.h, shape.d, self._simulated)
-        arguments = [self._flat(array) for array in (*inputs, maxima)]
-        launch = self._device.prepare_launch(maxima_kernel(shape.d), (*arguments, shape.m, shape.h), len(arguments) + 1)
-        launch(shape.h, (blocks // shape.h, shape.h, shape.nodes), threads)
-        infeasible = (maxima == MINUS_INFINITY).any(axis=(1, 2))
-        sums: Ints = self.get(xp.where(infeasible, np.int64(MINUS_INFINITY), maxima.sum(axis=(1, 2))))
-        return sums
 
     def _launched(self, kernel: Any, arguments: tuple[Any, ...], blocks: Any, threads: Any) -> PassLaunch:
         """Return a launch of a kernel whose last argument is the index of the step.
