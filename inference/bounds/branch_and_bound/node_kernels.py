@@ -36,7 +36,6 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     OUT_OF_RANGE,
 )
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
-from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import (
     FORBIDDEN,
@@ -91,20 +90,7 @@ def run_nodes(
     failed_row_bound = np.int64(0)
     hidden, digits = graphs.hidden, np.zeros(graphs.shape.size, dtype=np.int64)
     max_marginals = np.zeros(potentials.unary.shape[1], dtype=np.int64)
-    tables = DualPotentials(workspace.unary, workspace.pair, workspace.triplet, workspace.higher_order)
-    value_of = workspace.value_of
-    graph = DualGraph(
-        workspace.domains,
-        workspace.widths,
-        hidden.pairs,
-        hidden.incident_start,
-        hidden.incident,
-        hidden.triangles,
-        hidden.corners,
-        hidden.scope_start,
-        hidden.scope_variables,
-        hidden.entry_start,
-    )
+    graph, tables, value_of = workspace.graph, workspace.potentials, workspace.value_of
     for k in range(jobs.shape[0]):
         if halt[0] != 0:
             return
@@ -148,7 +134,7 @@ def run_nodes(
             )
         inherited = k + 1 < jobs.shape[0] and jobs[k + 1, JOB_SOURCE] == target and source != target
         if variables[k] >= 0 or inherited:
-            store(buffer, target, workspace, graph)
+            store(buffer, target, workspace)
             buffer.row_constants[target], buffer.sweeps_made[target] = constant, sweeps_made
 
 

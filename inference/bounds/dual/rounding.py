@@ -112,7 +112,7 @@ def rounding_of(state: DualState, seed: int, fixed_interface: bool = False) -> R
         or state.potentials.pair.size + state.potentials.higher_order.size > MAX_ROUNDED_ENTRIES
     ):
         return None
-    tables = [t for t in tables_of(whole, state.potentials, range(n), _FORBIDDEN, as_triplets=False) if t.scope]
+    tables = [t for t in tables_of(whole, state.potentials, range(n), lowest=_FORBIDDEN) if t.scope]
     shape = (1 if fixed_interface else len(ROUNDING_NOISE), n, int(whole.domains.max()))
     noise = np.zeros(shape)
     if not fixed_interface:

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials, RowGraphs
+from dmcmc.inference.bounds.dual.graph import DualPotentials, RowGraphs, empty_potentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.execution.backend import Backend
@@ -116,7 +116,7 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
         kernel(
             work.graphs,
             work.potentials,
-            _uninitialised_potentials(work.graphs.hidden, width),
+            empty_potentials(work.graphs.hidden, width),
             work.rows[first:last],
             work.sweeps,
             work.initial_temperature,
@@ -128,13 +128,3 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
 
     tasks = [partial(bound_part, a, b) for a, b in itertools.pairwise(part_bounds)]
     run_watched(tasks, backend.threads, backend.stop, halt)
-
-
-def _uninitialised_potentials(hidden: DualGraph, width: int) -> DualPotentials:
-    """Return uninitialised potentials for the hidden graph."""
-    return DualPotentials(
-        np.empty((hidden.domains.size, width), dtype=np.int32),
-        np.empty((hidden.pairs.shape[0], width, width), dtype=np.int32),
-        np.empty((hidden.triangles.shape[0], 3, width, width), dtype=np.int32),
-        np.empty(int(hidden.entry_start[-1]), dtype=np.int32),
-    )

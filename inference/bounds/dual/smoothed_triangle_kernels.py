@@ -139,7 +139,7 @@ def _take_logarithms(left, right, out, rows, inner, columns, temperature, bits_p
     exponentials, ``workspace[3, 0]`` the maxima of the rows of ``left``, and ``workspace[3, 1]`` the maxima of the
     columns of ``right``. ``bits_per_unit`` is the increase of an exponential's bit pattern per unit of an entry.
     """
-    units_per_bit, margin = np.float32(1 / bits_per_unit), np.int32(temperature * ROUNDING_MARGIN) + np.int32(1)
+    units_per_bit, margin = np.float32(1 / bits_per_unit), np.int32(temperature * ROUNDING_MARGIN + 1)
     exact, bits, row_maxima, column_maxima = workspace[0], workspace[2], workspace[3, 0], workspace[3, 1]
     for i in range(0, rows, TILE_ROWS):
         for j in range(0, columns, NARROW_COLUMNS):
