@@ -37,13 +37,7 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 )
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.pair_kernels import (
-    FORBIDDEN,
-    FORBIDDEN_BELOW,
-    bound,
-    max_marginals_of,
-    remove_values,
-)
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, bound, max_marginals_of, remove_values
 from dmcmc.inference.bounds.dual.row_kernels import ascend, condition, decode_row
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import padded_size
 from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY

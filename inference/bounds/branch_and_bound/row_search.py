@@ -97,11 +97,7 @@ class BoundarySearch:
     """
 
     def __init__(
-        self,
-        state: RowBounds,
-        bounder: Bounder,
-        part: SearchedPart = SearchedPart.ALL,
-        memory_limit: int | None = None,
+        self, state: RowBounds, bounder: Bounder, part: SearchedPart = SearchedPart.ALL, memory_limit: int | None = None
     ) -> None:
         self.state, self.bounder, self._part = state, bounder, part
         if memory_limit is None:

@@ -311,11 +311,7 @@ class DualState:
         return np.arange(self.bounds.size) if wanted is None else np.asarray(wanted, dtype=np.int64)
 
     def _improve_rows(
-        self,
-        chosen: NDArray[np.int64],
-        seconds: float | None,
-        sweeps: int | None,
-        cutoffs: NDArray[np.int64] | None,
+        self, chosen: NDArray[np.int64], seconds: float | None, sweeps: int | None, cutoffs: NDArray[np.int64] | None
     ) -> None:
         """Ascend on the whole graph, then in the chosen rows.
 

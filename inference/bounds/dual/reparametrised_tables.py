@@ -36,11 +36,7 @@ def triplets_fit(graph: DualGraph) -> bool:
 
 
 def tables_of(
-    graph: DualGraph,
-    potentials: DualPotentials,
-    names: Sequence[int],
-    as_triplets: bool = False,
-    lowest: int = LOWEST,
+    graph: DualGraph, potentials: DualPotentials, names: Sequence[int], as_triplets: bool = False, lowest: int = LOWEST
 ) -> list[EncodedTable]:
     """Return tables whose sum equals the sum of the agent's factors, in the integer scale.
 

@@ -72,15 +72,7 @@ class Rounding:
         halt, n_parts = np.zeros(1, dtype=np.uint8), max(1, min(backend.threads, rows.size))
         slices = [slice(rows.size * i // n_parts, rows.size * (i + 1) // n_parts) for i in range(n_parts)]
         tasks = [
-            partial(
-                round_rows,
-                self.graph,
-                rows[part],
-                self.noise,
-                self._new_workspace(),
-                assignments[part],
-                halt,
-            )
+            partial(round_rows, self.graph, rows[part], self.noise, self._new_workspace(), assignments[part], halt)
             for part in slices
         ]
         run_watched(tasks, backend.threads, backend.stop, halt)

@@ -5,13 +5,7 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference.bounds.semidefinite import node_kernels as kernels
-from dmcmc.inference.bounds.semidefinite.node_steps import (
-    NodeInputs,
-    NodeShape,
-    NodeStep,
-    NodeWorkspace,
-    StepPasses,
-)
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeInputs, NodeShape, NodeStep, NodeWorkspace, StepPasses
 from dmcmc.inference.runtime.types import Array
 
 

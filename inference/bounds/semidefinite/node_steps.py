@@ -22,11 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dmcmc.inference.bounds.tuning.semidefinite import (
-    BEST_FROM_SHARE,
-    MESSAGE_SWEEPS,
-    STEPS_PER_CHECK,
-)
+from dmcmc.inference.bounds.tuning.semidefinite import BEST_FROM_SHARE, MESSAGE_SWEEPS, STEPS_PER_CHECK
 from dmcmc.inference.runtime.types import Array
 
 POWER = 32  # exponent of the softmax weight max(0, 1 + x / POWER)^POWER, which approximates exp(x)

@@ -20,9 +20,7 @@ Arguments that the functions share; n hidden variables, tables of W columns:
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.branch_and_bound.bounder import (
-    LEAF,
-)
+from dmcmc.inference.bounds.branch_and_bound.bounder import LEAF
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
     DOMAINS,
     INCIDENCE_RECORD,

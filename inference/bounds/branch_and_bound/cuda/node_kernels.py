@@ -44,12 +44,7 @@ from dmcmc.inference.bounds.branch_and_bound.cuda.branching_kernels import (
 )
 from dmcmc.inference.bounds.branch_and_bound.cuda.node_storage_kernels import fetch, store
 from dmcmc.inference.bounds.dual.cuda.condition_kernels import condition
-from dmcmc.inference.bounds.dual.cuda.descriptors import (
-    PAIR_AT,
-    PAIR_VARIABLES,
-    PAIRS,
-    N,
-)
+from dmcmc.inference.bounds.dual.cuda.descriptors import PAIR_AT, PAIR_VARIABLES, PAIRS, N
 from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     AGENT_SIZE,
     HIDDEN_GRAPH,

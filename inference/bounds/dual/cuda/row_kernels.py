@@ -259,18 +259,7 @@ def sweep_graphs(descriptors, agents, arena, chosen, firsts, lasts, next_sweeps,
 
 
 @cuda_jit(max_registers=MAX_REGISTERS)
-def bound_rows(
-    descriptors,
-    agents,
-    arena,
-    jobs,
-    workspace,
-    block_entries,
-    sweeps,
-    bounds,
-    shared_size,
-    octets,
-):
+def bound_rows(descriptors, agents, arena, jobs, workspace, block_entries, sweeps, bounds, shared_size, octets):
     """Bound rows: block k takes the jobs k, k + blocks, and so on.
 
     Parameters

@@ -35,9 +35,7 @@ from numba import cuda, int32
 
 from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import LINE_THREADS
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import (
-    ROUNDING_MARGIN,
-)
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROUNDING_MARGIN
 from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import (
     BITS_PER_DOUBLING,
     MAX_POWER_BITS,

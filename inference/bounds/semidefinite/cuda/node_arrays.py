@@ -11,13 +11,7 @@ import numpy as np
 
 from dmcmc.inference.bounds.semidefinite.cuda import node_kernels as kernels
 from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import DeviceArrays, launch_shape
-from dmcmc.inference.bounds.semidefinite.node_steps import (
-    NodeInputs,
-    NodeShape,
-    NodeWorkspace,
-    PassLaunch,
-    StepPasses,
-)
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeInputs, NodeShape, NodeWorkspace, PassLaunch, StepPasses
 
 _ADAM_BLOCK = (32, 8)  # threads per factor vector (a warp), factor vectors per block
 _SIMULATED_BLOCK = (2, 2)  # the same under the simulator
