@@ -87,11 +87,7 @@ def ascend(graph, potentials, first, last, initial_temperature, begin, sweeps, s
         Ends the ascent when it becomes 1.
     """
     for number in range(first, last):
-        temperature = (
-            annealed_temperature(initial_temperature, begin + number - first, sweeps)
-            if initial_temperature > 0
-            else np.float32(0)
-        )
+        temperature = annealed_temperature(initial_temperature, begin + number - first, sweeps)
         if halt[0] != 0 or not sweep(graph, potentials, number % 2 == 0, temperature, scratch, halt):
             return number
         if number % RECENTRE_EVERY == RECENTRE_EVERY - 1:

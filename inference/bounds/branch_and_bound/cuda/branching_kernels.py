@@ -6,7 +6,7 @@ is its unary entry plus, for each pairwise table over its variable, the largest 
 
 Arguments that the functions share; n hidden variables, tables of W columns:
 
-* descriptors : (entries,) int32, index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
+* block : Block, with the index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
   graph has a header, whose fields have named offsets: ``descriptors[graph + N]`` is n. ``INCIDENT_START`` leads to the
   range of a variable's incidence records, one per pair: start of the pair's table, whether the variable indexes its
   rows, padded domain size and number of the other variable
@@ -14,7 +14,6 @@ Arguments that the functions share; n hidden variables, tables of W columns:
 * tables : (entries,) int32, working tables of the node, unary tables (n, W) first; the maxima of the unary and pairwise
   tables start at ``descriptors[graph + MAXIMA_AT]``
 * max_marginals : (n * W + n,) int64, max-marginal of each value, followed by one score per variable
-* octets : tuple of W / 8 zeros, whose length makes the number W of columns a compile-time constant
 """
 
 import numpy as np
@@ -39,12 +38,12 @@ from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE
 
 
 @cuda.jit(device=True)
-def find_max_marginals(descriptors, graph, tables, max_marginals, octets):
+def find_max_marginals(block, graph, tables, max_marginals):
     """Compute the max-marginal of each value in its unary and pairwise tables; ``MINUS_INFINITY`` for a removed value.
 
     Each thread computes one value at a time.
     """
-    width = np.int32(8 * len(octets))
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
     for task in range(np.int32(cuda.threadIdx.x), np.int32(descriptors[graph + N] * width), np.int32(cuda.blockDim.x)):
         v = np.int32(task // width)
         i = np.int32(task - v * width)
@@ -71,12 +70,13 @@ def find_max_marginals(descriptors, graph, tables, max_marginals, octets):
 
 
 @cuda.jit(device=True)
-def score_variables(descriptors, graph, tables, max_marginals, octets):
+def score_variables(block, graph, tables, max_marginals):
     """Write each variable's score behind the max-marginals: the sum of its values' gaps, or -1 if it has one value.
 
     The gap of a value is the sum of the maxima of the unary and pairwise tables minus the value's max-marginal.
     """
-    width, n = np.int32(8 * len(octets)), np.int32(descriptors[graph + N])
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
+    n = np.int32(descriptors[graph + N])
     maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
     for v in range(np.int32(cuda.threadIdx.x), n, np.int32(cuda.blockDim.x)):
         sum_of_maxima = np.int64(tables[np.uint32(maxima_start + v)])
@@ -99,7 +99,7 @@ def score_variables(descriptors, graph, tables, max_marginals, octets):
 
 
 @cuda.jit(device=True)
-def choose_variable(descriptors, graph, max_marginals, margin, in_first_branch, octets):
+def choose_variable(block, graph, max_marginals, margin, in_first_branch):
     """Return the variable with the largest score, or ``LEAF`` if every variable has one value.
 
     The first branch takes the best value of the variable. If the values' mean gap (score / number of values) is less
@@ -113,7 +113,7 @@ def choose_variable(descriptors, graph, max_marginals, margin, in_first_branch, 
     in_first_branch : (W,) uint8
         Output: 1 for the values of the first branch, otherwise 0.
     """
-    width, n = np.int32(8 * len(octets)), np.int32(descriptors[graph + N])
+    width, n = np.int32(8 * len(block.octets)), np.int32(block.descriptors[graph + N])
     chosen, highest = np.int64(LEAF), np.int64(-1)
     for v in range(n):
         if max_marginals[n * width + v] > highest:

@@ -6,19 +6,13 @@ variables; the hidden graph is what remains once a row is fixed. The device func
 ``dmcmc.inference.bounds.dual.row_kernels`` does. Without smoothing, every bound and every allowed value equals the
 CPU's to the bit. All threads of a block call every device function. The arguments that they share are:
 
-descriptors : (entries,) int32
-    Index arrays of all graphs, in device memory; ``descriptors.py`` defines their layout.
+block : Block
+    Index arrays of all graphs, shared memory and the number W of columns of a table.
 graph : int32
-    Position of the graph's header in ``descriptors``.
+    Position of the graph's header in the index arrays.
 tables : (entries,) int32
     All tables of the graph, in device memory: unary (n, W), pairs (m, W, W), triangles, higher-order factors; then the
     maxima of the unary and pairwise tables.
-tiles : (shared_size,) int32
-    The block's dynamic shared memory.
-shared_size : int
-    Number of int32 entries of ``tiles``.
-octets : tuple of W / 8 zeros
-    Only its length matters: it makes the number W of columns of a table a compile-time constant.
 agents : (agents * AGENT_SIZE,) int64
     One record per agent: its graphs, tables, interface and temperature; the constants below are the fields.
 
@@ -52,11 +46,11 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
 )  # fmt: skip
 from dmcmc.inference.bounds.dual.cuda.higher_order_kernels import higher_order_pass
 from dmcmc.inference.bounds.dual.cuda.pair_kernels import variable_pass
-from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import annealed_temperature
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread, shared_array
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, device_function, shared_array
 from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature
 from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS, PRUNE_EVERY, RECENTRE_EVERY, ROW_TEMPERATURE_RATIO
 from dmcmc.inference.runtime.compile import cuda_jit
 
@@ -73,26 +67,26 @@ TEMPERATURE_UNIT = 1 << 16  # agents' records are integers, so temperatures are 
 MAX_PARTIAL_SUMS = 32  # threads (a warp) that add up the maxima of tables, each a partial sum
 MAX_INTERFACE = 32  # largest number of interface variables: the size of a shared array with their values
 MAX_REGISTERS = 128  # per thread, so that two blocks of 256 threads share a multiprocessor
+_annealed_temperature = device_function(annealed_temperature)
 OUT_OF_RANGE = MINUS_INFINITY + 1  # result for a row whose entries left the range in conditioning; its bound stays
 
 
 @cuda.jit(device=True)
-def sweep(descriptors, graph, tables, tiles, shared_size, octets, forward, temperature):
+def sweep(block, graph, tables, forward, temperature):
     """Make one sweep over triangles, higher-order factors and variables; return False if an entry left the range.
 
     ``forward`` visits the variables in ascending order. ``temperature`` is float32, 0 for exact maxima.
     """
-    if descriptors[graph + TRIANGLES] > 0 and not triangle_pass(
-        descriptors, graph, tables, tiles, shared_size, octets, temperature
-    ):
+    descriptors = block.descriptors
+    if descriptors[graph + TRIANGLES] > 0 and not triangle_pass(block, graph, tables, temperature):
         return False
-    if descriptors[graph + FACTORS] > 0 and not higher_order_pass(descriptors, graph, tables, tiles, octets):
+    if descriptors[graph + FACTORS] > 0 and not higher_order_pass(block, graph, tables):
         return False
-    return variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forward)
+    return variable_pass(block, graph, tables, forward)
 
 
 @cuda.jit(device=True)
-def ascend(descriptors, graph, tables, tiles, shared_size, octets, first, last, initial_temperature, begin, sweeps):
+def ascend(block, graph, tables, first, last, initial_temperature, begin, sweeps):
     """Make the sweeps ``first`` to ``last`` - 1, in alternating directions; return the number of the next sweep.
 
     The result is less than ``last`` if an entry left the range. The annealing schedule starts at
@@ -100,11 +94,11 @@ def ascend(descriptors, graph, tables, tiles, shared_size, octets, first, last, 
     ``RECENTRE_EVERY`` sweeps, the tables of each triangle are recentred, so that they do not drift out of the range.
     """
     for number in range(first, last):
-        temperature = annealed_temperature(initial_temperature, np.int32(begin + number - first), sweeps)
-        if not sweep(descriptors, graph, tables, tiles, shared_size, octets, number % 2 == 0, temperature):
+        temperature = _annealed_temperature(initial_temperature, np.int32(begin + number - first), sweeps)
+        if not sweep(block, graph, tables, number % 2 == 0, temperature):
             return number
-        if descriptors[graph + TRIANGLES] > 0 and number % RECENTRE_EVERY == RECENTRE_EVERY - 1:
-            recentre(descriptors, graph, tables, tiles, shared_size, octets)
+        if block.descriptors[graph + TRIANGLES] > 0 and number % RECENTRE_EVERY == RECENTRE_EVERY - 1:
+            recentre(block, graph, tables)
     return last
 
 
@@ -124,14 +118,15 @@ def row_temperature_of(agents, agent):
 
 
 @cuda.jit(device=True)
-def bound(descriptors, graph, tables, partial_sums, octets):
+def bound(block, graph, tables, partial_sums):
     """Return the sum of the maxima of all tables (int64), ``MINUS_INFINITY`` if all entries of a table are forbidden.
 
     Triangles are not counted, since every pass leaves a triangle with a maximum of 0. The maxima of unary and pair
     tables remain in ``tables``, in the entries that the graph reserves for them. ``partial_sums`` is shared memory for
     ``MAX_PARTIAL_SUMS`` int64 partial sums.
     """
-    n, m, width = np.int32(descriptors[graph + N]), np.int32(descriptors[graph + PAIRS]), np.int32(8 * len(octets))
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
+    n, m = np.int32(descriptors[graph + N]), np.int32(descriptors[graph + PAIRS])
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
     for q in range(tid, np.int32(n + m), threads):
@@ -180,7 +175,7 @@ def bound(descriptors, graph, tables, partial_sums, octets):
 
 
 @cuda.jit(device=True)
-def remove_values(descriptors, graph, tables, octets, total_bound, constant, threshold):
+def remove_values(block, graph, tables, total_bound, constant, threshold):
     """Forbid the values whose bound is below ``threshold``, one thread per value.
 
     The bound of a value is the bound of the graph without its variable and the variable's pairs, plus the value's entry
@@ -195,7 +190,8 @@ def remove_values(descriptors, graph, tables, octets, total_bound, constant, thr
     threshold : int64
         The cutoff of the row, in the integer scale.
     """
-    n, width = np.int32(descriptors[graph + N]), np.int32(8 * len(octets))
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
+    n = np.int32(descriptors[graph + N])
     maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
     for task in range(np.int32(cuda.threadIdx.x), np.int32(n * width), np.int32(cuda.blockDim.x)):
         v = np.int32(task // width)
@@ -226,6 +222,17 @@ def remove_values(descriptors, graph, tables, octets, total_bound, constant, thr
     cuda.syncthreads()
 
 
+@cuda.jit(device=True)
+def decode_row(descriptors, agents, agent, row, digits):
+    """Write the value of each interface variable in a row, given the row's number, to the shared array ``digits``."""
+    if cuda.threadIdx.x == 0:
+        for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
+            size = descriptors[agents[agent + INTERFACE_SHAPE] + k]
+            digits[k] = row % size
+            row = row // size
+    cuda.syncthreads()
+
+
 @cuda_jit(max_registers=MAX_REGISTERS)
 def sweep_graphs(descriptors, agents, arena, chosen, firsts, lasts, next_sweeps, shared_size, octets):
     """Make sweeps on whole graphs: block k makes the sweeps ``firsts[k]`` to ``lasts[k]`` - 1 of agent ``chosen[k]``.
@@ -244,18 +251,15 @@ def sweep_graphs(descriptors, agents, arena, chosen, firsts, lasts, next_sweeps,
         Number of int32 entries of dynamic shared memory per block.
     octets : tuple of W / 8 zeros
     """
-    tiles = shared_array()
-    block = cuda.blockIdx.x
-    agent = np.int64(chosen[block]) * AGENT_SIZE
+    block, number = Block(descriptors, shared_array(), shared_size, octets), cuda.blockIdx.x
+    agent = np.int64(chosen[number]) * AGENT_SIZE
     graph = np.int32(agents[agent + WHOLE_GRAPH])
     tables = arena[agents[agent + TABLES_START] :]
-    first, last = np.int32(firsts[block]), np.int32(lasts[block])
+    first, last = np.int32(firsts[number]), np.int32(lasts[number])
     initial_temperature = temperature_of(agents, agent)
-    next_sweep = ascend(
-        descriptors, graph, tables, tiles, shared_size, octets, first, last, initial_temperature, first, INITIAL_SWEEPS
-    )
+    next_sweep = ascend(block, graph, tables, first, last, initial_temperature, first, INITIAL_SWEEPS)
     if cuda.threadIdx.x == 0:
-        next_sweeps[block] = next_sweep
+        next_sweeps[number] = next_sweep
 
 
 @cuda_jit(max_registers=MAX_REGISTERS)
@@ -284,7 +288,7 @@ def bound_rows(descriptors, agents, arena, jobs, workspace, block_entries, sweep
         Number of int32 entries of dynamic shared memory per block.
     octets : tuple of W / 8 zeros
     """
-    tiles = shared_array()
+    block = Block(descriptors, shared_array(), shared_size, octets)
     partial_sums = cuda.shared.array(MAX_PARTIAL_SUMS, int64)
     digits = cuda.shared.array(MAX_INTERFACE, int32)
     tid = np.int32(cuda.threadIdx.x)
@@ -295,14 +299,8 @@ def bound_rows(descriptors, agents, arena, jobs, workspace, block_entries, sweep
         tables = arena[agents[agent + TABLES_START] :]
         cutoff, initial_temperature = jobs[job * JOB_SIZE + JOB_CUTOFF], row_temperature_of(agents, agent)
         cuda.syncthreads()
-        if tid == 0:
-            remaining_digits = jobs[job * JOB_SIZE + JOB_ROW]
-            for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
-                size = descriptors[agents[agent + INTERFACE_SHAPE] + k]
-                digits[k] = remaining_digits % size
-                remaining_digits = remaining_digits // size
-        cuda.syncthreads()
-        constant, overflow = condition(descriptors, whole, hidden, tables, conditioned, octets, digits)
+        decode_row(descriptors, agents, agent, jobs[job * JOB_SIZE + JOB_ROW], digits)
+        constant, overflow = condition(block, whole, hidden, tables, conditioned, digits)
         fits = not any_thread(overflow)
         prune = cutoff > MINUS_INFINITY
         best = np.int64(OUT_OF_RANGE)
@@ -311,30 +309,19 @@ def bound_rows(descriptors, agents, arena, jobs, workspace, block_entries, sweep
         elif fits:
             sweeps_done = np.int32(0)
             while True:
-                best = bound(descriptors, hidden, conditioned, partial_sums, octets)
+                best = bound(block, hidden, conditioned, partial_sums)
                 if best == MINUS_INFINITY or (prune and constant + best < cutoff):
                     break
                 if prune:
-                    remove_values(descriptors, hidden, conditioned, octets, best, constant, cutoff)
+                    remove_values(block, hidden, conditioned, best, constant, cutoff)
                 if sweeps_done >= sweeps or not fits:
-                    best = bound(descriptors, hidden, conditioned, partial_sums, octets)
+                    best = bound(block, hidden, conditioned, partial_sums)
                     break
                 next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY)) if prune else np.int32(sweeps)
-                next_sweep = ascend(
-                    descriptors,
-                    hidden,
-                    conditioned,
-                    tiles,
-                    shared_size,
-                    octets,
-                    sweeps_done,
-                    next_check,
-                    initial_temperature,
-                    sweeps_done,
-                    np.int32(sweeps),
+                first, sweeps_done = sweeps_done, next_check
+                fits = next_check == ascend(
+                    block, hidden, conditioned, first, next_check, initial_temperature, first, np.int32(sweeps)
                 )
-                fits = next_sweep == next_check
-                sweeps_done = next_check
                 cuda.syncthreads()
             if best != MINUS_INFINITY:
                 best += constant
