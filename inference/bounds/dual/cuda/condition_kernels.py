@@ -42,6 +42,7 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     TRIANGLES,
     N,
 )  # fmt: skip
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import span
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
@@ -114,8 +115,8 @@ def condition(block, whole, hidden, tables, conditioned, digits):
         constant += ab_entry + ac_entry + bc_entry
     next_sliced = np.int32(0)
     for s in range(descriptors[whole + FACTORS]):
-        scope = np.int32(descriptors[whole + SCOPES] + descriptors[descriptors[whole + SCOPE_START] + s])
-        end = np.int32(descriptors[whole + SCOPES] + descriptors[descriptors[whole + SCOPE_START] + s + 1])
+        first, last = span(descriptors, whole, SCOPE_START, s)
+        scope, end = np.int32(descriptors[whole + SCOPES] + first), np.int32(descriptors[whole + SCOPES] + last)
         table_start = np.int32(
             descriptors[whole + FACTOR_TABLES_AT] + descriptors[descriptors[whole + ENTRY_START] + s]
         )
@@ -123,13 +124,8 @@ def condition(block, whole, hidden, tables, conditioned, digits):
             next_sliced < descriptors[hidden + FACTORS]
             and descriptors[descriptors[hidden + SLICED_FACTORS] + next_sliced] == s
         ):
-            target = np.int32(
-                descriptors[hidden + FACTOR_TABLES_AT] + descriptors[descriptors[hidden + ENTRY_START] + next_sliced]
-            )
-            entries = (
-                descriptors[descriptors[hidden + ENTRY_START] + next_sliced + 1]
-                - descriptors[descriptors[hidden + ENTRY_START] + next_sliced]
-            )
+            first, last = span(descriptors, hidden, ENTRY_START, next_sliced)
+            target, entries = np.int32(descriptors[hidden + FACTOR_TABLES_AT] + first), last - first
             # The factor has hidden variables left: copy the slice that agrees with the interface assignment.
             for cell in range(tid, entries, threads):
                 position, step, remainder = np.int32(0), np.int32(1), np.int32(cell)

@@ -33,7 +33,7 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     SCOPE_START,
     SCOPES,
 )
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread, span
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
 
@@ -48,13 +48,10 @@ def higher_order_pass(block, graph, tables):
     descriptors, tiles, width = block.descriptors, block.tiles, 8 * len(block.octets)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     for s in range(descriptors[graph + FACTORS]):
-        begin = descriptors[descriptors[graph + ENTRY_START] + s]
-        end = descriptors[descriptors[graph + ENTRY_START] + s + 1]
+        begin, end = span(descriptors, graph, ENTRY_START, s)
         table_start, entries = np.int32(descriptors[graph + FACTOR_TABLES_AT] + begin), np.int32(end - begin)
-        scope = np.int32(descriptors[graph + SCOPES] + descriptors[descriptors[graph + SCOPE_START] + s])
-        arity = np.int32(
-            descriptors[descriptors[graph + SCOPE_START] + s + 1] - descriptors[descriptors[graph + SCOPE_START] + s]
-        )
+        first, last = span(descriptors, graph, SCOPE_START, s)
+        scope, arity = np.int32(descriptors[graph + SCOPES] + first), np.int32(last - first)
         for axis in range(arity):
             v = np.int32(descriptors[scope + axis])
             for i in range(tid, width, threads):

@@ -51,7 +51,7 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     WIDTHS,
     N,
 )  # fmt: skip
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import GROUP_SIZE, any_thread
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import GROUP_SIZE, any_thread, span
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
 _GROUP_SIZE = np.uint32(GROUP_SIZE)  # threads per pair
@@ -72,8 +72,7 @@ def variable_pass(block, graph, tables, forward):
         v = np.int32(step if forward else n - 1 - step)
         d = np.int32(descriptors[descriptors[graph + DOMAINS] + v])
         padded = np.int32(descriptors[descriptors[graph + WIDTHS] + v])
-        first = np.int32(descriptors[descriptors[graph + INCIDENT_START] + v])
-        last = np.int32(descriptors[descriptors[graph + INCIDENT_START] + v + 1])
+        first, last = span(descriptors, graph, INCIDENT_START, v)
         degree = np.int32(last - first)
         incidences = np.int32(descriptors[graph + INCIDENT] + first * INCIDENCE_RECORD)
         unary_tile = np.int32(width * (1 + degree))  # position of v's table in ``tiles``

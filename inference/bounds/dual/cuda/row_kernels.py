@@ -46,7 +46,7 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
 )  # fmt: skip
 from dmcmc.inference.bounds.dual.cuda.higher_order_kernels import higher_order_pass
 from dmcmc.inference.bounds.dual.cuda.pair_kernels import variable_pass
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, device_function, shared_array
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, device_function, shared_array, span
 from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
@@ -156,9 +156,8 @@ def bound(block, graph, tables, partial_sums):
             )
         for s in range(tid, np.int32(descriptors[graph + FACTORS]), summands):
             best = FORBIDDEN
-            for cell in range(
-                descriptors[descriptors[graph + ENTRY_START] + s], descriptors[descriptors[graph + ENTRY_START] + s + 1]
-            ):
+            first, last = span(descriptors, graph, ENTRY_START, s)
+            for cell in range(first, last):
                 best = max(best, tables[np.uint32(descriptors[graph + FACTOR_TABLES_AT] + cell)])
             total = np.int64(MINUS_INFINITY) if best < FORBIDDEN_BELOW or total == MINUS_INFINITY else total + best
         partial_sums[tid] = total
@@ -190,36 +189,53 @@ def remove_values(block, graph, tables, total_bound, constant, threshold):
     threshold : int64
         The cutoff of the row, in the integer scale.
     """
-    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
-    n = np.int32(descriptors[graph + N])
-    maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
+    width, n = np.int32(8 * len(block.octets)), np.int32(block.descriptors[graph + N])
     for task in range(np.int32(cuda.threadIdx.x), np.int32(n * width), np.int32(cuda.blockDim.x)):
-        v = np.int32(task // width)
-        i = np.int32(task - v * width)
-        entry = tables[np.uint32(task)]
-        if entry < FORBIDDEN_BELOW:
+        if tables[np.uint32(task)] < FORBIDDEN_BELOW:
             continue
-        value_bound = np.int64(entry)
-        bound_without_v = constant + total_bound - tables[np.uint32(maxima_start + v)]
-        for position in range(
-            descriptors[descriptors[graph + INCIDENT_START] + v],
-            descriptors[descriptors[graph + INCIDENT_START] + v + 1],
-        ):
-            incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
-            other_domain = np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[incidence + OTHER]])
-            is_first = descriptors[incidence + IS_FIRST] != 0
-            cell = np.int32(descriptors[incidence + TABLE] + (i * width if is_first else i))
-            e = np.int32((descriptors[incidence + TABLE] - descriptors[graph + PAIR_AT]) // (width * width))
-            step = np.int32(1) if is_first else width
-            best = FORBIDDEN
-            for _ in range(other_domain):
-                best = max(best, tables[np.uint32(cell)])
-                cell = np.int32(cell + step)
-            value_bound += best
-            bound_without_v -= tables[np.uint32(maxima_start + n + e)]
+        v = np.int32(task // width)
+        value_bound = max_marginal(block, graph, tables, v, np.int32(task - v * width))
+        bound_without_v = constant + total_bound - sum_of_maxima(block, graph, tables, v)
         if value_bound < FORBIDDEN_BELOW or bound_without_v + value_bound < threshold:
             tables[np.uint32(task)] = FORBIDDEN
     cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def max_marginal(block, graph, tables, v, i):
+    """Return the entry of value i of v in the unary table plus its largest entry in each pairwise table over v (int64).
+
+    ``v`` and ``i`` are int32.
+    """
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
+    total = np.int64(tables[np.uint32(v * width + i)])
+    first, last = span(descriptors, graph, INCIDENT_START, v)
+    for position in range(first, last):
+        incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
+        is_first = descriptors[incidence + IS_FIRST] != 0
+        cell = np.int32(descriptors[incidence + TABLE] + (i * width if is_first else i))
+        step = np.int32(1) if is_first else width
+        best = FORBIDDEN
+        for _ in range(descriptors[descriptors[graph + DOMAINS] + descriptors[incidence + OTHER]]):
+            best = max(best, tables[np.uint32(cell)])
+            cell = np.int32(cell + step)
+        total += best
+    return total
+
+
+@cuda.jit(device=True)
+def sum_of_maxima(block, graph, tables, v):
+    """Return the sum of the maxima of v's unary and pairwise tables (int64), which ``bound`` has left in ``tables``."""
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
+    maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
+    total = np.int64(tables[np.uint32(maxima_start + v)])
+    first, last = span(descriptors, graph, INCIDENT_START, v)
+    for position in range(first, last):
+        table = descriptors[np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD) + TABLE]
+        # number of the pair, from the start of its table
+        e = np.int32((table - descriptors[graph + PAIR_AT]) // (width * width))
+        total += tables[np.uint32(maxima_start + descriptors[graph + N] + e)]
+    return total
 
 
 @cuda.jit(device=True)

@@ -71,6 +71,16 @@ def device_function(kernel):
 
 
 @cuda.jit(device=True)
+def span(descriptors, graph, starts, i):
+    """Return the first position of part i of a graph's list and the position after its last one.
+
+    ``starts`` is the field of the graph's header that leads to the list's start positions.
+    """
+    position = descriptors[graph + starts] + i
+    return descriptors[position], descriptors[position + 1]
+
+
+@cuda.jit(device=True)
 def any_thread(condition):
     """Wait for all threads of the block; return whether ``condition`` is true for any of them."""
     # There must be no branch here: from Python 3.12 on, each branch would end in a separate barrier, where a warp whose
