@@ -43,7 +43,6 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MAX_BLOCK_THREADS
 from dmcmc.inference.bounds.semidefinite.node_steps import POWER
 from dmcmc.inference.bounds.tuning.semidefinite import (
     ADAM_EPSILON,
@@ -58,6 +57,7 @@ from dmcmc.inference.runtime.compile import cuda_jit
 # correction of the first moment, and the factor that corrects the bias of the second moment's root.
 INVERSE_TEMPERATURE, STEP_SIZE, BIAS_CORRECTION = range(3)
 FIELDS_PER_STEP = 3
+MAX_BLOCK_THREADS = 256  # per block of a kernel over pairs
 TABLE_BYTES = 40 << 10  # shared memory per block for transposed tables; the rest of the 48 KiB is for reductions
 MAXIMUM_THREADS = 8  # threads that compute partial maxima over a variable's values; chosen by measurement
 ENTRIES_PER_LOAD = 4  # entries that a thread loads before it uses the first one, which hides the latency
