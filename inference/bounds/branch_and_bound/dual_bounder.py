@@ -94,7 +94,7 @@ class CpuDualBounder:
             Arrays that the calls write their results to; the bounds are ``NOT_PROCESSED`` before.
         """
         state, width, results = self.state, self.state.width, BatchResult.unprocessed(batch)
-        kernel, graphs, potentials = cast(Callable[..., None], run_nodes), state.row_graphs, state.potentials
+        kernel, graphs, potentials = cast(Callable[..., None], run_nodes), state.layout.row_graphs, state.potentials
 
         def process_group(first: int, last: int) -> None:
             """Process the jobs ``first`` to ``last`` - 1, a group, with working tables that no other thread uses."""

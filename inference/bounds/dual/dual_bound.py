@@ -27,7 +27,6 @@ from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_p
 from dmcmc.inference.bounds.dual.graph import (
     DualLayout,
     DualPotentials,
-    RowGraphs,
     add_triangles,
     lay_out,
     mean_standard_deviation,
@@ -144,7 +143,6 @@ class DualState:
         self._scratch = np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32)
         self.initial_temperature = np.float32(0)
         self.enumerated = local.rows <= MAX_ENUMERATED_ROWS
-        self._shape = np.array(local.interface_shape, dtype=np.int64)
         whole, deviation = self.layout.whole, mean_standard_deviation(self.potentials)
         self._sweep_whole(1)
         timed = backend.stop.until < float("inf")
@@ -183,11 +181,6 @@ class DualState:
     def width(self) -> int:
         """Number of columns of a table: the largest padded domain size."""
         return int(self.layout.potentials.unary.shape[1])
-
-    @property
-    def row_graphs(self) -> RowGraphs:
-        """The graphs of all variables and of the hidden ones, with the shape of the interface."""
-        return RowGraphs(self.layout.whole, self.layout.hidden, self.layout.sliced_factors, self._shape)
 
     @property
     def row_temperature(self) -> np.float32:
@@ -303,7 +296,7 @@ class DualState:
         """
         if self.enumerated:
             bounds = encode_bounds(self.bounds, self.layout.scale, arithmetic)
-            return (EncodedTable(self.local.interface, bounds.reshape(tuple(self._shape))),)
+            return (EncodedTable(self.local.interface, bounds.reshape(self.local.interface_shape)),)
         return encode_parts(self.decomposed_bound(), self.layout.scale, self.local, arithmetic)
 
     def rows(self, wanted: Rows | None) -> NDArray[np.int64]:
@@ -508,7 +501,7 @@ class DualState:
     def _row_task(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> RowAscentTask:
         """Return the task to ascend in some rows."""
         return RowAscentTask(
-            self.row_graphs, self.potentials, self.sweeps_done, chosen, sweeps, self.row_temperature, cutoffs
+            self.layout.row_graphs, self.potentials, self.sweeps_done, chosen, sweeps, self.row_temperature, cutoffs
         )
 
     def _parallel_rows(self, chosen: NDArray[np.int64]) -> int:

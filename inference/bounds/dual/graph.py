@@ -132,6 +132,11 @@ class DualLayout:
     scale: Scale
     sliced_factors: Ints
 
+    @property
+    def row_graphs(self) -> RowGraphs:
+        """The graphs of all variables and of the hidden ones, with the shape of the interface."""
+        return RowGraphs(self.whole, self.hidden, self.sliced_factors, self.whole.domains[self.n_hidden :])
+
 
 def table_width(local: Subproblem) -> int:
     """Return the number of columns of an agent's tables: the largest domain size, padded to a multiple of ``LANES``."""

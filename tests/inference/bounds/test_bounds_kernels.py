@@ -9,7 +9,7 @@ from dmcmc import Factor
 from dmcmc.inference.bounds.dual import higher_order_kernels, smoothed_triangle_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual.graph import RowGraphs, lay_out
+from dmcmc.inference.bounds.dual.graph import lay_out
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, quantise
 from dmcmc.inference.bounds.dual.tables import product_kernels
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
@@ -164,7 +164,7 @@ def test_conditioning_on_the_interface_keeps_all_utilities():
         np.empty_like(shares.triangle[: hidden.triangles.shape[0]]),
         np.empty(int(hidden.entry_start[-1]), dtype=np.int32),
     )
-    graphs = RowGraphs(layout.whole, hidden, layout.sliced_factors, layout.whole.domains[4:])
+    graphs = layout.row_graphs
     remaining = layout.__class__(hidden, hidden, conditioned, 4, layout.scale, layout.sliced_factors)
     rng = np.random.default_rng(0)
     for b in range(layout.whole.domains[4]):
