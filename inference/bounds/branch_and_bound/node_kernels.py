@@ -37,10 +37,9 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 )
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, bound, max_marginals_of, remove_values
-from dmcmc.inference.bounds.dual.row_kernels import ascend, condition, decode_row
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, max_marginals_of
+from dmcmc.inference.bounds.dual.row_kernels import bound_by_ascent, condition, decode_row
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import padded_size
-from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY
 from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE
 from dmcmc.inference.runtime.compile import njit
 
@@ -112,7 +111,7 @@ def run_nodes(
             for i in range(graph.domains[v]):
                 if not masks[k, v, value_of[v, i]]:
                     tables.unary[v, i] = FORBIDDEN
-        best, sweeps_made, in_range = _bound_node(
+        best, sweeps_made, in_range = bound_by_ascent(
             graph, tables, value_of, constant, sweeps_made, threshold, jobs[k, JOB_WORK], temperature, scratch, halt
         )
         bounds[k] = best
@@ -130,129 +129,6 @@ def run_nodes(
         if variables[k] >= 0 or inherited:
             store(buffer, target, workspace)
             buffer.row_constants[target], buffer.sweeps_made[target] = constant, sweeps_made
-
-
-@njit(nogil=True)
-def _bound_node(graph, tables, value_of, constant, sweeps_made, threshold, sweeps, temperature, scratch, halt):
-    """Alternate sweeps of dual ascent with the removal of values whose bound is below the threshold.
-
-    Values are removed every ``PRUNE_EVERY`` sweeps. The loop ends as soon as the bound of the node is below the
-    threshold.
-
-    Parameters
-    ----------
-    constant : int64
-        Utility of the factors over boundary variables alone, which is added to the bound of the tables.
-    sweeps_made : int64
-        Sweeps made since the row was fixed, including those of the node's ancestors; its parity gives the direction of
-        the next sweep.
-    threshold : int64
-        Pruning threshold of the bound.
-    sweeps : int64
-        Maximum number of sweeps at this node.
-    temperature : float32
-        Smoothing temperature of the first of these sweeps.
-
-    Returns
-    -------
-    best : int64
-        Upper bound, or ``MINUS_INFINITY`` if the node is infeasible.
-    sweeps_made : int64
-        Total number of sweeps, including those made before.
-    in_range : bool
-        Whether all entries are within the integer range.
-    """
-    sweeps_done, in_range = 0, True
-    _propagate_removals(graph, tables, value_of)
-    while True:
-        best = bound(graph, tables)
-        if best == MINUS_INFINITY or constant + best < threshold:
-            break
-        if remove_values(graph, tables, scratch[0, 0], constant, threshold) > 0:
-            _propagate_removals(graph, tables, value_of)
-        if not in_range or halt[0] != 0 or sweeps_done >= sweeps:
-            best = bound(graph, tables)
-            break
-        next_check = min(sweeps, sweeps_done + PRUNE_EVERY)
-        sweep_limit = sweeps_made + next_check - sweeps_done
-        sweeps_reached = ascend(
-            graph, tables, sweeps_made, sweep_limit, temperature, sweeps_done, sweeps, scratch, halt
-        )
-        in_range = sweeps_reached == sweep_limit or halt[0] != 0
-        sweeps_made, sweeps_done = sweeps_reached, next_check
-    return best if best == MINUS_INFINITY else best + constant, sweeps_made, in_range
-
-
-@njit(nogil=True)
-def _propagate_removals(graph, tables, value_of):
-    """Forbid the removed values in the pairwise tables, and compact the tables of variables that lost values.
-
-    Higher-order tables are not padded, so nothing is compacted if the graph has any.
-    """
-    n, width = value_of.shape
-    kept_positions = np.empty((n, width), dtype=np.int64)
-    kept_counts, shrinks, old_domains = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), graph.domains.copy()
-    any_shrinks = False
-    for v in range(n):
-        for i in range(graph.domains[v]):
-            if tables.unary[v, i] >= FORBIDDEN_BELOW:
-                kept_positions[v, kept_counts[v]] = i
-                kept_counts[v] += 1
-                continue
-            for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
-                e = graph.incident[position]
-                if graph.pairs[e, 0] == v:
-                    tables.pair[e, i, :] = FORBIDDEN
-                else:
-                    tables.pair[e, :, i] = FORBIDDEN
-        shrinks[v] = 0 < kept_counts[v] < graph.domains[v]
-        any_shrinks |= shrinks[v]
-    if not any_shrinks or graph.entry_start.size > 1:  # higher-order tables are not padded
-        return
-    for v in range(n):
-        if not shrinks[v]:
-            kept_counts[v] = old_domains[v]
-            for i in range(old_domains[v]):
-                kept_positions[v, i] = i
-            continue
-        for i in range(kept_counts[v]):
-            tables.unary[v, i] = tables.unary[v, kept_positions[v, i]]
-            value_of[v, i] = value_of[v, kept_positions[v, i]]
-        tables.unary[v, kept_counts[v] :] = FORBIDDEN
-        graph.domains[v], graph.widths[v] = kept_counts[v], padded_size(kept_counts[v])
-    for e in range(graph.pairs.shape[0]):
-        _compact(
-            tables.pair[e], graph.pairs[e, 0], graph.pairs[e, 1], kept_positions, kept_counts, shrinks, old_domains
-        )
-    for t in range(graph.triangles.shape[0]):
-        a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
-        _compact(tables.triangle[t, 0], a, b, kept_positions, kept_counts, shrinks, old_domains)
-        _compact(tables.triangle[t, 1], a, c, kept_positions, kept_counts, shrinks, old_domains)
-        _compact(tables.triangle[t, 2], b, c, kept_positions, kept_counts, shrinks, old_domains)
-
-
-@njit(nogil=True)
-def _compact(table, u, v, kept_positions, kept_counts, shrinks, old_domains):
-    """Move the retained entries of a table over u and v to its front; all other entries become forbidden.
-
-    Parameters
-    ----------
-    table : (W, W) int32
-        The table; rows are values of u.
-    kept_positions : (n, W) int64
-        For each variable, the old positions of its retained values, in ascending order.
-    kept_counts, old_domains : (n,) int64
-        Number of retained values, and domain size before.
-    shrinks : (n,) bool
-        Whether the variable loses values.
-    """
-    if not (shrinks[u] or shrinks[v]):
-        return
-    for i in range(kept_counts[u]):
-        for j in range(kept_counts[v]):
-            table[i, j] = table[kept_positions[u, i], kept_positions[v, j]]
-        table[i, kept_counts[v] : old_domains[v]] = FORBIDDEN
-    table[kept_counts[u] : old_domains[u], : old_domains[v]] = FORBIDDEN
 
 
 @njit(nogil=True)

@@ -87,7 +87,7 @@ class DualPotentials(NamedTuple):
 
 
 class RowGraphs(NamedTuple):
-    """What the tables of a row are made by, once its interface variables are fixed.
+    """Graphs of an agent and shape of its interface, from which the tables of a row are made.
 
     Attributes
     ----------

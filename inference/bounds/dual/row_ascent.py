@@ -34,7 +34,7 @@ class RowAscentTask(NamedTuple):
     graphs : RowGraphs
         Graphs over all variables and over the hidden ones.
     potentials : DualPotentials
-        Of the whole graph: where each row's ascent starts from.
+        Potentials of the whole graph, from which each row's ascent starts.
     sweeps_done : int
         Number of sweeps that the potentials have had; identifies their version.
     rows : (k,) int64

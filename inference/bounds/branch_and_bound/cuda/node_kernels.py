@@ -42,7 +42,7 @@ from dmcmc.inference.bounds.branch_and_bound.cuda.branching_kernels import (
 )
 from dmcmc.inference.bounds.branch_and_bound.cuda.node_storage_kernels import fetch, store
 from dmcmc.inference.bounds.dual.cuda.condition_kernels import condition
-from dmcmc.inference.bounds.dual.cuda.descriptors import PAIR_AT, PAIR_VARIABLES, PAIRS, N
+from dmcmc.inference.bounds.dual.cuda.descriptors import N
 from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     AGENT_SIZE,
     HIDDEN_GRAPH,
@@ -51,99 +51,16 @@ from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     MAX_REGISTERS,
     TABLES_START,
     WHOLE_GRAPH,
-    ascend,
-    bound,
+    bound_by_ascent,
     decode_row,
-    remove_values,
     row_temperature_of,
 )
 from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, shared_array
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY
-from dmcmc.inference.runtime.compile import cuda_inline, cuda_jit
+from dmcmc.inference.runtime.compile import cuda_jit
 
 NOTE_FIELDS = 3  # int64 per buffer entry: the row's constant, sweeps made, right shift of the triplet tables in bits
-
-
-@cuda.jit(device=True)
-def propagate_removals(block, graph, node_tables):
-    """Forbid the values that are forbidden in the unary tables in the pairwise tables as well.
-
-    Each thread handles one row or column of a table at a time: pair e has W rows for the values of its first variable,
-    then W columns for those of its second one.
-    """
-    descriptors, width = block.descriptors, np.uint32(8 * len(block.octets))
-    pairs_start = np.uint32(descriptors[graph + PAIR_AT])
-    pair_variables = np.uint32(descriptors[graph + PAIR_VARIABLES])
-    task, total = np.uint32(cuda.threadIdx.x), np.uint32(np.uint32(descriptors[graph + PAIRS]) * np.uint32(2 * width))
-    while task < total:
-        e = np.uint32(task // np.uint32(2 * width))
-        i = np.uint32(task - e * np.uint32(2 * width))
-        is_second = i >= width
-        i = np.uint32(i - width) if is_second else i
-        v = np.uint32(descriptors[np.uint32(pair_variables + e + e + (np.uint32(1) if is_second else np.uint32(0)))])
-        if node_tables[np.uint32(v * width + i)] < FORBIDDEN_BELOW:
-            cell = np.uint32(pairs_start + e * width * width + (i if is_second else i * width))
-            for _ in range(8 * len(block.octets)):
-                node_tables[cell] = FORBIDDEN
-                cell = np.uint32(cell + (width if is_second else np.uint32(1)))
-        task = np.uint32(task + np.uint32(cuda.blockDim.x))
-    cuda.syncthreads()
-
-
-@cuda_inline
-def bound_node(block, graph, node_tables, partial_sums, constant, sweeps_made, threshold, sweeps, temperature):
-    """Alternate sweeps of dual ascent and pruning of values with which the node cannot reach its threshold.
-
-    Values are pruned every ``PRUNE_EVERY`` sweeps. The loop ends as soon as the bound is below the threshold.
-
-    Parameters
-    ----------
-    partial_sums : (MAX_PARTIAL_SUMS,) int64
-        Shared memory for reductions.
-    constant : int64
-        Utility of the factors over boundary variables alone, which is added to the bound of the tables.
-    sweeps_made : int32
-        Sweeps made since the row was fixed, including those of the node's ancestors; its parity gives the direction of
-        the next sweep.
-    threshold : int64
-        Pruning threshold of the bound.
-    sweeps : int64
-        Sweeps to make at this node.
-    temperature : float32
-        Smoothing temperature of the first sweep, in the agent's integer scale; later sweeps of the node are cooler.
-
-    Returns
-    -------
-    best : int64
-        Upper bound, or ``MINUS_INFINITY`` if the node is infeasible.
-    sweeps_made : int32
-        Total number of sweeps, including those made before.
-    in_range : bool
-        Whether all entries are within the integer range.
-    """
-    sweeps_done, in_range = np.int32(0), True
-    propagate_removals(block, graph, node_tables)
-    while True:
-        best = bound(block, graph, node_tables, partial_sums)
-        if best == MINUS_INFINITY or constant + best < threshold:
-            break
-        remove_values(block, graph, node_tables, best, constant, threshold)
-        propagate_removals(block, graph, node_tables)
-        if not in_range or sweeps_done >= sweeps:
-            best = bound(block, graph, node_tables, partial_sums)
-            break
-        next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY))
-        # ``ascend`` counts sweeps since the row was fixed, ``next_check`` those at this node.
-        sweep_limit = np.int32(sweeps_made + next_check - sweeps_done)
-        sweeps_reached = ascend(
-            block, graph, node_tables, sweeps_made, sweep_limit, temperature, sweeps_done, np.int32(sweeps)
-        )
-        in_range = sweeps_reached == sweep_limit
-        sweeps_made, sweeps_done = np.int32(sweeps_reached), next_check
-        cuda.syncthreads()
-    return np.int64(MINUS_INFINITY) if best == MINUS_INFINITY else best + constant, sweeps_made, in_range
 
 
 @cuda.jit(device=True)
@@ -250,8 +167,8 @@ def run_nodes(
                     node_tables[np.uint32(i)] = FORBIDDEN
             cuda.syncthreads()
             sweeps, temperature = jobs[job * JOB_FIELDS + JOB_WORK], row_temperature_of(agents, agent)
-            best, sweeps_made, in_range = bound_node(
-                block, hidden, node_tables, partial_sums, constant, sweeps_made, threshold, sweeps, temperature
+            best, sweeps_made, in_range = bound_by_ascent(
+                block, hidden, node_tables, partial_sums, constant, sweeps_made, threshold, sweeps, temperature, True
             )
             for i in range(tid, n_values, threads):
                 mask[i] = node_tables[np.uint32(i)] >= FORBIDDEN_BELOW

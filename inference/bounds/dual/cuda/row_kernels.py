@@ -39,6 +39,7 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     MAXIMA_AT,
     OTHER,
     PAIR_AT,
+    PAIR_VARIABLES,
     PAIRS,
     TABLE,
     TRIANGLES,
@@ -52,7 +53,7 @@ from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature
 from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS, PRUNE_EVERY, RECENTRE_EVERY, ROW_TEMPERATURE_RATIO
-from dmcmc.inference.runtime.compile import cuda_jit
+from dmcmc.inference.runtime.compile import cuda_inline, cuda_jit
 
 # Fields of a job's record: index of the agent, row number, and cutoff or MINUS_INFINITY; length of the record.
 JOB_AGENT = 0
@@ -249,6 +250,93 @@ def decode_row(descriptors, agents, agent, row, digits):
     cuda.syncthreads()
 
 
+@cuda.jit(device=True)
+def propagate_removals(block, graph, tables):
+    """Forbid the values that are forbidden in the unary tables in the pairwise tables as well.
+
+    Each thread handles one row or column of a table at a time: pair e has W rows for the values of its first variable,
+    then W columns for those of its second one.
+    """
+    descriptors, width = block.descriptors, np.uint32(8 * len(block.octets))
+    pairs_start = np.uint32(descriptors[graph + PAIR_AT])
+    pair_variables = np.uint32(descriptors[graph + PAIR_VARIABLES])
+    task, total = np.uint32(cuda.threadIdx.x), np.uint32(np.uint32(descriptors[graph + PAIRS]) * np.uint32(2 * width))
+    while task < total:
+        e = np.uint32(task // np.uint32(2 * width))
+        i = np.uint32(task - e * np.uint32(2 * width))
+        is_second = i >= width
+        i = np.uint32(i - width) if is_second else i
+        v = np.uint32(descriptors[np.uint32(pair_variables + e + e + (np.uint32(1) if is_second else np.uint32(0)))])
+        if tables[np.uint32(v * width + i)] < FORBIDDEN_BELOW:
+            cell = np.uint32(pairs_start + e * width * width + (i if is_second else i * width))
+            for _ in range(8 * len(block.octets)):
+                tables[cell] = FORBIDDEN
+                cell = np.uint32(cell + (width if is_second else np.uint32(1)))
+        task = np.uint32(task + np.uint32(cuda.blockDim.x))
+    cuda.syncthreads()
+
+
+@cuda_inline
+def bound_by_ascent(block, graph, tables, partial_sums, constant, sweeps_made, threshold, sweeps, temperature, is_node):
+    """Alternate sweeps of dual ascent with the removal of values whose bound is below the threshold.
+
+    Values are removed every ``PRUNE_EVERY`` sweeps. The loop ends as soon as the bound is below the threshold. The
+    removed values of a search node also become forbidden in its pairwise tables. A row without a threshold loses no
+    values.
+
+    Parameters
+    ----------
+    partial_sums : (MAX_PARTIAL_SUMS,) int64
+        Shared memory for reductions.
+    constant : int64
+        Utility of the factors over interface variables alone, which is added to the bound of the tables.
+    sweeps_made : int32
+        Sweeps made since the row was fixed, including those of the node's ancestors; its parity gives the direction of
+        the next sweep.
+    threshold : int64
+        Pruning threshold of the bound; ``MINUS_INFINITY`` if there is none.
+    sweeps : int64
+        Maximum number of sweeps.
+    temperature : float32
+        Smoothing temperature of the first of these sweeps.
+    is_node : bool
+        Whether the tables are those of a search node, not of a row.
+
+    Returns
+    -------
+    best : int64
+        Upper bound, or ``MINUS_INFINITY`` if the row or node is infeasible.
+    sweeps_made : int32
+        Total number of sweeps, including those made before.
+    in_range : bool
+        Whether all entries are within the integer range.
+    """
+    sweeps_done, in_range, prunes = np.int32(0), True, is_node or threshold > MINUS_INFINITY
+    if is_node:
+        propagate_removals(block, graph, tables)
+    while True:
+        best = bound(block, graph, tables, partial_sums)
+        if best == MINUS_INFINITY or constant + best < threshold:
+            break
+        if prunes:
+            remove_values(block, graph, tables, best, constant, threshold)
+        if is_node:
+            propagate_removals(block, graph, tables)
+        if not in_range or sweeps_done >= sweeps:
+            best = bound(block, graph, tables, partial_sums)
+            break
+        next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY)) if prunes else np.int32(sweeps)
+        # ``ascend`` counts sweeps since the row was fixed, ``next_check`` those of this call.
+        sweep_limit = np.int32(sweeps_made + next_check - sweeps_done)
+        sweeps_reached = ascend(
+            block, graph, tables, sweeps_made, sweep_limit, temperature, sweeps_done, np.int32(sweeps)
+        )
+        in_range = sweeps_reached == sweep_limit
+        sweeps_made, sweeps_done = np.int32(sweeps_reached), next_check
+        cuda.syncthreads()
+    return np.int64(MINUS_INFINITY) if best == MINUS_INFINITY else best + constant, sweeps_made, in_range
+
+
 @cuda_jit(max_registers=MAX_REGISTERS)
 def sweep_graphs(descriptors, agents, arena, chosen, firsts, lasts, next_sweeps, shared_size, octets):
     """Make sweeps on whole graphs: block k makes the sweeps ``firsts[k]`` to ``lasts[k]`` - 1 of agent ``chosen[k]``.
@@ -313,35 +401,19 @@ def bound_rows(descriptors, agents, arena, jobs, workspace, block_entries, sweep
         agent = jobs[job * JOB_SIZE + JOB_AGENT] * AGENT_SIZE
         whole, hidden = np.int32(agents[agent + WHOLE_GRAPH]), np.int32(agents[agent + HIDDEN_GRAPH])
         tables = arena[agents[agent + TABLES_START] :]
-        cutoff, initial_temperature = jobs[job * JOB_SIZE + JOB_CUTOFF], row_temperature_of(agents, agent)
+        cutoff, temperature = jobs[job * JOB_SIZE + JOB_CUTOFF], row_temperature_of(agents, agent)
         cuda.syncthreads()
         decode_row(descriptors, agents, agent, jobs[job * JOB_SIZE + JOB_ROW], digits)
         constant, overflow = condition(block, whole, hidden, tables, conditioned, digits)
         fits = not any_thread(overflow)
-        prune = cutoff > MINUS_INFINITY
         best = np.int64(OUT_OF_RANGE)
         if constant == MINUS_INFINITY:
             best = np.int64(MINUS_INFINITY)
         elif fits:
-            sweeps_done = np.int32(0)
-            while True:
-                best = bound(block, hidden, conditioned, partial_sums)
-                if best == MINUS_INFINITY or (prune and constant + best < cutoff):
-                    break
-                if prune:
-                    remove_values(block, hidden, conditioned, best, constant, cutoff)
-                if sweeps_done >= sweeps or not fits:
-                    best = bound(block, hidden, conditioned, partial_sums)
-                    break
-                next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY)) if prune else np.int32(sweeps)
-                first, sweeps_done = sweeps_done, next_check
-                fits = next_check == ascend(
-                    block, hidden, conditioned, first, next_check, initial_temperature, first, np.int32(sweeps)
-                )
-                cuda.syncthreads()
-            if best != MINUS_INFINITY:
-                best += constant
-            if prune:
+            best, _, _ = bound_by_ascent(
+                block, hidden, conditioned, partial_sums, constant, np.int32(0), cutoff, sweeps, temperature, False
+            )
+            if cutoff > MINUS_INFINITY:
                 # Removed values are only known to stay below the cutoff.
                 best = max(best, cutoff - 1)
         if tid == 0:

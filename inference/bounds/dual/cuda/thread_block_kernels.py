@@ -21,7 +21,7 @@ MAX_WARP_COLUMNS = 24  # largest number of columns of a table for which a single
 
 
 class Block(NamedTuple):
-    """What all device functions of a thread block share.
+    """Arguments that all device functions of a thread block share.
 
     Attributes
     ----------
