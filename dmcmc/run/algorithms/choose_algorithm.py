@@ -47,7 +47,7 @@ def algorithm_for(
     """
     if settings.stay is not None and not has_costs:
         yield _solve_with_costs
-    elif world.on_first_rank(lambda: problem is not None and bool(problem.levels) and are_separate(problem)):
+    elif _has_separate_levels(problem, world, known_on_all_ranks=retained is not None):
         yield _solve_levels
     elif settings.algorithm_settings.name != "dmcmc":
         yield _solve_by_baseline
@@ -127,6 +127,15 @@ def _solve_again(
     """Continue the last run of a session, or solve its problem anew."""
     assert retained is not None
     return solve_again(problem, settings, world, retained, partial(_solve_anew, progress, explain, ending))
+
+
+def _has_separate_levels(problem: Problem | None, world: World, known_on_all_ranks: bool) -> bool:
+    """Return whether the levels of a problem are solved one after the other; called by all ranks."""
+
+    def answer() -> bool:
+        return problem is not None and bool(problem.levels) and are_separate(problem)
+
+    return answer() if known_on_all_ranks else world.on_first_rank(answer)
 
 
 def _solve_anew(
