@@ -87,6 +87,7 @@ def plan(
             plan_parts = _plan_parts(parts, division, backend, world, measure, stop, None).quick()
             if not stop.over:  # otherwise, the plan may depend on the clock
                 parts.problem.shape_facts.put(key, plan_parts)
+            parts.problem.facts.put("weights", plan_parts.surveys.weights)
         weights = parts.problem.facts.get_or_compute("weights", lambda: weights_of(division.locals))
         plan_parts = plan_parts._replace(surveys=WorkCountList(plan_parts.surveys.kinds, weights))
     else:
