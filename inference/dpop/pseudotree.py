@@ -6,6 +6,7 @@ are depth-first trees from many roots and the trees of elimination orders, and t
 fewest cells wins. :mod:`dmcmc.inference.dpop.trees` has other heuristics.
 """
 
+import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -340,7 +341,8 @@ class _CellCounts(NamedTuple):
     def joined_by(self, agent: int, separator: set[int]) -> float:
         """Return the cells over an agent's interface and separator, cut off at 2^1000 so that sums stay finite."""
         variable = self.variable
-        return 2.0 ** min(self.interface[agent] + sum([variable[v] for v in separator]), 1000.0)
+        bits = self.interface[agent] + sum([variable[v] for v in separator])
+        return math.exp2(min(bits, 1000.0))
 
 
 def _arranged(

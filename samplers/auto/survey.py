@@ -181,7 +181,8 @@ def count_agent_work(
         work, remaining = _COUNTS_BY_SHAPE.get(key, lambda: _count(local, plan)), _remaining_scopes(local, plan)
         entries = least_entries(local, memory, arithmetic)
     else:
-        order, work = Order((), 0.0, 0.0, 0), _ShapeCounts(0.0, 0.0, 0.0, 0.0, 0, *(_graph(local) if bounded else (0, 0)))
+        order, graph = Order((), 0.0, 0.0, 0), _graph(local) if bounded else (0, 0)
+        work = _ShapeCounts(0.0, 0.0, 0.0, 0.0, 0, *graph)
         remaining, entries = (tuple(range(len(local.interface))),), 0
     members = list(local.hidden or local.interface)
     return AgentWorkCounts(

@@ -147,7 +147,7 @@ def _plan_parts(
     agreed = _agree_on_placement(parts, division, world, stop) if placed is None else placed
     tree, shares = agreed.tree, agreed.shares
     rows = max_rows(division, config, shares)
-    max_listed = max_listed_rows(parts, shares) if any([local.rows > rows for local in division.locals]) else rows
+    max_listed = max_listed_rows(parts, shares) if any(local.rows > rows for local in division.locals) else rows
     counting = CountingOptions(config, arithmetic, shares, rows, max_listed)
     surveys = count_work(division, counting, world, threads, stop, placed)
 
