@@ -98,6 +98,32 @@ def project_to_bound(net, state, v):
 
 
 @njit(nogil=True, allocates=False)
+def find_joined(net, state, p):
+    """Write the triples whose costs are part of a pair to ``state.joined``; return their number."""
+    count = 0
+    for e in range(net.over_at[p], net.over_at[p + 1]):
+        t, side = net.over[e] // 3, net.over[e] % 3
+        if state.cost[net.joined_at + t] == 1 + side:
+            size_b, size_c = net.domains[net.triples[t, 1]], net.domains[net.triples[t, 2]]
+            steps, third = (size_b * size_c, size_c, 1), 2 - side
+            start = net.entry_at[t] + state.values[net.first[net.triples[t, third]]] * steps[third]
+            state.joined[count, 0] = start
+            state.joined[count, 1] = steps[1 if side == 2 else 0]
+            state.joined[count, 2] = steps[1 if side == 0 else 2]
+            count += 1
+    return count
+
+
+@njit(nogil=True, allocates=False)
+def joined_cost(net, state, count, x, y):
+    """Return the costs of the first ``count`` triples in ``state.joined`` for values x and y of a pair's two ends."""
+    total = 0
+    for k in range(count):
+        total += net.entries[state.joined[k, 0] + x * state.joined[k, 1] + y * state.joined[k, 2]]
+    return total
+
+
+@njit(nogil=True, allocates=False)
 def least_costs(net, state, p, end, with_other, out):
     """Write to ``out[x]``, for each value x at one end of a pair, its smallest cost with any value at the other end.
 
@@ -105,7 +131,7 @@ def least_costs(net, state, p, end, with_other, out):
     """
     v, u = net.ends[p, end], net.ends[p, 1 - end]
     at_v, at_u, shift_v, shift_u = net.first[v], net.first[u], net.shift_at[p, end], net.shift_at[p, 1 - end]
-    columns, other_cost = net.domains[net.ends[p, 1]], state.scratch[1]
+    columns, other_cost, joined = net.domains[net.ends[p, 1]], state.scratch[1], find_joined(net, state, p)
     step_v, step_u = (columns, 1) if end == 0 else (1, columns)
     for k in range(state.size[u]):
         y = state.values[at_u + k]
@@ -114,7 +140,10 @@ def least_costs(net, state, p, end, with_other, out):
         x = state.values[at_v + k]
         start, smallest, moved = net.cell_at[p] + x * step_v, FORBIDDEN, state.cost[shift_v + x]
         for i in range(state.size[u]):
-            cost = net.cells[start + state.values[at_u + i] * step_u]
+            y = state.values[at_u + i]
+            cost = net.cells[start + y * step_u]
+            if joined and cost < FORBIDDEN:
+                cost += joined_cost(net, state, joined, x if end == 0 else y, y if end == 0 else x)
             if cost < FORBIDDEN and cost + other_cost[i] < smallest:
                 smallest = cost + other_cost[i]
                 if smallest <= moved:
@@ -213,7 +242,7 @@ def full_support(net, state, p, end):
     at_v, at_u, shift_v, shift_u = net.first[v], net.first[u], net.shift_at[p, end], net.shift_at[p, 1 - end]
     wanted = state.scratch[0]
     least_costs(net, state, p, end, True, wanted)
-    columns, largest = net.domains[net.ends[p, 1]], 0
+    columns, largest, joined = net.domains[net.ends[p, 1]], 0, find_joined(net, state, p)
     step_v, step_u = (columns, 1) if end == 0 else (1, columns)
     slack = state.head[TOP] - state.cost[0]
     for k in range(state.size[v]):
@@ -226,6 +255,8 @@ def full_support(net, state, p, end):
         for i in range(state.size[v] if unary > 0 else 0):
             x = state.values[at_v + i]
             cost = net.cells[net.cell_at[p] + x * step_v + y * step_u]
+            if joined and cost < FORBIDDEN:
+                cost += joined_cost(net, state, joined, x if end == 0 else y, y if end == 0 else x)
             if cost < FORBIDDEN and 0 < wanted[x] < slack:
                 moved = max(moved, wanted[x] - (cost - state.cost[shift_u + y] - state.cost[shift_v + x]))
         if moved > 0:
@@ -277,6 +308,50 @@ def existential_support(net, state, v):
 
 
 @njit(nogil=True, allocates=False)
+def join_pair(net, state, t, third):
+    """Make the costs of a triple part of the pair of its two other variables, because its third one has one value.
+
+    What has been moved out of the triple counts as moved out of the pair from then on.
+    """
+    side, p = 2 - third, net.sides[t, 2 - third]
+    set_cost(state, net.joined_at + t, 1 + side)
+    v = net.triples[t, third]
+    of_value = state.cost[net.triple_shift_at[t, third] + state.values[net.first[v]]]
+    for end in range(2):
+        corner = (1 if side == 2 else 0) if end == 0 else (1 if side == 0 else 2)
+        u = net.triples[t, corner]
+        shift, moved = net.shift_at[p, end], net.triple_shift_at[t, corner]
+        for k in range(state.size[u]):
+            y = state.values[net.first[u] + k]
+            more = state.cost[moved + y] + (of_value if end == 0 else 0)
+            if more:
+                set_cost(state, shift + y, state.cost[shift + y] + more)
+
+
+@njit(nogil=True, allocates=False)
+def enforce_triple(net, state, t, v):
+    """Give the values of a triple's other variables supports after its variable v has lost values.
+
+    If v has one value left, the triple's costs become part of the pair of the others. Return False if a variable has no
+    value left.
+    """
+    third = 0 if net.triples[t, 0] == v else 1 if net.triples[t, 1] == v else 2
+    if not state.cost[net.joined_at + t]:
+        if state.size[v] > 1:
+            for corner in range(3):
+                if corner != third and not support_in_triple(net, state, t, corner):
+                    return False
+        else:
+            join_pair(net, state, t, third)
+            p = net.sides[t, 2 - third]
+            for end in range(2):
+                state.mark[UNSURE, net.ends[p, end]] = state.mark[RAISED, net.ends[p, end]] = 1
+                if not support(net, state, p, end):
+                    return False
+    return True
+
+
+@njit(nogil=True, allocates=False)
 def enforce_supports(net, state):
     """Give supports, in pairs and triples, to the neighbours of variables that lost values.
 
@@ -294,13 +369,8 @@ def enforce_supports(net, state):
                 if not support(net, state, p, 0 if net.ends[p, 0] == u else 1):
                     return -1
             for e in range(net.near_triple_at[v], net.near_triple_at[v + 1]):
-                t = net.near_triple[e]
-                for corner in range(3):
-                    u = net.triples[t, corner]
-                    if u != v:
-                        state.mark[UNSURE, u] = 1
-                        if not support_in_triple(net, state, t, corner):
-                            return -1
+                if not enforce_triple(net, state, net.near_triple[e], v):
+                    return -1
     return outcome
 
 

@@ -91,10 +91,17 @@ class CostNetwork(NamedTuple):
         Cost tables of the triples, in C order.
     triple_shift_at : (t, 3) int64
         Offset in ``SearchState.cost`` of the costs moved out of a triple, per value of each variable.
+    joined_at : int
+        Offset in ``SearchState.cost`` of one word per triple: 0, or 1 plus the place in ``sides`` of the pair that the
+        triple's costs are part of since its third variable has one value.
     near_triple_at : (n + 1,) int64
         Offset of each variable's triples in ``near_triple``.
     near_triple : (3 t,) int64
         The triples of all variables.
+    over_at : (m + 1,) int64
+        Offset of each pair's triples in ``over``.
+    over : (3 t,) int64
+        The triples that contain each pair, as 3 t + the place of the pair in ``sides``.
     """
 
     domains: Ints
@@ -112,8 +119,11 @@ class CostNetwork(NamedTuple):
     entry_at: Ints
     entries: Ints
     triple_shift_at: NDArray[np.int64]
+    joined_at: int
     near_triple_at: Ints
     near_triple: Ints
+    over_at: Ints
+    over: Ints
 
 
 class SearchState(NamedTuple):
@@ -123,7 +133,7 @@ class SearchState(NamedTuple):
     ----------
     cost : (words,) int64
         The lower bound; the unary cost of each value beyond the bound; the costs moved out of pairs (``shift_at``) and
-        of triples (``triple_shift_at``).
+        of triples (``triple_shift_at``); the pairs that triples are part of (``joined_at``).
     stamp : (words,) int64
         The step in which each word of ``cost`` was last saved on the trail. Each decision and each undoing begins a
         step.
@@ -150,6 +160,9 @@ class SearchState(NamedTuple):
         The best assignment found.
     scratch : (3, d) int64
         Workspace; d is the largest domain size.
+    joined : (triples of a pair, 3) int64
+        Workspace: of the triples that are part of a pair, the offset in ``CostNetwork.entries`` for the first values of
+        the pair's ends, and the distances between two values of each end.
     """
 
     cost: Ints
@@ -165,6 +178,7 @@ class SearchState(NamedTuple):
     mark: NDArray[np.uint8]
     best: Ints
     scratch: NDArray[np.int64]
+    joined: NDArray[np.int64]
 
 
 def bytes_needed(costs: CostProblem) -> int:
@@ -260,7 +274,10 @@ def network_of(costs: CostTables) -> tuple[CostNetwork, SearchState]:
         np.arange(0, triples.size + 1, 3), triples.reshape(-1), len(unary)
     )
     number = {pair: p for p, pair in enumerate(sorted(pairs))}
-    sides = [[number[pair] for pair in combinations(triple, 2)] for triple in sorted(costs.triples)]
+    sides = np.array(
+        [[number[pair] for pair in combinations(triple, 2)] for triple in sorted(costs.triples)], dtype=np.int64
+    ).reshape(-1, 3)
+    over_at, _, over = factors_of_variables(np.arange(0, sides.size + 1, 3), sides.reshape(-1), len(pairs))
     none = np.zeros(0, dtype=np.int64)
     network = CostNetwork(
         domains,
@@ -274,14 +291,17 @@ def network_of(costs: CostTables) -> tuple[CostNetwork, SearchState]:
         starts[:-1].reshape(-1, 2).copy(),
         costs.interchangeable,
         triples,
-        np.array(sides, dtype=np.int64).reshape(-1, 3),
+        sides,
         offsets_of(triple_sizes.prod(axis=1))[:-1].copy(),
         np.concatenate([*(costs.triples[triple].reshape(-1) for triple in sorted(costs.triples)), none]),
         triple_starts[:-1].reshape(-1, 3).copy(),
+        int(triple_starts[-1]),
         near_triple_at,
         near_triple,
+        over_at,
+        over,
     )
-    words, n = int(triple_starts[-1]), domains.size
+    words, n = int(triple_starts[-1]) + len(triples), domains.size
     cost = np.zeros(words, dtype=np.int64)
     cost[0], cost[1 : 1 + int(domains.sum())] = costs.bound, np.concatenate([*unary, none])
     value_order = np.concatenate([*(np.arange(size) for size in domains.tolist()), none])
@@ -301,6 +321,7 @@ def network_of(costs: CostTables) -> tuple[CostNetwork, SearchState]:
         np.zeros((4, max(1, n)), dtype=np.uint8),
         np.zeros(n, dtype=np.int64),
         np.zeros((3, int(domains.max(initial=1))), dtype=np.int64),
+        np.zeros((int((over_at[1:] - over_at[:-1]).max(initial=0)), 3), dtype=np.int64),
     )
     return network, state
 
