@@ -236,7 +236,7 @@ def _relevant(plan: dict[str, Any]) -> dict[str, Any]:
 def _machines(earlier: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of this machine, and those of the earlier runs' machine where they differ.
 
-    What the cache holds changes with each run, so only its present contents are named.
+    The contents of the cache change with each run, so only the present ones are named.
     """
     facts, cache = machine(), describe_cache()
     for name, before in earlier.items():

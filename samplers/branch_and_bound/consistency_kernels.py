@@ -311,7 +311,7 @@ def existential_support(net, state, v):
 def join_pair(net, state, t, third):
     """Make the costs of a triple part of the pair of its two other variables, because its third one has one value.
 
-    What has been moved out of the triple counts as moved out of the pair from then on.
+    Costs that have been moved out of the triple count as moved out of the pair from then on.
     """
     side, p = 2 - third, net.sides[t, 2 - third]
     set_cost(state, net.joined_at + t, 1 + side)
