@@ -301,13 +301,19 @@ def network_of(costs: CostTables) -> tuple[CostNetwork, SearchState]:
         over_at,
         over,
     )
-    words, n = int(triple_starts[-1]) + len(triples), domains.size
+    return network, _start_state(costs, int(triple_starts[-1]) + len(triples), over_at)
+
+
+def _start_state(costs: CostTables, words: int, over_at: Ints) -> SearchState:
+    """Return the start state of a search with a number of words of costs; ``over_at`` is that of the network."""
+    domains, none = costs.domains, np.zeros(0, dtype=np.int64)
+    n = domains.size
     cost = np.zeros(words, dtype=np.int64)
-    cost[0], cost[1 : 1 + int(domains.sum())] = costs.bound, np.concatenate([*unary, none])
+    cost[0], cost[1 : 1 + int(domains.sum())] = costs.bound, np.concatenate([*costs.unary, none])
     value_order = np.concatenate([*(np.arange(size) for size in domains.tolist()), none])
     head = np.zeros(8, dtype=np.int64)
     head[[TOP, STAMP, LAST]] = costs.top, 1, -1
-    state = SearchState(
+    return SearchState(
         cost,
         np.zeros(words, dtype=np.int64),
         np.zeros((4 * words, 2), dtype=np.int64),
@@ -317,13 +323,12 @@ def network_of(costs: CostTables) -> tuple[CostNetwork, SearchState]:
         domains.copy(),
         np.zeros((n + 1, n), dtype=np.int64),
         np.zeros((n + 1, 3), dtype=np.int64),
-        np.ones(len(ends)),
+        np.ones(len(costs.pairs)),
         np.zeros((4, max(1, n)), dtype=np.uint8),
         np.zeros(n, dtype=np.int64),
         np.zeros((3, int(domains.max(initial=1))), dtype=np.int64),
         np.zeros((int((over_at[1:] - over_at[:-1]).max(initial=0)), 3), dtype=np.int64),
     )
-    return network, state
 
 
 def _interchangeable(unary: list[Ints], pairs: Tables) -> Ints:

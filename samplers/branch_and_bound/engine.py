@@ -4,6 +4,8 @@ The kernels search a network of nonnegative costs; the thread calls them for som
 can report, pause and stop in between.
 """
 
+import time
+
 import numpy as np
 
 from dmcmc.inference.runtime.deadline import Deadline
@@ -23,6 +25,7 @@ from dmcmc.samplers.external.search_thread import SearchThread
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
 
 _BYTES_PER_ENTRY = 32  # bytes per entry of a triple's table: two copies, and as much while they are made
+_CONSISTENCY_SHARE = 0.1  # maximum share of the time in which costs are made path consistent
 _NODES_PER_REPORT = 500  # nodes between two reports
 
 
@@ -48,7 +51,13 @@ class BranchAndBound(SearchThread[CostProblem]):
             return tables
         if self._memory:
             entries = min(entries, (self._memory - bytes_needed(costs)) // _BYTES_PER_ENTRY)
-        return make_path_consistent(tables, entries, lambda: self._may_continue(stop), self.halt)
+        until = time.perf_counter() + _CONSISTENCY_SHARE * stop.left
+
+        def may_continue() -> bool:
+            """Return whether there is time for another pass."""
+            return self._may_continue(stop) and time.perf_counter() < until
+
+        return make_path_consistent(tables, entries, may_continue, self.halt)
 
     def _search(self, costs: CostProblem, top: int, stop: Deadline, progress: SearchProgress) -> None:
         """Search for assignments that cost less than ``top``; see :class:`SearchThread`."""

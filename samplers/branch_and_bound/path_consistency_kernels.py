@@ -135,6 +135,8 @@ def pass_over(net, forward, halt):
     """Move the costs of all pairs and triples once, in the order of their first or last variables; stop if halted."""
     pairs, triples = net.cell_at.size, net.entry_at.size
     for number in range(pairs):
+        if halt[0]:
+            return
         move_costs_of_pair(net, number if forward else pairs - 1 - number, forward)
     for number in range(triples):
         if halt[0]:
