@@ -24,7 +24,7 @@ from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.model.column_kernels import link_columns
+from dmcmc.samplers.model.column_kernels import ColumnLinks, link_columns
 from dmcmc.samplers.model.columns import (
     HiddenPositions,
     TableStatistics,
@@ -181,6 +181,9 @@ def score_columns(
     )
 
 
+_LINK_FIELDS = tuple([name for name in ColumnLinks._fields if name in ChainModel._fields])
+
+
 class _StructuralColumns(NamedTuple):
     """The part of a chain model that depends on the structure of its graph alone.
 
@@ -202,7 +205,7 @@ def _layout(graph: "FactorGraph") -> _StructuralColumns:
     width = -(-domains[: graph.free] // LANES) * np.int32(LANES)
     links = link_columns(graph.scope_start, graph.scope, graph.start, graph.factor, graph.position, domains, width)
     positions = hidden_positions(graph.flat, graph.free)
-    fields = {name: array for name, array in links._asdict().items() if name in ChainModel._fields}
+    fields = {name: getattr(links, name) for name in _LINK_FIELDS}
     return _StructuralColumns(domains, width, links, fields, positions, *jumps_of(domains[: graph.free]))
 
 
