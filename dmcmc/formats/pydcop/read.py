@@ -24,9 +24,9 @@ from dmcmc.formats.expressions.expression import Expression, StepBudget
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.formats.expressions.parse import parse_python, parse_terms
 from dmcmc.formats.pydcop.hosting import assign_owners, read_distribution
+from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, ProblemError, Unavailable
 
 _MAX_VALUES = 1 << 22  # limit for the values of all domains together
