@@ -56,7 +56,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "World": (205, 20),
     "_CfnReader": (317, 21),
     "_MeetingReader": (206, 13),
-    "_Model": (436, 31),
     "_PydcopReader": (303, 21),
     "_WcspReader": (353, 21),
     "_XcspReader": (309, 15),
