@@ -42,7 +42,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "GlobalConstraint": (251, 28),
     "GpuRowExtender": (218, 13),
     "IncumbentSearch": (316, 29),
-    "JunctionTree": (374, 28),
     "LocalSearch": (350, 26),
     "RankRun": (275, 19),
     "RankSearch": (171, 18),
