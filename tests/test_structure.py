@@ -53,7 +53,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "UpperTable": (207, 15),
     "WholeSearches": (124, 17),
     "World": (205, 20),
-    "_CfnReader": (317, 21),
     "_MeetingReader": (206, 13),
     "_PydcopReader": (303, 21),
     "_XcspReader": (309, 15),

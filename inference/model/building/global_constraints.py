@@ -1,4 +1,4 @@
-"""What all methods that add global constraints share, and those of constraints of any class."""
+"""Shared parts of the methods that add global constraints, and those for constraints of any class."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
