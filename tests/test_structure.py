@@ -49,7 +49,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Session": (258, 15),
     "Signals": (335, 26),
     "SparsePasses": (239, 15),
-    "UncompiledSearch": (301, 20),
     "UpperTable": (207, 15),
     "WholeSearches": (124, 17),
     "World": (205, 20),
