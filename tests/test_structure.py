@@ -36,7 +36,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Device": (216, 17),
     "DeviceDualAscent": (205, 8),
     "DualState": (452, 27),
-    "Encoding": (253, 16),
     "Frontier": (346, 22),
     "FunctionFiltering": (292, 17),
     "GlobalConstraint": (251, 28),
