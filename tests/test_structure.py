@@ -37,7 +37,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "DualState": (452, 27),
     "Frontier": (346, 22),
     "FunctionFiltering": (292, 17),
-    "GlobalConstraint": (251, 28),
     "GpuRowExtender": (218, 13),
     "IncumbentSearch": (316, 29),
     "LocalSearch": (350, 26),
