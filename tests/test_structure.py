@@ -23,7 +23,6 @@ REACHED = {"files": 75, "depth": 18, "steps back": 8, "chain": 38}
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Agent": (357, 31),
-    "AgentNetwork": (197, 17),
     "Backend": (241, 13),
     "BackgroundEngine": (269, 24),
     "BackgroundSearch": (239, 21),
