@@ -29,7 +29,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "CalibratedBoundState": (190, 17),
     "Chains": (330, 20),
     "Changes": (256, 21),
-    "Compiler": (274, 19),
     "CudaSparsePasses": (220, 10),
     "Device": (216, 17),
     "DeviceDualAscent": (205, 8),
