@@ -84,8 +84,10 @@ class IncumbentSearch(RankSearch):
         self.kernels = kernels
         self._has_kernels = _agree_on_first_search(parts, world, kernels)
         super().__init__(parts, incumbent, world, stop)
-        self._search.may_move_blocks = partial(self._is_ready, kernel_sets.block_moves)
-        self._search.may_search_constraints = partial(self._is_ready, lambda variant: kernel_sets.constraint_search())
+        self._search.chains.may_move_blocks = partial(self._is_ready, kernel_sets.block_moves)
+        self._search.chains.may_search_constraints = partial(
+            self._is_ready, lambda variant: kernel_sets.constraint_search()
+        )
         self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, kernels, early)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
 
@@ -184,12 +186,15 @@ class IncumbentSearch(RankSearch):
                 while not ended.wait(pause) and not search.stop.over:
                     if low_priority and not spent:
                         lower_priority()
-                    before, seconds, rounds_before = best, max(_FIRST_SLICE, spent), search.rounds
+                    before, seconds, rounds_before = best, max(_FIRST_SLICE, spent), search.chains.rounds
                     best = search.improve(before, seconds, 0, self._report_better)
                     improved = search.better(best, before)
                     if min_relative_gain and improved:
                         improved = _is_worthwhile(self._worth_of(before), self._worth_of(best), min_relative_gain)
-                    spent, pause = spent + seconds, 0.0 if improved or search.rounds == rounds_before else seconds
+                    spent, pause = (
+                        spent + seconds,
+                        0.0 if improved or search.chains.rounds == rounds_before else seconds,
+                    )
 
         if not (wanted or brief_seconds) or not self.parts.timed or not self._chains_are_ready():
             yield

@@ -229,7 +229,7 @@ def chains(variant: SearchVariant) -> KernelSet:
 def _compile_chains(variant: SearchVariant) -> None:
     """Anneal chains on a tiny problem."""
     search = _tiny_search(*variant[:3])
-    search.may_move_blocks = no_block_moves
+    search.chains.may_move_blocks = no_block_moves
     search.improve(np.zeros(search.problem.n_variables, dtype=np.int64), None, _TINY_SWEEPS)
 
 

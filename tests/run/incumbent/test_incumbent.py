@@ -221,7 +221,7 @@ def test_an_unsuccessful_background_search_pauses_between_growing_slices(monkeyp
     turns, stop = [], search._search.stop
 
     def improve(best, seconds, sweeps, found):
-        search._search.rounds += 1
+        search._search.chains.rounds += 1
         turns.append(seconds)
         return best
 

@@ -137,7 +137,7 @@ def test_tables_of_pairs_are_searched_until_nothing_is_violated():
     problem = build.problem()
     token = CancellationToken()
     search = LocalSearch(problem, problem, 0, 1, Deadline(cancellation=token))
-    search.may_search_constraints = lambda: True
+    search.chains.may_search_constraints = lambda: True
 
     def end_if_feasible(values):
         if not problem.evaluate(values).violation:
