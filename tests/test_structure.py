@@ -34,7 +34,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "DeviceDualAscent": (205, 8),
     "DualState": (452, 27),
     "Frontier": (346, 22),
-    "FunctionFiltering": (292, 17),
     "GpuRowExtender": (218, 13),
     "IncumbentSearch": (321, 29),
     "RankRun": (275, 19),
