@@ -11,6 +11,8 @@ searches independently.
 
 from functools import cached_property
 
+import numpy as np
+
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
@@ -18,9 +20,60 @@ from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.constraint_ascent import ascent_of
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS, Exchange, from_first_rank
-from dmcmc.samplers.local_search.tournament_search import OnBetter, SharedSearch, TournamentSearch, Values
+from dmcmc.samplers.local_search.tournament_search import OnBetter, TournamentSearch, Values
 
 _LARGE_ENTRIES = 1 << 22  # table entries above which the greedy assignment is reported before hill climbing
+
+
+class SharedSearch:
+    """What all parts of a rank's local search share; the attributes may change between two searches.
+
+    Attributes
+    ----------
+    original, problem : Problem
+        The original problem, and the same as dense tables; variables beyond the original ones are states of automata.
+    seed, threads : int
+        Seed of the chains, and threads of this rank.
+    stop : Deadline
+        Checked by all searches.
+    exchange : Exchange
+        Joins the ranks.
+    ascent : Ascent
+        Hill climbing on the original problem.
+    behind : bool
+        Whether chains leave the cores to other work of the process.
+    suggested : list of ndarray
+        Assignments of the original variables from which the next search by the clock starts, too.
+    """
+
+    seed: int
+    threads: int
+    stop: Deadline
+    exchange: Exchange
+    ascent: Ascent
+
+    def __init__(self, original: Problem, problem: Problem) -> None:
+        self.original, self.problem, self.behind = original, problem, False
+        self.suggested: list[Values] = []
+        first = original.n_variables
+        added = problem.factors if problem.n_variables > first else ()
+        self._state_factors = [factor for factor in added if factor.scope and factor.scope[-1] >= first]
+
+    def original_values(self, values: Values) -> Values:
+        """Return the values of the original variables."""
+        return values[: self.original.n_variables]
+
+    def extended(self, original_values: Values) -> Values:
+        """Extend an assignment of the original variables by the automaton states that follow from it."""
+        values = np.append(original_values, np.zeros(self.problem.n_variables - original_values.size, dtype=np.int64))
+        for factor in self._state_factors:  # in the order of the states; each has one allowed value at most
+            allowed = factor.table[tuple(values[list(factor.scope[:-1])])]
+            values[factor.scope[-1]] = int(np.argmax(allowed))
+        return values
+
+    def better(self, one: Values, other: Values) -> bool:
+        """Return whether ``one`` is better than ``other``: fewer violations, or equally many and more utility."""
+        return self.ascent.better(self.original_values(one), self.original_values(other))
 
 
 class LocalSearch(SharedSearch):
@@ -42,11 +95,6 @@ class LocalSearch(SharedSearch):
         Joins the ranks; all ranks must call the same methods with the same arguments.
     ascent : Ascent or None
         Hill climbing on ``original`` that exists already; None to make it.
-
-    Attributes
-    ----------
-    chains : TournamentSearch
-        The chains and block moves of a problem of tables.
     """
 
     def __init__(
@@ -62,7 +110,11 @@ class LocalSearch(SharedSearch):
         super().__init__(original, problem)
         self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
         self.ascent = ascent or ascent_of(original, threads, stop)
-        self.chains = TournamentSearch(self)
+
+    @cached_property
+    def chains(self) -> TournamentSearch:
+        """The chains and block moves of a problem of tables."""
+        return TournamentSearch(self)
 
     def first(self, on_better: OnBetter = lambda values: None, start: Values | None = None) -> Values:
         """Return a first assignment: greedy by factors, then 1-opt hill climbing.

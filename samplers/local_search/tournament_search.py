@@ -3,21 +3,23 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_watched
-from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.block_moves import BlockMoves
 from dmcmc.samplers.local_search.chain_problem import ChainProblem
 from dmcmc.samplers.local_search.chains import Candidate
 from dmcmc.samplers.local_search.race_round import TournamentRound
-from dmcmc.samplers.local_search.rank_exchange import Exchange, first_rank_says, from_first_rank
+from dmcmc.samplers.local_search.rank_exchange import first_rank_says, from_first_rank
 from dmcmc.samplers.local_search.successive_halving import SuccessiveHalving, tournament_of_rank
+
+if TYPE_CHECKING:
+    from dmcmc.samplers.local_search.local_search import SharedSearch
 
 _CHAIN_QUANTUM = 0.5  # seconds of chains between two chances for block moves
 _DRAW_SECONDS = 3e-8  # seconds per draw, assumed with fixed work
@@ -26,57 +28,6 @@ _LAST_SLICE_SHARE = 0.8  # A time slice of at least this share of the remaining 
 Values = NDArray[np.int64]
 OnBetter = Callable[[Values], object]
 ImproveConstraints = Callable[[Values, float, int, OnBetter], Values]
-
-
-class SharedSearch:
-    """What all parts of a rank's local search share; the attributes may change between two searches.
-
-    Attributes
-    ----------
-    original, problem : Problem
-        The original problem, and the same as dense tables; variables beyond the original ones are states of automata.
-    seed, threads : int
-        Seed of the chains, and threads of this rank.
-    stop : Deadline
-        Checked by all searches.
-    exchange : Exchange
-        Joins the ranks.
-    ascent : Ascent
-        Hill climbing on the original problem.
-    behind : bool
-        Whether chains leave the cores to other work of the process.
-    suggested : list of ndarray
-        Assignments of the original variables from which the next search by the clock starts, too.
-    """
-
-    seed: int
-    threads: int
-    stop: Deadline
-    exchange: Exchange
-    ascent: Ascent
-
-    def __init__(self, original: Problem, problem: Problem) -> None:
-        self.original, self.problem, self.behind = original, problem, False
-        self.suggested: list[Values] = []
-        first = original.n_variables
-        added = problem.factors if problem.n_variables > first else ()
-        self._state_factors = [factor for factor in added if factor.scope and factor.scope[-1] >= first]
-
-    def original_values(self, values: Values) -> Values:
-        """Return the values of the original variables."""
-        return values[: self.original.n_variables]
-
-    def extended(self, original_values: Values) -> Values:
-        """Extend an assignment of the original variables by the automaton states that follow from it."""
-        values = np.append(original_values, np.zeros(self.problem.n_variables - original_values.size, dtype=np.int64))
-        for factor in self._state_factors:  # in the order of the states; each has one allowed value at most
-            allowed = factor.table[tuple(values[list(factor.scope[:-1])])]
-            values[factor.scope[-1]] = int(np.argmax(allowed))
-        return values
-
-    def better(self, one: Values, other: Values) -> bool:
-        """Return whether ``one`` is better than ``other``: fewer violations, or equally many and more utility."""
-        return self.ascent.better(self.original_values(one), self.original_values(other))
 
 
 class TournamentSearch:
@@ -104,7 +55,7 @@ class TournamentSearch:
         By the clock: the current round, which the next call continues if it was interrupted; None between rounds.
     """
 
-    def __init__(self, shared: SharedSearch) -> None:
+    def __init__(self, shared: "SharedSearch") -> None:
         # A weak reference, because the local search owns this object: so both are freed as soon as the search ends.
         owner: SharedSearch = proxy(shared)
         self._shared = owner
