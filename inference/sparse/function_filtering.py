@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
-from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice, RowLimits, TooManyRows
+from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice
 from dmcmc.inference.sparse.dense_messages import dense_message, drop_dominated
 from dmcmc.inference.sparse.join_steps import Bucket, BucketInput, steps_of
-from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds
+from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds, with_wider_numbers
 from dmcmc.inference.sparse.read_back import read_back
+from dmcmc.inference.sparse.row_steps import RowLimits, TooManyRows
 from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS, MAX_ENTRIES_PER_ROW, SizeStatistics
 from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseTable, size_of
 
@@ -315,19 +315,6 @@ def _fill(inputs: Sequence[BucketInput], query: EliminationQuery) -> float:
         else:
             fill *= np.count_nonzero(table.values >= query.arithmetic.forbidden_below) / table.values.size
     return fill
-
-
-def with_wider_numbers(query: EliminationQuery) -> EliminationQuery:
-    """Return the query in an arithmetic that can hold cost shifts."""
-    old, new = query.arithmetic, with_headroom(query.arithmetic)
-    if new.dtype == old.dtype:
-        return query
-    tables = []
-    for scope, values in query.tables:
-        entries = values.astype(new.dtype)
-        entries[values < old.forbidden_below] = new.lowest
-        tables.append(EncodedTable(scope, entries))
-    return EliminationQuery(tables, query.domains, query.order, query.keep, new)
 
 
 def z_within(query: EliminationQuery, cells: int) -> int:
