@@ -26,7 +26,7 @@ Values = NDArray[np.int64]
 
 
 class BackgroundTurns:
-    """Turns of a local search in a thread of its own.
+    """Turns of a local search in a separate thread.
 
     Parameters
     ----------

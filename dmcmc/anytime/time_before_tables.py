@@ -1,4 +1,4 @@
-"""How long the local search may take before there are tables, or beside tables that will prove the optimum."""
+"""Limits on the time of the local search before there are tables, or during tables that will prove the optimum."""
 
 import time
 from collections.abc import Callable

@@ -52,7 +52,7 @@ def drop_dominated(
     bounds : sequence of EncodedTable
         The outside bounds over variables of the message.
     threshold : number
-        What the sum must exceed.
+        Number that the sum must exceed.
     arithmetic : Arithmetic
         The number type of all tables.
     threads : int

@@ -55,7 +55,7 @@ class Cost:
         return len({unit for unit, _ in self.terms}) == 1
 
 
-class CostModel:
+class CpSatModel:
     """A CP-SAT model of a cost problem.
 
     Attributes

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise, permutations
 from typing import Any
 
-from dmcmc.samplers.cp_sat.cost_model import CostModel
+from dmcmc.samplers.cp_sat.cost_model import CpSatModel
 from dmcmc.samplers.external.described_loads import codes_by_scope, implied_limits, never_shared
 
 _MAX_LOAD_TERMS = 1 << 17  # terms of a cumulative constraint up to which it is also stated as a sum for each time
 
 
-def add_constraints(model: CostModel, constraints: list[dict[str, Any]]) -> None:
+def add_constraints(model: CpSatModel, constraints: list[dict[str, Any]]) -> None:
     """Add the global constraints of a problem, and limits that several of them imply.
 
     Parameters
     ----------
-    model : CostModel
+    model : CpSatModel
         The model with all tables.
     constraints : list of dict
         The constraints as ``problem_arrays.constraints`` reads them.
@@ -32,7 +32,7 @@ def add_constraints(model: CostModel, constraints: list[dict[str, Any]]) -> None
         model.cp.add(sum(model.groups[group] for group in groups) <= most)
 
 
-def _intervals(model: CostModel, given: dict[str, Any]) -> list[Any]:
+def _intervals(model: CpSatModel, given: dict[str, Any]) -> list[Any]:
     """Return intervals of time with variable starts."""
     return [
         model.cp.new_fixed_size_interval_var(model.expressions.number(v, times), duration, "")
@@ -40,7 +40,7 @@ def _intervals(model: CostModel, given: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _add_no_overlap(model: CostModel, given: dict[str, Any]) -> None:
+def _add_no_overlap(model: CpSatModel, given: dict[str, Any]) -> None:
     """Add a no-overlap constraint.
 
     A soft one becomes an overlap for each pair. A hard one becomes intervals; with places, an optional interval per
@@ -65,7 +65,7 @@ def _add_no_overlap(model: CostModel, given: dict[str, Any]) -> None:
     model.cp.add_cumulative(_intervals(model, given), [1] * n, len(by_place))
 
 
-def _add_cumulative(model: CostModel, given: dict[str, Any]) -> None:
+def _add_cumulative(model: CpSatModel, given: dict[str, Any]) -> None:
     """Add a hard cumulative constraint, and its sum at each time if the starts have literals and are few."""
     model.cp.add_cumulative(_intervals(model, given), given["demands"], given["capacity"])
     items = list(zip(given["scope"], given["times"], given["durations"], given["demands"], strict=True))
@@ -81,7 +81,7 @@ def _add_cumulative(model: CostModel, given: dict[str, Any]) -> None:
         model.cp.add(sum(demand * literal for demand, literal in load) <= given["capacity"])
 
 
-def _add_adjacency(model: CostModel, given: dict[str, Any]) -> None:
+def _add_adjacency(model: CpSatModel, given: dict[str, Any]) -> None:
     """Add a Boolean for each ordered pair of intervals, which is true if the second starts at the end of the first."""
     scope, durations = given["scope"], given["durations"]
     times = given["times"]
@@ -93,7 +93,7 @@ def _add_adjacency(model: CostModel, given: dict[str, Any]) -> None:
         model.cost.charge(touch, given["cost"])
 
 
-def _add_place_changes(model: CostModel, given: dict[str, Any]) -> None:
+def _add_place_changes(model: CpSatModel, given: dict[str, Any]) -> None:
     """Add a Boolean for each pair of intervals, which is true if they follow each other soon in different places."""
     n, scope, durations = len(given["durations"]), given["scope"], given["durations"]
     times = given["times"]
@@ -110,7 +110,7 @@ def _add_place_changes(model: CostModel, given: dict[str, Any]) -> None:
         model.cost.charge(change, given["cost"])
 
 
-def _add_precedence(model: CostModel, given: dict[str, Any]) -> None:
+def _add_precedence(model: CpSatModel, given: dict[str, Any]) -> None:
     """Add a linear constraint; if soft, its degree is a variable."""
     first, second = (model.expressions.number(v, n) for v, n in zip(given["scope"], given["numbers"], strict=True))
     if given["cost"] is None:
@@ -122,7 +122,7 @@ def _add_precedence(model: CostModel, given: dict[str, Any]) -> None:
     model.cost.charge(degree, given["cost"])
 
 
-def _add_element(model: CostModel, given: dict[str, Any]) -> None:
+def _add_element(model: CpSatModel, given: dict[str, Any]) -> None:
     """Add for each value of the index that the result equals the selected entry, unless the constraint is violated."""
     index, result, *entries = given["scope"]
     violated = model.cp.new_bool_var("")
@@ -133,7 +133,7 @@ def _add_element(model: CostModel, given: dict[str, Any]) -> None:
     model.cost.charge(violated, given["cost"])
 
 
-def _add_loads(model: CostModel, given: dict[str, Any]) -> None:
+def _add_loads(model: CpSatModel, given: dict[str, Any]) -> None:
     """Add a constraint that is a function of the loads of cells."""
     loads: list[list[tuple[int, Any]]] = [[] for _ in range(given["cells"])]
     largest = [0] * given["cells"]
@@ -155,7 +155,7 @@ def _add_loads(model: CostModel, given: dict[str, Any]) -> None:
             _add_penalty(model, load, penalty, given["cost"])
 
 
-def _placed(model: CostModel, scope: list[int], item: dict[str, Any]) -> Iterator[tuple[int, Any]]:
+def _placed(model: CpSatModel, scope: list[int], item: dict[str, Any]) -> Iterator[tuple[int, Any]]:
     """Yield the first cell of an item's range with the literal of the values that give it."""
     if len(item["positions"]) == 1:
         pairs = [(item["first"], model.variables.literals(scope[item["positions"][0]]))]
@@ -168,7 +168,7 @@ def _placed(model: CostModel, scope: list[int], item: dict[str, Any]) -> Iterato
                 yield first, literal
 
 
-def _add_penalty(model: CostModel, load: list[tuple[int, Any]], penalty: list[int], cost: int | None) -> None:
+def _add_penalty(model: CpSatModel, load: list[tuple[int, Any]], penalty: list[int], cost: int | None) -> None:
     """Add the penalty of a load: allowed loads, inequalities if the penalty is convex, otherwise an element."""
     total = sum(weight * literal for weight, literal in load)
     if cost is None:
@@ -198,7 +198,7 @@ def _add_penalty(model: CostModel, load: list[tuple[int, Any]], penalty: list[in
     model.cost.charge(degree, cost)
 
 
-def _add_runs(model: CostModel, loads: list[list[tuple[int, Any]]], given: dict[str, Any]) -> None:
+def _add_runs(model: CpSatModel, loads: list[list[tuple[int, Any]]], given: dict[str, Any]) -> None:
     """Add the penalty of the number of maximal runs of cells with a positive load.
 
     A cell ends a break if its load is positive, that of the cell before is 0, and that of an earlier one is positive
@@ -225,7 +225,7 @@ def _add_runs(model: CostModel, loads: list[list[tuple[int, Any]]], given: dict[
         _add_penalty(model, [(1, literal) for literal in (*ends, before[-1])], penalty, given["cost"])
 
 
-_ADDED: dict[str, Callable[[CostModel, dict[str, Any]], None]] = {
+_ADDED: dict[str, Callable[[CpSatModel, dict[str, Any]], None]] = {
     "no_overlap": _add_no_overlap,
     "cumulative": _add_cumulative,
     "adjacency": _add_adjacency,

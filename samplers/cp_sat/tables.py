@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.samplers.cp_sat.conflict_cliques import clique_cover
-from dmcmc.samplers.cp_sat.cost_model import CostModel
+from dmcmc.samplers.cp_sat.cost_model import CpSatModel
 from dmcmc.samplers.external import problem_arrays
 from dmcmc.samplers.external.problem_arrays import AutomatonLayer
 
@@ -28,12 +28,12 @@ _FEW_TUPLES = 4  # tuples of a table per value of its variables, up to which eac
 _Array = NDArray[Any]
 
 
-def add_cost_functions(model: CostModel, arrays: dict[str, _Array]) -> None:
+def add_cost_functions(model: CpSatModel, arrays: dict[str, _Array]) -> None:
     """Add all cost functions of a problem but its global constraints.
 
     Parameters
     ----------
-    model : CostModel
+    model : CpSatModel
         A model without constraints.
     arrays : dict of ndarray
         The arrays of ``CostProblem.save``.
@@ -58,7 +58,7 @@ def add_cost_functions(model: CostModel, arrays: dict[str, _Array]) -> None:
         _add_automaton(model, variables, layers)
 
 
-def _conflicts(model: CostModel, tables: Sequence[tuple[list[int], _Array]]) -> dict[tuple[int, int], _Array]:
+def _conflicts(model: CpSatModel, tables: Sequence[tuple[list[int], _Array]]) -> dict[tuple[int, int], _Array]:
     """Return for pairs of variables the pairs of values that hard tables exclude, if these are a minority."""
     found: dict[tuple[int, int], _Array] = {}
     for scope, cost in tables:
@@ -75,14 +75,14 @@ def _conflicts(model: CostModel, tables: Sequence[tuple[list[int], _Array]]) -> 
     return found
 
 
-def _add_conflicts(model: CostModel, conflicts: dict[tuple[int, int], _Array]) -> None:
+def _add_conflicts(model: CpSatModel, conflicts: dict[tuple[int, int], _Array]) -> None:
     """State that excluded pairs of values exclude each other."""
     for clique in clique_cover(conflicts):
         model.cp.add_at_most_one(model.variables.literals(v)[a] for v, a in clique)
         model.has_cliques |= len(clique) > 2
 
 
-def _add_unary(model: CostModel, v: int, cost: _Array) -> None:
+def _add_unary(model: CpSatModel, v: int, cost: _Array) -> None:
     """Add a cost function of one variable: a linear term if its costs are linear, otherwise a term per value."""
     allowed = model.variables.allowed[v]
     increments = {(cost[b] - cost[a]) / (b - a) for a, b in pairwise(allowed)}
@@ -93,7 +93,7 @@ def _add_unary(model: CostModel, v: int, cost: _Array) -> None:
         model.cost.terms += [(int(cost[a]), model.variables.literals(v)[a]) for a in allowed if cost[a]]
 
 
-def _add_table(model: CostModel, scope: list[int], tuples: _Array, cost: _Array) -> None:
+def _add_table(model: CpSatModel, scope: list[int], tuples: _Array, cost: _Array) -> None:
     """Add a cost function given by all its tuples."""
     allowed = cost < model.top
     if not allowed.any():
@@ -114,7 +114,7 @@ def _add_table(model: CostModel, scope: list[int], tuples: _Array, cost: _Array)
         _add_levels(model, scope, tuples[dearer], np.where(allowed, cost - least, model.top)[dearer])
 
 
-def _add_listed(model: CostModel, scope: list[int], tuples: _Array, cost: _Array) -> None:
+def _add_listed(model: CpSatModel, scope: list[int], tuples: _Array, cost: _Array) -> None:
     """Add a cost function given by tuples, and the cost of all others at the end of ``cost``."""
     default, listed = int(cost[-1]), cost[:-1]
     allowed = listed < model.top
@@ -134,7 +134,7 @@ def _add_listed(model: CostModel, scope: list[int], tuples: _Array, cost: _Array
         model.cost.terms.append((saved, selected))
 
 
-def _add_selection(model: CostModel, scope: list[int], tuples: _Array, cost: _Array) -> None:
+def _add_selection(model: CpSatModel, scope: list[int], tuples: _Array, cost: _Array) -> None:
     """Add a literal for each allowed tuple; a value is chosen if and only if one of its tuples is.
 
     The linear relaxation of these equations is the convex hull of the tuples.
@@ -151,7 +151,7 @@ def _add_selection(model: CostModel, scope: list[int], tuples: _Array, cost: _Ar
     ]
 
 
-def _add_levels(model: CostModel, scope: list[int], tuples: _Array, extra: _Array) -> None:
+def _add_levels(model: CpSatModel, scope: list[int], tuples: _Array, extra: _Array) -> None:
     """Add extra costs of some tuples: one Boolean per level of cost, implied by each tuple of the level."""
     levels: dict[int, Any] = {}
     literals = [model.variables.literals(v) for v in scope]
@@ -167,7 +167,7 @@ def _add_levels(model: CostModel, scope: list[int], tuples: _Array, extra: _Arra
     model.cost.terms += levels.items()
 
 
-def _add_cost_column(model: CostModel, variables: list[Any], tuples: _Array, cost: _Array) -> None:
+def _add_cost_column(model: CpSatModel, variables: list[Any], tuples: _Array, cost: _Array) -> None:
     """Add a table constraint over the allowed tuples, with a column for their costs unless these are equal."""
     if (cost == cost[0]).all():
         model.cost.constant += int(cost[0])
@@ -178,7 +178,7 @@ def _add_cost_column(model: CostModel, variables: list[Any], tuples: _Array, cos
     model.cost.terms.append((1, total))
 
 
-def _add_linear(model: CostModel, terms: _Array, minimum: int) -> None:
+def _add_linear(model: CpSatModel, terms: _Array, minimum: int) -> None:
     """Add the constraint that the sum of the weights of selected values is at least a minimum."""
     weights: dict[int, dict[int, int]] = defaultdict(dict)
     for v, a, weight in terms.tolist():
@@ -195,7 +195,7 @@ def _add_linear(model: CostModel, terms: _Array, minimum: int) -> None:
     model.cp.add(sum(total) >= minimum)
 
 
-def _add_automaton(model: CostModel, scope: list[int], layers: list[AutomatonLayer]) -> None:
+def _add_automaton(model: CpSatModel, scope: list[int], layers: list[AutomatonLayer]) -> None:
     """Add an automaton, given by the next states and the costs of its transitions for each variable."""
     if not any(cost[cost < model.top].any() for _, cost in layers):
         _add_regular(model, scope, layers)
@@ -216,7 +216,7 @@ def _add_automaton(model: CostModel, scope: list[int], layers: list[AutomatonLay
         _add_cost_column(model, variables, np.column_stack(columns), cost[state, value])
 
 
-def _add_regular(model: CostModel, scope: list[int], layers: list[AutomatonLayer]) -> None:
+def _add_regular(model: CpSatModel, scope: list[int], layers: list[AutomatonLayer]) -> None:
     """Add an automaton without costs; its states are numbered through all layers."""
     first = np.cumsum([0, *(len(following) for following, _ in layers)]).tolist()
     transitions: list[tuple[int, int, int]] = []

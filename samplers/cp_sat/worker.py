@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.samplers.cp_sat.cost_model import CostModel
+from dmcmc.samplers.cp_sat.cost_model import CpSatModel
 from dmcmc.samplers.cp_sat.global_constraints import add_constraints
 from dmcmc.samplers.cp_sat.linear_relaxation import LinearRelaxation, solve_relaxation
 from dmcmc.samplers.cp_sat.tables import add_cost_functions
@@ -48,7 +48,7 @@ def search(job: dict[str, Any], arrays: dict[str, _Array]) -> None:
     """
     from ortools.sat.python import cp_model
 
-    model = CostModel(cp_model, arrays["domains"].tolist(), int(arrays["top"]))
+    model = CpSatModel(cp_model, arrays["domains"].tolist(), int(arrays["top"]))
     add_cost_functions(model, arrays)
     add_constraints(model, problem_arrays.constraints(arrays))
     arrays.clear()

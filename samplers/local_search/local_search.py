@@ -26,7 +26,7 @@ _LARGE_ENTRIES = 1 << 22  # table entries above which the greedy assignment is r
 
 
 class SharedSearch:
-    """What all parts of a rank's local search share; the attributes may change between two searches.
+    """State that all parts of a rank's local search share; the attributes may change between two searches.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ def _problem(
 ) -> Problem:
     """Read all sections and return the problem."""
     variables = PydcopVariables(sections, set_values)
-    factors = tuple(_ConstraintReader(sections, variables, budget).factors())
+    factors = tuple(_PydcopConstraints(sections, variables, budget).factors())
     others = {*sections.section("constraints"), *variables.external}
     scopes = [factor.scope for factor in factors]
     agents, owner = assign_owners(sections.document, distribution, list(variables.index), others, scopes)
@@ -75,7 +75,7 @@ def _problem(
     )
 
 
-class _ConstraintReader:
+class _PydcopConstraints:
     """Reader of the constraints of a pyDCOP file; each method reads and checks one kind of entry.
 
     A ``key`` is the path of an entry in the file, such as ``("domains", "colours")``; error messages name it and its

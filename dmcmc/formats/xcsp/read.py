@@ -38,7 +38,7 @@ def _problem(sections: XcspSections) -> Problem:
     for child in sections.root.children:
         if child.tag == "probabilities":
             raise sections.source.refusal(child.offset, "<probabilities> (stochastic problems) are")
-    reader = _ConstraintReader(sections)
+    reader = _XcspConstraints(sections)
     factors, variables = reader.factors(), reader.variables
     domains = np.array([len(variables.domains[d]) for d in variables.domain_of], dtype=np.int64)
     labels = tuple(variables.labels[d] for d in variables.domain_of)
@@ -47,7 +47,7 @@ def _problem(sections: XcspSections) -> Problem:
     return Problem(names, domains, agents, owner, factors, labels, sections.sense, sections.name)
 
 
-class _ConstraintReader:
+class _XcspConstraints:
     """Reader of the constraints of an XCSP file.
 
     Attributes
