@@ -1,9 +1,10 @@
 """Collective calls of MPI ranks: how they begin together, and how an error of one rank reaches all of them.
 
 A collective call returns only if every rank makes it. Each one therefore begins with a small header from all ranks: a
-number for the name of the call, and whether the rank has failed. So a rank whose work has failed can report its error
-in whichever call the others make next, and ranks that make different calls end with an error instead of waiting for
-each other. A call must not depend on a rank's own clock, memory or cache; what depends on them is agreed on first.
+number for the name of the call, whether the rank has failed, and the number of bytes that it will send. So a rank whose
+work has failed can report its error in whichever call the others make next, and ranks that make different calls end
+with an error instead of waiting for each other. A call must not depend on a rank's own clock, memory or cache; what
+depends on them is agreed on first.
 """
 
 import pickle
@@ -12,6 +13,7 @@ from typing import Any, TypeVar, cast
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.mpi.idle_wait import LONGEST_PAUSE, wait_for
@@ -51,7 +53,7 @@ class CollectiveCalls:
         self._comm, self._count = comm, count
         self.agreed_error: Exception | None = None
 
-    def begin(self, name: str, longest: float = LONGEST_PAUSE) -> None:
+    def begin(self, name: str, longest: float = LONGEST_PAUSE, size: int = 0) -> NDArray[np.int64]:
         """Wait until all ranks begin the call with this name; waiting ranks leave the cores to working ones.
 
         Parameters
@@ -60,6 +62,13 @@ class CollectiveCalls:
             Name of the call.
         longest : float
             The longest pause between polls, in seconds.
+        size : int
+            Number of bytes that this rank will send.
+
+        Returns
+        -------
+        (ranks,) int64
+            The number of bytes that each rank will send.
 
         Raises
         ------
@@ -68,7 +77,7 @@ class CollectiveCalls:
         OutOfStep
             If ranks make calls with different names.
         """
-        self._exchange_headers(name, None, longest)
+        return self._exchange_headers(name, None, longest, size)
 
     def agree(self, failure: Exception | None) -> None:
         """Raise an error on all ranks if there is one on any of them; a collective call.
@@ -111,25 +120,31 @@ class CollectiveCalls:
         self.agree(None)
         return result
 
-    def _exchange_headers(self, name: str, failure: Exception | None, longest: float = LONGEST_PAUSE) -> None:
-        """Exchange the calls' names and failures; raise an error on all ranks if any failed or the names differ."""
-        size = 1 if self._comm is None else self._comm.Get_size()
-        if size == 1:
+    def _exchange_headers(
+        self, name: str, failure: Exception | None, longest: float = LONGEST_PAUSE, size: int = 0
+    ) -> NDArray[np.int64]:
+        """Exchange the calls' names, failures and sizes, and return the sizes.
+
+        An error is raised on all ranks if any rank has failed or the names differ.
+        """
+        ranks = 1 if self._comm is None else self._comm.Get_size()
+        if ranks == 1:
             if failure is not None:
                 self.agreed_error = failure
                 raise failure
-            return
-        header = np.array([crc32(name.encode()), failure is not None], dtype=np.int64)
-        headers = np.zeros((size, header.size), dtype=np.int64)
+            return np.array([size])
+        header = np.array([crc32(name.encode()), failure is not None, size], dtype=np.int64)
+        headers = np.zeros((ranks, header.size), dtype=np.int64)
         wait_for(self._comm.Iallgather(header, headers), longest)
         if name == _AGREE:
-            self._count(size - 1, (size - 1) * header.nbytes)
+            self._count(ranks - 1, (ranks - 1) * header.nbytes)
         if headers[:, 1].any():
             self._raise_worst(failure)
         if (headers[:, 0] != headers[0, 0]).any():
             calls = "; ".join(f"rank {rank}: {called}" for rank, called in enumerate(self._comm.allgather(name)))
             self.agreed_error = OutOfStep(f"ranks make different collective calls: {calls}")
             raise self.agreed_error
+        return headers[:, 2]
 
     def _raise_worst(self, failure: Exception | None) -> None:
         """Raise the worst error of all ranks."""
@@ -173,3 +188,36 @@ def worst_error(reports: Sequence[DmcmcError | None], failure: Exception | None,
 def _severity(error: Exception) -> int:
     """Return 0 for an unforeseen error, 1 for the end of the time limit, 2 for others."""
     return 0 if isinstance(error, OtherRankError) else 1 if isinstance(error, OutOfTime) else 2
+
+
+def gathered(comm: Any, data: bytes, sizes: NDArray[np.int64]) -> list[bytes]:
+    """Return the bytes of every rank on rank 0, and no bytes on the others; waiting ranks leave the cores to others.
+
+    Parameters
+    ----------
+    comm : mpi4py communicator
+        The ranks.
+    data : bytes
+        The bytes of this rank.
+    sizes : (ranks,) int64
+        The number of bytes of each rank.
+    """
+    if comm.Get_rank() > 0:
+        wait_for(comm.Igatherv(np.frombuffer(data, dtype=np.uint8), None, root=0))
+        return []
+    received = np.zeros(int(sizes.sum()), dtype=np.uint8)
+    wait_for(comm.Igatherv(np.frombuffer(data, dtype=np.uint8), [received, sizes], root=0))
+    return _parts_of(received, sizes)
+
+
+def gathered_on_all(comm: Any, data: bytes, sizes: NDArray[np.int64]) -> list[bytes]:
+    """Return the bytes of every rank on all of them; the parameters are those of :func:`gathered`."""
+    received = np.zeros(int(sizes.sum()), dtype=np.uint8)
+    wait_for(comm.Iallgatherv(np.frombuffer(data, dtype=np.uint8), [received, sizes]))
+    return _parts_of(received, sizes)
+
+
+def _parts_of(received: NDArray[np.uint8], sizes: NDArray[np.int64]) -> list[bytes]:
+    """Return the bytes of each rank, from those of all ranks one after the other."""
+    ends = np.cumsum(sizes).tolist()
+    return [received[end - size : end].tobytes() for end, size in zip(ends, sizes.tolist(), strict=True)]

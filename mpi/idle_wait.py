@@ -1,15 +1,16 @@
 """Wait for other ranks by polling with pauses, so that the cores stay free for ranks that work."""
 
+import os
 import time
 from typing import Any
 
-_IMMEDIATE_POLLS = 100  # polls without a pause
+_IMMEDIATE_POLLS = 20  # polls without a pause; more of them delay ranks that share cores with other work
 _FIRST_PAUSE = 2e-5  # seconds
-LONGEST_PAUSE = 1e-3  # seconds
+LONGEST_PAUSE = 2.5e-4  # seconds; a message passes a waiting rank after half of it, and a poll takes 5 µs
 
 
 class IdleWait:
-    """Pauses between polls: none at first, then longer and longer ones.
+    """Pauses between polls: at first another process may use the core in between, then the pauses get longer.
 
     Parameters
     ----------
@@ -21,9 +22,11 @@ class IdleWait:
         self._polls, self._seconds, self._longest = 0, _FIRST_PAUSE, longest
 
     def take(self) -> None:
-        """Pause for a moment; do nothing in the first polls."""
+        """Pause for a moment; in the first polls only let another process run that waits for this core."""
         self._polls += 1
-        if self._polls > _IMMEDIATE_POLLS:
+        if self._polls <= _IMMEDIATE_POLLS:
+            os.sched_yield()
+        else:
             time.sleep(self._seconds)
             self._seconds = min(self._longest, 1.2 * self._seconds)  # 20 % longer each time
 

@@ -46,7 +46,7 @@ FAILED = None  # sent in place of a message by an agent that has failed, so that
 
 
 class Phase:
-    """One phase on this rank: the errors of its agents, and the common end of all ranks.
+    """One phase on this rank, or several in turn: the errors of its agents, and the common end of all ranks.
 
     Parameters
     ----------
@@ -56,10 +56,22 @@ class Phase:
         All agents in the order of the phase.
     """
 
-    def __init__(self, mailbox: Mailbox, order: Sequence[int]) -> None:
+    def __init__(self, mailbox: Mailbox, order: Sequence[int] = ()) -> None:
         self.mailbox = mailbox
-        self._position = {agent: position for position, agent in enumerate(mailbox.local_agents(order))}
         self._failures: list[tuple[int, int, Exception]] = []
+        self._end = 0
+        self.proceed(order)
+
+    def proceed(self, order: Sequence[int]) -> None:
+        """Begin the next phase, whose errors are raised together with those of the phases before.
+
+        Parameters
+        ----------
+        order : sequence of int
+            All agents in the order of the next phase.
+        """
+        self._position = {agent: self._end + i for i, agent in enumerate(self.mailbox.local_agents(order))}
+        self._end += len(self._position)
 
     @contextmanager
     def storing_errors(self, agent: int) -> Iterator[None]:
@@ -84,8 +96,21 @@ class Phase:
         exceptions have the order −1.
         """
         self.mailbox.close()
-        first_failure = min(self._failures, key=lambda failure: failure[:2], default=None)
-        self.mailbox.world.agree(None if first_failure is None else first_failure[2])
+        self.mailbox.world.agree(self._first_failure())
+
+    def report(self) -> None:
+        """Raise an error of any rank on all of them, as :meth:`close` does; all ranks make a collective call next.
+
+        Without an error nothing is exchanged: the other ranks learn of an error in that call.
+        """
+        self.mailbox.close()
+        if (failure := self._first_failure()) is not None:
+            self.mailbox.world.agree(failure)
+
+    def _first_failure(self) -> Exception | None:
+        """Return the error that :meth:`close` raises for this rank; None if no agent has failed."""
+        failure = min(self._failures, key=lambda failure: failure[:2], default=None)
+        return None if failure is None else failure[2]
 
 
 def _agents_as_messages_arrive(mailbox: Mailbox, kind: str, awaited: Mapping[int, Sequence[int]]) -> Iterator[int]:
@@ -163,6 +188,7 @@ def util_phase(
     clocks: dict[int, Clock],
     work: Callable[[int, list[UtilTables]], UtilStepPair],
     sent: dict[int, SentMessages],
+    whole: Phase | None = None,
 ) -> dict[int, UtilStepPair]:
     """Run the UTIL phase for this rank's agents.
 
@@ -178,18 +204,20 @@ def util_phase(
         ``work(agent, messages of its children)`` returns the agent's steps.
     sent : dict
         Receives the message statistics of each agent, even if the phase fails.
+    whole : Phase or None
+        The phases of which this is one; the caller ends them. None if this phase ends by itself.
 
     Returns
     -------
     dict
-        The steps of each of this rank's agents.
+        The steps of each of this rank's agents; those of agents without an error if the caller ends the phase.
 
     Raises
     ------
     Exception
         An exception of ``work`` on any rank is raised on all of them (:meth:`dmcmc.mpi.world.World.agree`).
     """
-    phase, steps = Phase(mailbox, tree.bottom_up), dict[int, UtilStepPair]()
+    phase, steps = _phase(mailbox, tree.bottom_up, whole), dict[int, UtilStepPair]()
     awaited = {agent: tree.children[agent] for agent in mailbox.local_agents(tree.bottom_up)}
     for agent in _agents_as_messages_arrive(mailbox, "UTIL", awaited):
         arrived = [mailbox.receive("UTIL", child, child) for child in tree.children[agent]]
@@ -206,7 +234,8 @@ def util_phase(
             message = FAILED if step is None else step.message
             sent[agent] = SentMessages(1, util_size(message), "UTIL", util_entries(message))
             mailbox.send("UTIL", agent, tree.parent[agent], message, clocks[agent])
-    phase.close()
+    if whole is None:
+        phase.close()
     return steps
 
 
@@ -216,6 +245,7 @@ def value_phase(
     clocks: dict[int, Clock],
     steps: Mapping[int, UtilStepPair],
     separators: Sequence[tuple[Sequence[int], Sequence[int]]],
+    whole: Phase | None = None,
 ) -> tuple[dict[int, ChosenValues], dict[int, Values], dict[int, SentMessages]]:
     """Run the VALUE phase for this rank's agents: choose the values that maximise the lower tables.
 
@@ -231,9 +261,11 @@ def value_phase(
     clocks : dict
         The agents' simulated clocks; advanced here.
     steps : dict
-        The agents' UTIL steps.
+        The agents' UTIL steps. An agent without one has failed.
     separators : sequence of (sequence of int, sequence of int)
         For each agent, the variables of its UTIL message's lower and upper tables.
+    whole : Phase or None
+        As for :func:`util_phase`.
 
     Returns
     -------
@@ -245,7 +277,7 @@ def value_phase(
         Message statistics of each agent.
     """
     order = tree.bottom_up[::-1]
-    phase, chosen, sent = Phase(mailbox, order), dict[int, ChosenValues](), dict[int, SentMessages]()
+    phase, chosen, sent = _phase(mailbox, order, whole), dict[int, ChosenValues](), dict[int, SentMessages]()
     contexts: dict[int, Values] = {}
     for agent in _agents_as_messages_arrive(mailbox, "VALUE", _parent_edges(tree, mailbox.local_agents(order))):
         empty: Values = {}
@@ -255,7 +287,7 @@ def value_phase(
             clocks[agent] = latest([clocks[agent], clock])
         start = time.perf_counter()
         known = None
-        if context is not FAILED:
+        if context is not FAILED and agent in steps:
             with phase.storing_errors(agent):
                 known = known_values(steps[agent], separators[agent], context)
         if known is not None:
@@ -265,8 +297,17 @@ def value_phase(
         for child, message in messages.items():
             mailbox.send("VALUE", child, child, message, clocks[agent])
         sent[agent] = SentMessages(len(messages), sum(map(value_size, messages.values())), "VALUE")
-    phase.close()
+    if whole is None:
+        phase.close()
     return chosen, contexts, sent
+
+
+def _phase(mailbox: Mailbox, order: Sequence[int], whole: Phase | None) -> Phase:
+    """Return the phase that begins: a new one, or the next one of several."""
+    if whole is None:
+        return Phase(mailbox, order)
+    whole.proceed(order)
+    return whole
 
 
 def message_to_child(

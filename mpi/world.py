@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.collective_calls import CollectiveCalls
+from dmcmc.mpi.collective_calls import CollectiveCalls, gathered, gathered_on_all
 from dmcmc.mpi.compute_node import ComputeNode, find_compute_node, use_gpu
 from dmcmc.mpi.launcher import announced_size, by_open_mpi, launched, speaks_pmix
 
@@ -100,17 +100,17 @@ class World:
         """Return every rank's value on rank 0, in the order of ranks, and None on the others."""
         if self.comm is None:
             return [value]
-        self._calls.begin(what)
-        gathered = self.comm.gather(self.pack(value, what, 1 if self.rank else 0), root=0)
-        return [self.unpack(data) for data in gathered] if self.rank == 0 else None
+        data = self.pack(value, what, 1 if self.rank else 0)
+        parts = gathered(self.comm, data, self._calls.begin(what, size=len(data)))
+        return [self.unpack(part) for part in parts] if self.rank == 0 else None
 
     def allgather(self, value: Any, what: str = "allgather") -> list[Any]:
         """Return every rank's value on every rank, in the order of ranks."""
         if self.comm is None:
             return [value]
         data = self.pack(value, what, self.size - 1)
-        self._calls.begin(what)
-        return [self.unpack(received) for received in self.comm.allgather(data)]
+        parts = gathered_on_all(self.comm, data, self._calls.begin(what, size=len(data)))
+        return [self.unpack(part) for part in parts]
 
     def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
         """Send each rank its part, and return the parts for this rank; None if no rank has sent anything.

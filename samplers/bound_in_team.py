@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
+from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials, RowGraphs
 from dmcmc.inference.bounds.dual.row_ascent import RowAscentTask, ascend_rows
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -74,14 +74,14 @@ class TeamRowBounds:
 
     def _message(self, work: RowAscentTask, backend: Backend) -> RankArrays:
         """Return the message to the other ranks."""
-        is_known, cutoffs = self._knows(work), work.cutoffs
+        is_known, cutoffs, graphs = self._knows(work), work.cutoffs, work.graphs
         header = [backend.stop.left, ROWS, work.sweeps, work.initial_temperature, cutoffs is not None, is_known]
         message: list[Array] = [np.array(header, dtype=np.float64), work.rows]
         message.append(np.zeros(0, dtype=np.int64) if cutoffs is None else cutoffs)
         return (
             message
             if is_known
-            else [*message, work.sliced_factors, work.shape, *work.whole, *work.hidden, *work.potentials]
+            else [*message, graphs.sliced_factors, graphs.shape, *graphs.whole, *graphs.hidden, *work.potentials]
         )
 
 
@@ -103,18 +103,9 @@ class RowBoundHelper:
         if not is_known:
             graph_end = 2 + len(DualGraph._fields)
             second_graph_end = graph_end + len(DualGraph._fields)
-            graphs = DualGraph(*arrays[2:graph_end]), DualGraph(*arrays[graph_end:second_graph_end])
-            self._work = RowAscentTask(
-                *graphs,
-                DualPotentials(*arrays[second_graph_end:]),
-                arrays[0],
-                arrays[1],
-                0,
-                rows,
-                0,
-                np.float32(0),
-                None,
-            )
+            whole, hidden = DualGraph(*arrays[2:graph_end]), DualGraph(*arrays[graph_end:second_graph_end])
+            graphs, potentials = RowGraphs(whole, hidden, *arrays[:2]), DualPotentials(*arrays[second_graph_end:])
+            self._work = RowAscentTask(graphs, potentials, 0, rows, 0, np.float32(0), None)
         assert self._work is not None, "the potentials come first"
         work = self._work._replace(
             rows=rows,
@@ -122,7 +113,7 @@ class RowBoundHelper:
             sweeps=int(sweeps),
             initial_temperature=np.float32(temperature),
         ).of(*rows_of_rank(rows.size, self._team))
-        bounds = np.full(int(np.prod(work.shape)), _NO_BOUND, dtype=np.int64)
+        bounds = np.full(int(np.prod(work.graphs.shape)), _NO_BOUND, dtype=np.int64)
         ascend_rows(work, bounds, replace(self._backend, stop=self._stop(left, begun)))
         return [bounds[work.rows]]
 

@@ -83,15 +83,12 @@ class ChainSolver:
         """Sample every agent and return their tables."""
         return [chains.table() for chains in self.start(problems, sampling)]
 
-    def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
-        """Load the GPU kernels for the agents if ``updates`` draws are worth the transfer to a GPU."""
-        if sampling.backend.samples_on_gpu(updates):
-            kernel = compile_chains(self.sampler)
-            for runs in sorted(
-                {1, sampling.runs}
-            ):  # a first pass, and later ones: threads may share columns differently
-                short = replace(sampling, samples=_LOADING_SAMPLES, runs=runs)
-                _sample_on_gpu(self.sampler, [Chains(local, short, self.sampler, kernel) for local in problems])
+    def load(self, problems: Sequence[LocalProblem], sampling: Sampling) -> None:
+        """Load the GPU kernels for the agents by short passes."""
+        kernel = compile_chains(self.sampler)
+        for runs in sorted({1, sampling.runs}):  # a first pass, and later ones: threads may share columns differently
+            short = replace(sampling, samples=_LOADING_SAMPLES, runs=runs)
+            _sample_on_gpu(self.sampler, [Chains(local, short, self.sampler, kernel) for local in problems])
 
     def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list["Chains | DeviceSampling"]:
         """Sample every agent so that sampling can continue later: on the GPU if that is faster, else on all threads.

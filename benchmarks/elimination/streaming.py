@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.elimination.buckets import INT32, bucket
 from benchmarks.harness import Report, options, timed
 from dmcmc.inference.elimination.arena_kernels import place_inputs
-from dmcmc.inference.elimination.cuda.streaming import divide_into_chunks, stream_bucket
+from dmcmc.inference.elimination.cuda.streaming import StreamedWork, Streaming, stream_bucket
 from dmcmc.inference.elimination.eliminate import Elimination, run_on_cpu
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
@@ -46,21 +46,21 @@ def measure(kind: str, domain: int, cells: float, report: Report) -> None:
     total = plan.entries * 4
     report(f"{kind}, |D| = {domain}, {plan.cells:.3g} cells, tables of {total / 1e9:.2f} GB, {cores()} cores")
     in_one_piece = 0.0
-    for name, limit, share in (
-        ("one piece", 4 * total, False),
-        ("a quarter of the memory, GPU", total // 4, False),
-        ("a quarter of the memory, GPU and CPU", total // 4, True),
+    for name, limits in (
+        ("one piece", Streaming(4 * total, shares=False)),
+        ("a quarter of the memory, GPU", Streaming(total // 4, shares=False)),
+        ("a quarter of the memory, GPU and CPU", Streaming(total // 4)),
     ):
 
-        def stream(limit: int = limit, share: bool = share) -> object:
-            return stream_bucket(work, 0, MAX_PLUS, cores(), device, limit, share)
+        def stream(limits: Streaming = limits) -> StreamedWork:
+            return stream_bucket(work, 0, MAX_PLUS, cores(), device, limits)
 
         message[...] = 0
         done, times = timed(stream, 4)
         assert np.array_equal(message, expected)
         in_one_piece = in_one_piece or times.least
-        chunks = len(divide_into_chunks(plan, 0, limit // 4).chunks)
-        report(f"  {name:38s} {times.least * 1e3:9.1f} ms  {times.least / in_one_piece:5.2f} x  {chunks} chunks {done}")
+        chunks = f"chunks: {done.gpu_chunks} of the GPU, {done.cpu_chunks} of the CPU"
+        report(f"  {name:38s} {times.least * 1e3:9.1f} ms  {times.least / in_one_piece:5.2f} x  {chunks}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
         [--quick]
 
 Each experiment writes FOLDER/NAME-again/experiment.json and runs.jsonl; copy them to ``benchmarks/results/papers/`` and
-run ``python -m benchmarks.papers.claims --write`` and ``python -m benchmarks.papers.pages``. The two scripts that time
+run ``python -m benchmarks.papers.claims --write`` and ``python -m benchmarks.papers.pages``. The scripts that time
 kernels write text files into FOLDER; copy them to ``benchmarks/results/``. With ``--continue`` FOLDER begins with the
 runs that are saved in ``benchmarks/results/papers/``, so only missing ones are made, and scripts whose output is saved
 are left out. Runs of one page are then of several hosts; use it on the same kind of card.
@@ -66,7 +66,7 @@ STEPS = (
     ExperimentStep("gpube-tables6-10-mini-buckets", ("MBE GPU",), 1, 20),
     ExperimentStep("and-or-search", ("AND/OR CPU", "AND/OR GPU"), 1, 30),
 )
-SCRIPTS = ("block_per_run", "transfer_times")
+SCRIPTS = ("block_per_run", "transfer_times", "overlapped_transfers")
 
 
 def with_limits(step: ExperimentStep, folder: Path) -> Path:

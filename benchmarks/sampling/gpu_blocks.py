@@ -53,7 +53,7 @@ def main() -> None:
         for name, backend in backends.items():
             sampling = Sampling(arithmetic, backend=backend, samples=MAX_SAMPLES, seconds=given.seconds)
             if seed == 0:  # compile the kernels and open the GPU
-                blocks.SOLVER.load([local], sampling, MAX_SAMPLES**2)
+                blocks.SOLVER.load([local], sampling)
                 blocks.SOLVER.solve([local], Sampling(arithmetic, backend=backend, samples=MAX_SAMPLES, seconds=0.2))
             start = time.perf_counter()
             table = blocks.SOLVER.solve([local], sampling)[0].lower[0].values.reshape(-1)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +14,11 @@ from dmcmc.experiments.job import carry_out, elapsed
 from dmcmc.experiments.journal import Journal, Record, has_answer, reason_without_answer
 from dmcmc.experiments.plan import PLAN, RESULTS, Experiment, PlannedRun, count_of
 from dmcmc.experiments.pool import carry_out_all
-from dmcmc.experiments.stored_plan import read_plan
+from dmcmc.experiments.stored_plan import StoredPlanFile, read_plan
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.compile_first import compiling_first
 from dmcmc.inference.runtime.errors import ConfigError, FileError
+from dmcmc.inference.storage.cache_contents import describe_cache
 from dmcmc.mpi.world import World
 from dmcmc.results.provenance import machine
 
@@ -169,9 +170,9 @@ def _opened(experiment: Experiment, runs: Sequence[PlannedRun], folder: Path, re
     plan = json.loads(json.dumps(msgspec.to_builtins(experiment)))
     plan_file = folder / PLAN
     try:
-        earlier = read_plan(plan_file).experiment
+        stored = read_plan(plan_file)
     except FileNotFoundError:
-        earlier = None
+        stored = StoredPlanFile({}, [])
     except FileError as error:
         raise FileError(f"{error}; use another folder") from None
     journal = Journal(folder / RESULTS) if (folder / RESULTS).exists() else None
@@ -183,11 +184,12 @@ def _opened(experiment: Experiment, runs: Sequence[PlannedRun], folder: Path, re
         raise ConfigError(
             f"{folder}: has results of {len(finished)} runs; continue with --resume, or use another --output"
         )
-    if finished and earlier is not None and _relevant(earlier) != _relevant(plan):
+    if finished and stored.experiment and not _continues(stored.experiment, plan):
         raise ConfigError(f"{folder}: has results of another experiment (or of --quick); use another --output")
-    if earlier != plan:
-        order = [run.key for run in runs]
-        replace_file(plan_file, [json.dumps({"experiment": plan, "runs": order, "machine": machine()}, indent=1), "\n"])
+    if stored.experiment != plan:
+        machines = _machines(stored.machine if finished else {})
+        contents = {"experiment": plan, "runs": [run.key for run in runs], "machine": machines}
+        replace_file(plan_file, [json.dumps(contents, indent=1), "\n"])
     return finished & {run.key for run in runs}
 
 
@@ -217,9 +219,31 @@ def _case_text(run: PlannedRun) -> str:
     return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in run.case.items())
 
 
+def _continues(earlier: dict[str, Any], plan: dict[str, Any]) -> bool:
+    """Return whether runs of an earlier plan belong to a plan: methods may be added, and texts edited."""
+    methods = plan["methods"]
+    return _relevant(earlier) == _relevant(plan) and all(
+        methods.get(name) == keys for name, keys in earlier.get("methods", {}).items()
+    )
+
+
 def _relevant(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of an experiment that its runs depend on; all other parts may be edited later."""
-    return {key: value for key, value in plan.items() if key not in ("title", "text", "quick", "paper", "report")}
+    """Return the parts of an experiment that the runs of all methods depend on."""
+    edited = ("title", "text", "quick", "paper", "report", "methods")
+    return {key: value for key, value in plan.items() if key not in edited}
+
+
+def _machines(earlier: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of this machine, and those of the earlier runs' machine where they differ.
+
+    The contents of the cache change with each run, so only the present ones are named.
+    """
+    facts, cache = machine(), describe_cache()
+    for name, before in earlier.items():
+        if name not in cache:
+            is_known = str(facts.get(name, before)) in str(before).split("; ")
+            facts[name] = before if is_known else f"{before}; {facts[name]}"
+    return facts
 
 
 def _line(number: int, total: int, run: PlannedRun, answer: dict[str, Any], seconds: float) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +19,7 @@ from dmcmc.anytime.solve_in_time import improve_until_stop
 from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import read_index
-from dmcmc.inference.model.problem import Label
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
@@ -36,7 +35,7 @@ from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
 from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.private.private_inputs import PrivateInputs
+from dmcmc.solving.private.private_inputs import PrivateAnswer, PrivateInputs
 from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.solve import solve_planned
 from dmcmc.solving.warm_start.retained_work import RetainedWork
@@ -98,22 +97,43 @@ def solve_directory(
         raise
 
 
-class PrivateAnswer(NamedTuple):
-    """The answer of a private run as one rank knows it.
+def solve_parts(
+    inputs: RankInputs,
+    parts: Mapping[int, Problem],
+    settings: Settings,
+    world: World,
+    share_assignment: bool,
+    retained: RetainedWork,
+    known: Mapping[int, int] | None,
+) -> tuple[RankInputs, PrivateAnswer]:
+    """Solve a problem of a session, of which the ranks have changed their parts; called by all ranks.
 
-    Attributes
+    Parameters
     ----------
-    result : Result or None
-        The result on rank 0, None on the others.
-    known : dict of int to int
-        The best assignment: values of this rank's agents and of the variables that they share factors with.
-    assignment : dict of str to label
-        The values of this rank's agents, by the names of their variables.
-    """
+    inputs
+        The inputs of an earlier run.
+    parts
+        The problems of this rank's agents.
+    settings
+        Settings of the run.
+    world, share_assignment, retained, known
+        As for :func:`solve_inputs`.
 
-    result: Result | None
-    known: Mapping[int, int]
-    assignment: Mapping[str, Label]
+    Returns
+    -------
+    RankInputs, PrivateAnswer
+        The present inputs, and the answer as this rank knows it.
+    """
+    config = with_memory_limit(settings, world)
+    with (
+        MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
+        KernelSupply(world, config, NoProgress()) as kernels,
+    ):
+        kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
+        start = time.perf_counter()
+        inputs = inputs.with_parts(parts, config, world)
+        given = inputs, world, Watch(NoProgress()), kernels, start, share_assignment, retained, known
+        return inputs, solve_inputs(*given)
 
 
 def solve_inputs(
@@ -156,7 +176,7 @@ def solve_inputs(
     result = None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
     by_agent = coordinator.storage.by_name(coordinator.known) if coordinator.known else {}
     own = {name: value for values in by_agent.values() for name, value in values.items()}
-    return PrivateAnswer(result, coordinator.known, own)
+    return PrivateAnswer(result, coordinator.known, own, coordinator.factors)
 
 
 def refuse(config: Settings) -> None:

@@ -10,10 +10,9 @@ from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.session.changed_factors import NUMBERS, ChangedFactors
 
 Domain = int | Sequence[Label]
-
-_NUMBERS = "numbers of factors"  # attribute of a problem that caches the positions of its factors by name
 
 
 class Changes:
@@ -26,7 +25,7 @@ class Changes:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self._given, self._factors = problem, list(problem.factors)
+        self._given, self._factors = problem, ChangedFactors(problem)
         self._only_tables = True  # whether all changes so far are new tables of the right shapes
 
     @cached_property
@@ -71,15 +70,19 @@ class Changes:
         if self._only_tables:
             return self._with_tables()
         position = {name: number for number, name in enumerate(self._agents)}
+        sizes = zip(self._variables, self._labels, self._domains, strict=True)
+        known = {name: range(size) if labels is None else labels for name, labels, size in sizes}
+        initial = (self._given.initial_values or {}).items()
         return Problem(
-            tuple(self._variables),
-            np.array(self._domains, dtype=np.int64),
-            tuple(self._agents),
-            np.array([position[name] for name in self._owner], dtype=np.int64),
-            tuple(self._factors),
-            tuple(self._labels),
-            self._given.sense,
-            self._given.name,
+            variables=tuple(self._variables),
+            domains=np.array(self._domains, dtype=np.int64),
+            agents=tuple(self._agents),
+            owner=np.array([position[name] for name in self._owner], dtype=np.int64),
+            labels=tuple(self._labels),
+            sense=self._given.sense,
+            name=self._given.name,
+            initial_values={name: value for name, value in initial if value in known.get(name, ())},
+            **self._factors.parts(),
         )
 
     def _with_tables(self) -> Problem:
@@ -87,14 +90,14 @@ class Changes:
         given = self._given
         names = ("variables", "domains", "agents", "owner", "labels", "sense", "name", "initial_values")
         parts = {name: getattr(given, name) for name in names}
-        changed = Problem.of_parts(factors=tuple(self._factors), **parts)
-        for derived in ("shape_facts", "dense", _NUMBERS):
+        changed = Problem.of_parts(**parts, **self._factors.parts())
+        for derived in ("shape_facts", "dense", NUMBERS):
             if derived in given.__dict__:
                 changed.__dict__[derived] = given.__dict__[derived]
         return changed
 
     def set_table(self, factor: str | int, table: ArrayLike | Factor) -> None:
-        """Replace the utilities (or costs, by the problem's sense) of a factor; its scope stays.
+        """Replace the utilities (or costs, by the problem's sense) of a factor; its scope and its level stay.
 
         Parameters
         ----------
@@ -103,16 +106,16 @@ class Changes:
         table : array_like or Factor
             Utilities, or costs of a minimisation problem, with one axis per variable; or a factor with the same scope.
         """
-        position = self._factor(factor)
-        old = self._factors[position]
+        position = self._factors.position(factor)
+        old = self._factors.factors[position]
         if isinstance(table, Factor):
             new = table.renamed(old.scope, old.name)
         else:
             new = Factor.of(old.scope, table, self._given.sense, old.name)
         self._only_tables = self._only_tables and type(old) is Factor and new.shape == old.shape
-        self._factors[position] = new
+        self._factors.replace(position, new)
 
-    def add_factor(self, scope: Sequence[str], table: ArrayLike, name: str = "") -> None:
+    def add_factor(self, scope: Sequence[str], table: ArrayLike, name: str = "", level: str = "") -> None:
         """Add a factor at the end, over variables given by name.
 
         Parameters
@@ -123,10 +126,12 @@ class Changes:
             Utilities, or costs of a minimisation problem, with one axis per variable.
         name : str
             Name of the factor.
+        level : str
+            Level of the objective; the first one if none is given.
         """
         self._only_tables = False
         indices = [_position(variable, self._variables) for variable in scope]
-        self._factors.append(Factor.of(indices, table, self._given.sense, name))
+        self._factors.append(Factor.of(indices, table, self._given.sense, name), level)
 
     def remove_factor(self, factor: str | int) -> None:
         """Remove a factor; the positions of the factors after it go down by one.
@@ -137,7 +142,7 @@ class Changes:
             The factor, by its name or by its position in ``problem.factors``.
         """
         self._only_tables = False
-        del self._factors[self._factor(factor)]
+        self._factors.remove([self._factors.position(factor)])
 
     def add_variable(self, name: str, domain: Domain, agent: str) -> None:
         """Add a variable with a number of values, or with the labels of its values, to an agent that exists.
@@ -204,7 +209,7 @@ class Changes:
         chosen: list[Label] = list(self._labels[variable] or range(self._domains[variable]))
         if all(value in known for value in chosen):
             positions = [known.index(value) for value in chosen]
-            self._factors = [_with_values(factor, variable, positions) for factor in self._factors]
+            self._factors.change_all(lambda factor: _with_values(factor, variable, positions))
 
     def add_agent(self, name: str) -> None:
         """Add an agent without variables.
@@ -239,39 +244,14 @@ class Changes:
         self._domains[:] = [self._domains[v] for v in kept]
         self._labels[:] = [self._labels[v] for v in kept]
         self._owner[:] = [self._owner[v] for v in kept]
-        self._factors = [_renumbered(f, index) for f in self._factors if removed.isdisjoint(f.scope)]
-
-    def _factor(self, factor: str | int) -> int:
-        """Return the position of a factor that is given by its position or by its name."""
-        if not isinstance(factor, str):
-            if not 0 <= factor < len(self._factors):
-                raise ProblemError(f"factor {factor} does not exist; there are {len(self._factors)} factors")
-            return int(factor)
-        numbers = self._numbers_by_name().get(factor, ())
-        if len(numbers) != 1:
-            what = "is not unique; give its position" if numbers else "does not exist"
-            names = [] if numbers else [one.name for one in self._factors if one.name]
-            raise ProblemError(f"factor {factor!r} {what}{suggest_name(factor, names, 'known factors')}")
-        return numbers[0]
-
-    def _numbers_by_name(self) -> Mapping[str, Sequence[int]]:
-        """Return the positions of the factors by name; kept from one problem to the next while only tables change."""
-        known: Mapping[str, Sequence[int]] | None = self._given.__dict__.get(_NUMBERS) if self._only_tables else None
-        if known is not None:
-            return known
-        found: dict[str, list[int]] = {}
-        for number, factor in enumerate(self._factors):
-            found.setdefault(factor.name, []).append(number)
-        if self._only_tables:
-            self._given.__dict__[_NUMBERS] = found
-        return found
+        self._factors.remove(i for i, f in enumerate(self._factors.factors) if not removed.isdisjoint(f.scope))
+        self._factors.change_all(lambda factor: _renumbered(factor, index))
 
 
 def _position(name: str, names: Sequence[str], noun: str = "variable") -> int:
     """Return the position of a name that exists."""
     if name not in names:
-        known = "known agents" if noun == "agent" else "known variables"
-        raise ProblemError(f"{noun} {name!r} does not exist{suggest_name(name, names, known)}")
+        raise ProblemError(f"{noun} {name!r} does not exist{suggest_name(name, names, f'known {noun}s')}")
     return names.index(name)
 
 

@@ -1,7 +1,6 @@
 """A session on private inputs: each rank reads its own agents' parts, changes them, and keeps them to itself."""
 
 import os
-import time
 from collections.abc import Mapping
 from typing import Any, Unpack
 
@@ -13,17 +12,14 @@ from dmcmc.formats.agent_files import read_index
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
-from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation import kernel_sets
-from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.solve_directory import refuse, solve_inputs
+from dmcmc.run.incremental.solve_again import solve_private_again
+from dmcmc.run.solve_directory import refuse, solve_parts
 from dmcmc.session.changes import Changes
 from dmcmc.session.session import Reused
-from dmcmc.solving.monitoring.progress import NoProgress
-from dmcmc.solving.monitoring.watch import Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit
+from dmcmc.solving.private.private_inputs import PrivateAnswer
 from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -32,8 +28,9 @@ class PrivateSession:
     """A problem with private inputs that changes and is solved again; all ranks create it together.
 
     Each rank reads the files of its agents, which ``dmcmc split`` has written, and changes their tables. No factor
-    leaves its rank: the ranks exchange what a private run does, UTIL and VALUE messages and sums. Exact tables, bounds
-    and UTIL messages of agents whose inputs have not changed are used again.
+    leaves its rank: the ranks exchange UTIL and VALUE messages and sums, as in a private run, and the names of the
+    changed agents. After an exact run only agents between a change and the root of the pseudo-tree make UTIL messages.
+    Otherwise exact tables, bounds and UTIL steps of agents whose inputs have not changed are used again.
 
     Parameters
     ----------
@@ -143,21 +140,22 @@ class PrivateSession:
         world, keywords = self._world, dict[str, Any]() if timeout is None else {"timeout": timeout}
         try:
             settings = settings_from(self._settings, keywords) if keywords else self._settings
-            config = with_memory_limit(settings, world)
             self._retained.begin_run()
-            with (
-                MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
-                KernelSupply(world, config, NoProgress()) as kernels,
-            ):
-                kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
-                start, parts = time.perf_counter(), {a: self.problems[name] for name, a in self._number.items()}
-                self._inputs = self._inputs.with_parts(parts, config, world)
-                given = self._inputs, world, Watch(NoProgress()), kernels, start, self._share_assignment
-                answer = solve_inputs(*given, self._retained, self._known)
+            given = self._parts(), settings, world, self._retained, self._share_assignment, self._solve_anew
+            answer = solve_private_again(*given)
+            self.reused = Reused(*self._retained.counts(world))
         except BaseException as error:
             world.abort_on_exit(error)
             raise
-        counts = world.allgather(self._retained.counts)
-        self.reused = Reused(*map(sum, zip(*counts, strict=True)))
         self.result, self.assignment, self._known = answer.result, answer.assignment, answer.known
         return self.result
+
+    def _parts(self) -> dict[int, Problem]:
+        """Return the parts of this rank's agents by the agents' numbers."""
+        return {agent: self.problems[name] for name, agent in self._number.items()}
+
+    def _solve_anew(self, settings: Settings) -> tuple[RankInputs, PrivateAnswer]:
+        """Solve the problem without continuing the messages of the last run; called by all ranks."""
+        given = self._inputs, self._parts(), settings, self._world, self._share_assignment
+        self._inputs, answer = solve_parts(*given, self._retained, self._known)
+        return self._inputs, answer

@@ -22,14 +22,14 @@ _ACTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "add_agent": (("agent",), ()),
     SET_EXTERNAL_VARIABLE: (("variable", "value"), ()),
     "set_table": (("factor", "table"), ()),
-    "add_factor": (("scope", "table"), ("name",)),
+    "add_factor": (("scope", "table"), ("name", "level")),
     "remove_factor": (("factor",), ()),
     "add_variable": (("variable", "domain", "agent"), ()),
     "remove_variable": (("variable",), ()),
     "move_variable": (("variable", "agent"), ()),
     "set_domain": (("variable", "domain"), ()),
 }
-"""By the type of an action: the keys that it needs, and those that it may have, in the order of the arguments."""
+"""By the type of an action: the keys that it needs, and those that it may have (texts), in the order of arguments."""
 
 
 @dataclass(frozen=True)
@@ -157,5 +157,5 @@ class _Reader:
                 self.fail(key, f"{kind}: '{name}' is missing")
         for name in action.keys() - {"type", *needed, *optional}:
             self.fail(key, f"{kind}: unknown key {name!r}; {suggestion(str(name), (*needed, *optional))}")
-        given = [action[name] for name in (*needed, *optional) if name in action]
+        given = [*(action[name] for name in needed), *(action.get(name, "") for name in optional)]
         return ScenarioAction(kind, tuple(given), self.document.at(key))

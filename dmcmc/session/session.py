@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import msgspec
 from numpy.typing import ArrayLike
@@ -46,8 +46,7 @@ class Session:
 
     The exact tables of agents and the UTIL messages of subtrees in which nothing has changed are kept. With a time
     budget the last assignment is the first incumbent, and the bounds of the last run are continued. Without one,
-    objective and proof are those of a new run. With ``stay``, it
-    costs something to move a variable away from the last assignment; in the first run it costs nothing.
+    objective and proof are those of a new run. With ``stay``, moving away from the last assignment costs something.
 
     Parameters
     ----------
@@ -118,8 +117,7 @@ class Session:
         DmcmcError
             As for :func:`dmcmc.solve`.
         """
-        keywords: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-        settings = settings_from(self._settings, keywords) if keywords else self._settings
+        settings = self._settings if timeout is None else settings_from(self._settings, {"timeout": timeout})
         starts = settings.budget.time is not None or settings.stay is not None
         if starts and settings.start is None and self.result is not None:
             settings = msgspec.structs.replace(settings, start=self._known_part(self.result))
@@ -131,7 +129,7 @@ class Session:
         found = choose_algorithm.solve(self.problem, settings, self._world, retained=self._retained)
         result: Result | None = found if self._retained.result_is_shared else self._world.bcast(found)
         assert result is not None
-        self.reused = Reused(*map(sum, zip(*self._world.allgather(self._retained.counts), strict=True)))
+        self.reused = Reused(*self._retained.counts(self._world))
         self.result, self._solved, self._costs_of_moving = result, self.problem, settings.stay is not None
         return result
 
@@ -200,7 +198,7 @@ class Session:
         with self.changes() as batch:
             batch.set_table(factor, table)
 
-    def add_factor(self, scope: Sequence[str], table: ArrayLike, name: str = "") -> None:
+    def add_factor(self, scope: Sequence[str], table: ArrayLike, name: str = "", level: str = "") -> None:
         """Add a factor; see :meth:`Changes.add_factor`.
 
         Parameters
@@ -211,9 +209,11 @@ class Session:
             Utilities, or costs of a minimisation problem, with one axis per variable.
         name : str
             Name of the factor.
+        level : str
+            Level of the objective; the first one by default.
         """
         with self.changes() as batch:
-            batch.add_factor(scope, table, name)
+            batch.add_factor(scope, table, name, level)
 
     def remove_factor(self, factor: str | int) -> None:
         """Remove a factor; see :meth:`Changes.remove_factor`.

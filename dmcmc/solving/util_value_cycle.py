@@ -127,6 +127,8 @@ class FinishedCycle:
         As in :class:`Cycle`.
     interpreted : bool
         Whether the kernels were interpreted.
+    needed : NeededRows or None
+        The rows of the messages of this rank's agents; None if messages had all rows.
     """
 
     setup: Setup
@@ -138,6 +140,12 @@ class FinishedCycle:
     roots: dict[int, Number | None]
     values: dict[int, int]
     interpreted: bool
+    needed: NeededRows | None = None
+
+    def indexed_by(self, setup: Setup) -> "FinishedCycle":
+        """Return the cycle with tables that are indexed by the domains of a changed plan."""
+        side = InterfaceCompression(setup.problem.domains, setup.problem.owner, {}, {})
+        return replace(self, sides=Sides(side, side))
 
 
 def run_cycle(
@@ -215,17 +223,20 @@ def _finished(
         and len(tables) == len(inputs.tables)
         and inputs.sides.lower is inputs.sides.upper
         and not inputs.sides.lower.rows
-        and inputs.row_filter is None  # filtered messages depend on all factors and on the best known solution
+        and (inputs.row_filter is None or inputs.row_filter.least is None)  # it depends on the best known solution
         and all(step.lower.z is None and step.upper is step.lower for step in combined.steps.values())
     )
     if not is_exact:
         return None
     parts = combined.steps, combined.chosen, combined.contexts, combined.roots
-    return FinishedCycle(setup, inputs.sides, tables, *parts, values, is_interpreting())
+    return FinishedCycle(setup, inputs.sides, tables, *parts, values, is_interpreting(), combined.needed)
 
 
 class _Combined(NamedTuple):
-    """Result of the messages of a cycle. The fields are those of :class:`Cycle`; ``steps`` still have their tables."""
+    """Result of the messages of a cycle. The fields are those of :class:`Cycle` and :class:`FinishedCycle`.
+
+    ``steps`` still have their tables.
+    """
 
     steps: dict[int, UtilStepPair]
     z: dict[int, MiniBucketSizes]
@@ -235,6 +246,7 @@ class _Combined(NamedTuple):
     sent: list[dict[int, SentMessages]]
     per_agent: bool = True
     leader_mailbox: Mailbox | None = None
+    needed: NeededRows | None = None
 
 
 def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> _Combined:
@@ -262,7 +274,7 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
         if setup.tree.parent[agent] < 0
     }
     z = {agent: (step.lower.z, None if step.upper is None else step.upper.z) for agent, step in steps.items()}
-    return _Combined(steps, z, chosen, contexts, roots, [*up, down])
+    return _Combined(steps, z, chosen, contexts, roots, [*up, down], needed=needed)
 
 
 def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -5,8 +5,8 @@
 """
 
 import logging
-from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import Bounder
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
@@ -40,24 +40,19 @@ class BounderFactory(Protocol):
         ...
 
 
-class DualFactory:
-    """Creates bounders by dual ascent at each node."""
+class OwnFactory(NamedTuple):
+    """A ``BounderFactory`` of this package.
 
-    summary = "dual ascent at each node, which inherits its parent's tables"
+    Attributes
+    ----------
+    summary : str
+        One line of help.
+    create : callable
+        See ``BounderFactory.create``.
+    """
 
-    def create(self, state: DualState, memory_limit: int) -> Bounder | None:
-        """Return a bounder on the CPU."""
-        return CpuDualBounder(state, memory_limit)
-
-
-class MiniBucketFactory:
-    """Creates bounders by mini-bucket messages, for agents whose bound combines dual ascent and mini-buckets."""
-
-    summary = "messages of mini-buckets, computed once: many nodes a second in sparse problems"
-
-    def create(self, state: DualState, memory_limit: int) -> Bounder | None:
-        """Return a bounder; None if memory or time do not suffice, or mini-buckets do not suit the agent."""
-        return mini_bucket_bounder(state, memory_limit) if state.has_mini_buckets else None
+    summary: str
+    create: Callable[[DualState, int], Bounder | None]
 
 
 def _accept(loaded: object) -> BounderFactory | None:
@@ -69,7 +64,13 @@ DUAL = "dual"
 _PLUGINS: Plugins[BounderFactory] = Plugins(
     group="dmcmc.bounders",
     noun="bounder",
-    built_in={DUAL: DualFactory(), "mini-bucket": MiniBucketFactory()},
+    built_in={
+        DUAL: OwnFactory("dual ascent at each node, which inherits its parent's tables", CpuDualBounder),
+        "mini-bucket": OwnFactory(
+            "messages of mini-buckets, computed once: many nodes a second in sparse problems",
+            lambda state, limit: mini_bucket_bounder(state, limit) if state.has_mini_buckets else None,
+        ),
+    },
     accept=_accept,
     expected="is not a BounderFactory",
 )

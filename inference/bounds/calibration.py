@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ class _BoundMethod:
     """
 
     estimate: Callable[[], float]
-    run: Callable[[float], None]
+    run: Callable[[float], object]
     spent: float = 0.0
     rate: float = math.inf
 
@@ -82,18 +81,13 @@ class CalibratedBoundState:
         triplet_choices = [False, True] if has_triplets else [False]
         self.buckets = [MiniBucketState(local, backend, self.dual, as_triplets) for as_triplets in triplet_choices]
         self.dual.has_mini_buckets = True
-        self.dual.layout_fixed = (
-            True  # mini-buckets depend on the layout, so triangles of four-cycles are added to a copy
-        )
+        self.dual.layout_fixed = True  # mini-buckets depend on it, so triangles of four-cycles are added to a copy
         self._cycle_state: DualState | None = None
         self._cycle_ascent = _BoundMethod(self._cycle_seconds, self._ascend_with_cycles)
         self._ascent = _BoundMethod(
             lambda: max(MIN_STEP_SECONDS, STEP_FRACTION * self._ascent.spent), lambda s: self.dual.improve(seconds=s)
         )
-        self._other_methods = [
-            *(_BoundMethod(partial(_bucket_seconds, bucket), partial(_bucket_step, bucket)) for bucket in self.buckets),
-            self._cycle_ascent,
-        ]
+        self._other_methods = [*map(_bucket_method, self.buckets), self._cycle_ascent]
         self._backend = backend
 
     @property
@@ -245,11 +239,6 @@ class CalibratedBoundState:
         return float(self.dual.bounds.max(initial=np.iinfo(np.int64).min))
 
 
-def _bucket_seconds(buckets: MiniBucketState) -> float:
-    """Return the estimated seconds of the next mini-bucket step."""
-    return buckets.estimated_seconds
-
-
-def _bucket_step(buckets: MiniBucketState, seconds: float) -> None:
-    """Carry out one mini-bucket step, however long it takes."""
-    buckets.step()
+def _bucket_method(buckets: MiniBucketState) -> _BoundMethod:
+    """Return the method that makes mini-bucket steps, each of which takes as long as it takes."""
+    return _BoundMethod(lambda: buckets.estimated_seconds, lambda seconds: buckets.step())

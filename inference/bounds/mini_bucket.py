@@ -18,22 +18,19 @@ from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
+from dmcmc.inference.bounds.dual.reparametrised_tables import elimination_of, tables_of
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.tuning.mini_buckets import DUAL_SWEEPS, MAX_BYTES, MAX_CELLS, SECONDS_PER_BUCKET
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import EliminationPlan
-from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
-from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, EncodedTable
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-
-_LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # minus infinity; a sum of ADDENDS of them does not overflow
 
 
 class MiniBucketState:
@@ -167,21 +164,15 @@ class MiniBucketState:
             if not self._dual_is_given:
                 self._dual.improve(sweeps=DUAL_SWEEPS, rows=())
             names = (*self.local.hidden, *self.local.interface)
-            self._tables = tables_of(self._dual.layout.whole, self._dual.potentials, names, _LOWEST, self._as_triplets)
+            self._tables = tables_of(self._dual.layout.whole, self._dual.potentials, names, self._as_triplets)
         return self._tables
 
     def _eliminate(self, tables: list[EncodedTable]) -> None:
         """Eliminate the hidden variables and lower the bounds by the result."""
-        total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
-        arithmetic = Arithmetic(np.dtype(np.int64), _LOWEST, total)
-        local, relaxation = self.local, Relaxation("mini-bucket", self.z)
-        order, interface = local.order.variables, local.interface
-        result = eliminate_within(
-            EliminationQuery(tables, local.domains, order, interface, arithmetic),
-            relaxation,
-            Resources(backend=self.backend),
-        )
-        remaining = result.elimination.remaining()
+        local = self.local
+        query = elimination_of(tables, local.domains, local.order.variables, local.interface)
+        resources, arithmetic = Resources(backend=self.backend), query.arithmetic
+        remaining = eliminate_within(query, Relaxation("mini-bucket", self.z), resources).elimination.remaining()
         if self._dual.enumerated:
             rows = np.zeros(local.interface_shape, dtype=np.int64)
             for scope, values in remaining:

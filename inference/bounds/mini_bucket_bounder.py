@@ -27,20 +27,18 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import allowed_values
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
+from dmcmc.inference.bounds.dual.reparametrised_tables import LOWEST, elimination_of, tables_of
 from dmcmc.inference.bounds.tuning.mini_buckets import ORDER_BUDGET
 from dmcmc.inference.bounds.tuning.search import STATIC_BATCH_SIZE, STATIC_CELLS
-from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.choose_z import upper_bound_on_z
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
-from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, EncodedTable
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Ints
 
-_LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # minus infinity; a sum of ADDENDS of them does not overflow
 _MAX_BRANCHES = 255  # the numbers of branches are stored in 8 bits
 
 
@@ -52,7 +50,7 @@ class HeuristicTable(NamedTuple):
     columns : (arity,) int64
         Positions of its variables in a node's values: boundary variables, then hidden ones in the order of assignment.
     values : ndarray of int64
-        Its entries, one axis per variable; ``_LOWEST`` stands for minus infinity.
+        Its entries, one axis per variable; ``LOWEST`` stands for minus infinity.
     first, last : int
         It counts in nodes with ``first`` to ``last`` assigned hidden variables.
     """
@@ -102,14 +100,11 @@ class MiniBucketBounder:
         self.capacity, self.batch_size = 1 << 20, STATIC_BATCH_SIZE  # branches inherit nothing: entries are empty
         self.max_branches = min(_MAX_BRANCHES, self.allowed.shape[1])
         self._shape, names = local.interface_shape, (*local.hidden, *local.interface)
-        tables = tables_of(state.layout.whole, state.potentials, names, _LOWEST, as_triplets=False)
+        tables = tables_of(state.layout.whole, state.potentials, names)
         scopes, domains = [table.scope for table in tables], local.domains
         order = best_order(scopes, domains, local.hidden, local.interface, budget=ORDER_BUDGET).variables
         self.z = _largest_z(scopes, domains, order, local.interface, memory_limit)
-        total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
-        query = EliminationQuery(
-            tables, domains, order, local.interface, Arithmetic(np.dtype(np.int64), _LOWEST, total)
-        )
+        query = elimination_of(tables, domains, order, local.interface)
         resources = Resources(memory_limit, state.backend)
         elimination = eliminate_within(query, Relaxation("mini-bucket", self.z), resources).elimination
         plan = elimination.plan
@@ -130,7 +125,7 @@ class MiniBucketBounder:
         for d in np.unique(depth).tolist():
             chosen = np.flatnonzero(depth == d)
             results.bounds[chosen] = self._sums(values[chosen], d)
-        infeasible = (counts == 0).any(axis=1) | (results.bounds <= _LOWEST // 2)
+        infeasible = (counts == 0).any(axis=1) | (results.bounds <= LOWEST // 2)
         results.bounds[infeasible] = MINUS_INFINITY
         at_leaf = depth == counts.shape[1]
         variables = self._assigned_at[np.minimum(depth, counts.shape[1] - 1)]
@@ -149,12 +144,12 @@ class MiniBucketBounder:
         return np.concatenate([digits.astype(np.int64), batch.masks[:, self._assigned_at].argmax(axis=2)], axis=1)
 
     def _sums(self, values: Ints, depth: int) -> Ints:
-        """Return the bounds of nodes with ``depth`` assigned variables; minus infinity stays below ``_LOWEST`` / 2."""
+        """Return the bounds of nodes with ``depth`` assigned variables; minus infinity stays below ``LOWEST`` / 2."""
         total = np.zeros(len(values), dtype=np.int64)
         for table in self._tables:
             if table.first <= depth <= table.last:
                 np.maximum(
-                    total + table.values[tuple(values[:, column] for column in table.columns)], _LOWEST, out=total
+                    total + table.values[tuple(values[:, column] for column in table.columns)], LOWEST, out=total
                 )
         return total
 

@@ -6,16 +6,11 @@ such bounds keeps far fewer of them.
 
 from typing import NamedTuple
 
-import numpy as np
-
 from dmcmc.inference.bounds.contract.protocol import BoundState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of, triplets_fit
+from dmcmc.inference.bounds.dual.reparametrised_tables import elimination_of, tables_of, triplets_fit
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
-
-_LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # minus infinity; a sum of ADDENDS of them does not overflow
 
 
 class Reparametrised(NamedTuple):
@@ -51,9 +46,5 @@ def reparametrised(state: BoundState | None, local: LocalProblem) -> Reparametri
         return None
     graph, names = dual.layout.whole, list(local.hidden)
     as_triplets = triplets_fit(graph)
-    tables = [t for t in tables_of(graph, dual.potentials, names, _LOWEST, as_triplets) if t.scope]
-    total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
-    arithmetic = Arithmetic(np.dtype(np.int64), _LOWEST, total)
-    return Reparametrised(
-        EliminationQuery(tables, local.domains, local.order.variables, (), arithmetic), dual.layout.scale.shift
-    )
+    tables = [t for t in tables_of(graph, dual.potentials, names, as_triplets) if t.scope]
+    return Reparametrised(elimination_of(tables, local.domains, local.order.variables, ()), dual.layout.scale.shift)

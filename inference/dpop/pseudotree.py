@@ -6,6 +6,7 @@ are depth-first trees from many roots and the trees of elimination orders, and t
 fewest cells wins. :mod:`dmcmc.inference.dpop.trees` has other heuristics.
 """
 
+import math
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -221,7 +222,8 @@ def agent_graph(problem: Problem, division: Division) -> AgentGraph:
 
 def _interface_bits(problem: Problem, division: Division) -> NDArray[np.float64]:
     """Return log2 of the cells over each agent's interface, (agents,) float64."""
-    return np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
+    bits = np.log2(problem.domains).tolist()
+    return np.array([sum([bits[v] for v in local.interface]) for local in division.locals], dtype=np.float64)
 
 
 def _cheapest(problem: Problem, division: Division, candidates: Iterator["array[int]"], stop: Deadline) -> PseudoTree:
@@ -229,21 +231,20 @@ def _cheapest(problem: Problem, division: Division, candidates: Iterator["array[
 
     After the deadline it is the cheapest so far; ``OutOfTime`` is raised if there is none.
     """
-    interface_bits, log_sizes = _interface_bits(problem, division).tolist(), np.log2(problem.domains).tolist()
     crossing, best, best_cost = _crossing_factors(problem, division), None, float("inf")
+    cells_of = _CellCounts(_interface_bits(problem, division).tolist(), np.log2(problem.domains).tolist())
     seen = set[bytes]()
     for parent in candidates:
         if parent.tobytes() in seen:
             continue
         seen.add(parent.tobytes())
         try:
-            tree = _arranged(crossing, parent, stop)
-            cost = _cells(tree, interface_bits, log_sizes, stop)
+            tree, cost = _arranged(crossing, parent, stop, cells_of, best_cost)
         except OutOfTime:
             if best is None:
                 raise
             break
-        if best is None or cost < best_cost * (1 - 1e-12):
+        if best is None or (tree is not None and cost < best_cost * (1 - 1e-12)):
             best, best_cost = tree, cost
         if stop.over:
             break
@@ -318,11 +319,44 @@ def complete_tree(
     OutOfTime
         If the deadline passes; separators may have many variables.
     """
-    return _arranged(_crossing_factors(problem, division), parent, stop).compact()
+    tree, _ = _arranged(_crossing_factors(problem, division), parent, stop)
+    assert tree is not None
+    return tree.compact()
 
 
-def _arranged(crossing: _CrossingFactors, parent: Sequence[int], stop: Deadline) -> PseudoTree:
-    """Return the pseudo-tree of a parent vector in lists; see :func:`complete_tree`."""
+class _CellCounts(NamedTuple):
+    """Sizes from which the cells that UTIL joins are counted.
+
+    Attributes
+    ----------
+    interface : list of float
+        log2 of the cells over each agent's interface.
+    variable : list of float
+        log2 of each variable's domain size.
+    """
+
+    interface: list[float]
+    variable: list[float]
+
+    def joined_by(self, agent: int, separator: set[int]) -> float:
+        """Return the cells over an agent's interface and separator, cut off at 2^1000 so that sums stay finite."""
+        variable = self.variable
+        bits = self.interface[agent] + sum([variable[v] for v in separator])
+        return math.exp2(min(bits, 1000.0))
+
+
+def _arranged(
+    crossing: _CrossingFactors,
+    parent: Sequence[int],
+    stop: Deadline,
+    cells_of: _CellCounts | None = None,
+    limit: float = float("inf"),
+) -> tuple[PseudoTree | None, float]:
+    """Return the pseudo-tree of a parent vector in lists, and its cells; see :func:`complete_tree`.
+
+    The cells are the sum over agents of the cells over B_i ∪ sep_i, an upper bound on the cells that UTIL joins; 0
+    without ``cells_of``. There is no tree as soon as they are more than ``limit``.
+    """
     n = len(parent)
     children, placed = [list[int]() for _ in range(n)], [list[int]() for _ in range(n)]
     top_down, depth = list[int](), [0] * n
@@ -336,35 +370,19 @@ def _arranged(crossing: _CrossingFactors, parent: Sequence[int], stop: Deadline)
         placed[max(agents, key=depth.__getitem__)].append(i)
     reach: dict[int, set[int]] = {}  # separators of visited subtrees, until their parent is visited
     separators: list[tuple[int, ...]] = [()] * n
+    cells = 0.0
     for a in reversed(top_down):
         stop.check()
         variables = reach.pop(a, set())
         for i in placed[a]:
             variables.update(crossing.scopes[i])
         variables.difference_update(crossing.interfaces[a])
+        if cells_of is not None:
+            cells += cells_of.joined_by(a, variables)
+            if cells > limit:
+                return None, cells
         if variables:
             separators[a] = tuple(sorted(variables))
         if parent[a] >= 0:
             reach.setdefault(parent[a], set()).update(variables)
-    return PseudoTree(parent, children, top_down[::-1], separators, placed)
-
-
-def _cells(
-    tree: PseudoTree, interface: Sequence[float], variable: Sequence[float], stop: Deadline = NO_DEADLINE
-) -> float:
-    """Return Σ over agents of the cells over B_i ∪ sep_i, an upper bound on the cells that UTIL joins.
-
-    The cells of one agent are cut off at 2^1000, so that the sum stays finite.
-
-    Parameters
-    ----------
-    interface
-        log2 of the cells over each agent's interface.
-    variable
-        log2 of each variable's domain size.
-    """
-    cells = 0.0
-    for interface_bits, separator in zip(interface, tree.separators, strict=True):
-        stop.check()
-        cells += 2.0 ** min(interface_bits + sum([variable[v] for v in separator]), 1000.0)
-    return cells
+    return PseudoTree(parent, children, top_down[::-1], separators, placed), cells

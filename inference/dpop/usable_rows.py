@@ -107,6 +107,17 @@ def rows_for_children(
     return usable
 
 
+def allows_more_rows(before: UtilMessage, after: UtilMessage) -> bool:
+    """Return whether tables over the same variables may allow rows that other tables have forbidden.
+
+    The children of an agent with such new tables may have left out rows that it now needs.
+    """
+    if [table.scope for table in before] != [table.scope for table in after]:
+        return True
+    pairs = zip(map(as_dense, before), map(as_dense, after), strict=True)
+    return any(bool((is_allowed(new.values) & ~is_allowed(old.values)).any()) for old, new in pairs)
+
+
 def usable_part(
     message: UtilMessage, known: Sequence[UsableRows], least: Number | None, domains: Ints, arithmetic: Arithmetic
 ) -> UtilMessage:

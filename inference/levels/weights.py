@@ -4,8 +4,8 @@ With integers, a level whose weight is larger than the range of the weighted sum
 than these (Ehrgott, *Multicriteria Optimization*, 2005, §5.1).
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,6 +91,29 @@ def weighted_or_separate(factors: Sequence[Factor], names: Sequence[str], level_
         return WeightedLevels(tuple(factors), tuple(Level(name, 0, 0) for name in names))
 
 
+def weighted_again(
+    factors: Sequence[Factor], weights: Sequence[int], names: Sequence[str], level_of: Sequence[int]
+) -> WeightedLevels:
+    """Weight factors of which some have changed; factors whose weight stays are the same objects.
+
+    Parameters
+    ----------
+    factors : sequence of Factor
+        The factors; the utilities of factor i are multiplied by ``weights[i]``.
+    weights : sequence of int
+        The present weight of each factor; 0 and 1 mean that it is not weighted.
+    names, level_of
+        As for :func:`weighted`; levels whose weights do not fit 64 bits are left without weights.
+    """
+    plain = [
+        _divided(factor, weight) if weight > 1 else factor for factor, weight in zip(factors, weights, strict=True)
+    ]
+    found = weighted_or_separate(plain, names, level_of)
+    present = [max(1, found.levels[level].weight) for level in level_of]
+    kept = zip(factors, weights, found.factors, present, strict=True)
+    return WeightedLevels(tuple(old if max(1, one) == other else new for old, one, new, other in kept), found.levels)
+
+
 def utility_range(factor: Factor) -> tuple[int, int]:
     """Return a lower and an upper bound on the utilities of a factor that are not forbidden.
 
@@ -119,18 +142,26 @@ def scaled(factor: Factor, weight: int) -> Factor:
     weight : int
         The multiplier.
     """
-    if weight == 1:
-        return factor
+    return factor if weight == 1 else _with_utilities(factor, lambda utilities: utilities * weight)
+
+
+def _divided(factor: Factor, weight: int) -> Factor:
+    """Return a factor whose utilities are divided by an integer, of which they are multiples."""
+    return _with_utilities(factor, lambda utilities: utilities // weight)
+
+
+def _with_utilities(factor: Factor, change: Callable[[Any], Any]) -> Factor:
+    """Return a factor whose allowed utilities, which are integers, are changed by a function of numbers and arrays."""
     if isinstance(factor, GlobalConstraint):
-        cost = None if factor.cost is None else factor.cost * weight
+        cost = None if factor.cost is None else change(factor.cost)
         return factor.from_parameters(factor.scope, factor.shape, cost, factor.name, factor.parameters())
     if isinstance(factor, AutomatonFactor):
-        layers = [Layer(layer.following, _multiplied(layer.utility, weight)) for layer in factor.layers]
+        layers = [Layer(layer.following, _changed(layer.utility, change)) for layer in factor.layers]
         return AutomatonFactor(factor.scope, layers, factor.name, factor.sum_bounds)
     if isinstance(factor, SparseFactor):
-        utilities = _multiplied(factor.utilities, weight)
+        utilities = _changed(factor.utilities, change)
         return SparseFactor(factor.scope, factor.shape, factor.tuples, utilities, factor.name)
-    return Factor(factor.scope, _multiplied(factor.table, weight), factor.name)
+    return Factor(factor.scope, _changed(factor.table, change), factor.name)
 
 
 def _range(factor: Factor, utilities: Array) -> tuple[int, int]:
@@ -147,7 +178,7 @@ def _no_integer(factor: Factor) -> ProblemError:
     return ProblemError(f"{what}: has a utility that is no integer, which levels need; scale and round the utilities")
 
 
-def _multiplied(utilities: Array, weight: int) -> Array:
-    """Return integer utilities multiplied by a weight; forbidden ones stay forbidden."""
+def _changed(utilities: Array, change: Callable[[Any], Any]) -> Array:
+    """Return integer utilities after a change; forbidden ones stay forbidden."""
     lowest = np.iinfo(np.int64).min
-    return normalise(np.where(forbidden(utilities), lowest, utilities.astype(np.int64) * weight))
+    return normalise(np.where(forbidden(utilities), lowest, change(utilities.astype(np.int64))))

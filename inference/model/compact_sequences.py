@@ -226,6 +226,10 @@ class LazySequence(_CompactSequence[T]):
         override = self.overrides.get(number)
         return self.make(number) if override is None else override
 
+    def with_entries(self, entries: Mapping[int, T]) -> "LazySequence[T]":
+        """Return a sequence in which some entries are replaced."""
+        return LazySequence(self._count, self.make, {**self.overrides, **entries})
+
     def mapped(self, change: Callable[[T], T]) -> "LazySequence[T]":
         """Return a sequence with ``change`` applied to each entry; the overrides are changed immediately."""
         return LazySequence(

@@ -190,9 +190,10 @@ def factors_of_variables(
     variables : int
         Number of variables.
     """
-    start = np.concatenate([[0], np.cumsum(np.bincount(scope, minlength=variables))])
+    start = np.zeros(variables + 1, dtype=np.int64)
+    np.cumsum(np.bincount(scope, minlength=variables), out=start[1:])
     position = np.argsort(scope, kind="stable")
-    factor = np.repeat(np.arange(scope_start.size - 1), np.diff(scope_start))[position]
+    factor = np.repeat(np.arange(scope_start.size - 1), scope_start[1:] - scope_start[:-1])[position]
     return start, factor, position
 
 

@@ -38,7 +38,7 @@ class FlatTables(NamedTuple):
 
     def strides(self, domains: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the stride in ``data`` of each variable of ``scope``, given the domain sizes of all variables."""
-        lengths = np.diff(self.scope_start)
+        lengths = self.scope_start[1:] - self.scope_start[:-1]  # np.diff takes longer for few tables
         strides = np.ones(self.scope.size, dtype=np.int64)
         for position in range(2, int(lengths.max(initial=0)) + 1):  # position counted from the end of each scope
             indices = self.scope_start[1:][lengths >= position] - position
@@ -70,8 +70,10 @@ class FlatTables(NamedTuple):
     def selected_entries(self, values: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
         """Return each table's entry at an assignment in the dtype of ``data``, shape (tables,); see ``entries``."""
         indices = values.astype(np.int64, copy=False)  # NumPy makes floats of an empty list
-        steps = np.append(0, np.cumsum(indices[self.scope] * strides))
-        return self.data[self.at[:-1] + np.diff(steps[self.scope_start])]
+        steps = np.zeros(self.scope.size + 1, dtype=np.int64)
+        np.cumsum(indices[self.scope] * strides, out=steps[1:])
+        bounds = steps[self.scope_start]
+        return self.data[self.at[:-1] + (bounds[1:] - bounds[:-1])]
 
     def scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes as tuples of variable indices."""

@@ -429,6 +429,7 @@ class Problem:
             and np.array_equal(self.domains, other.domains)
             and np.array_equal(self.owner, other.owner)
             and self.factors == other.factors
+            and (tuple(self.levels), tuple(self.level_of)) == (tuple(other.levels), tuple(other.level_of))
         )
 
     def __hash__(self) -> int:

@@ -74,7 +74,7 @@ class Deadline:
 
     def check(self) -> None:
         """Raise ``OutOfTime`` if the deadline has passed."""
-        if self.over:
+        if self.left <= 0:
             raise OutOfTime("out of time")
 
 

@@ -42,7 +42,10 @@ def describe_gpu() -> str:
     problem = gpu_problem()
     if problem is not None:
         return f"none: {problem}"
-    from numba import cuda
+    from numba import config, cuda
+
+    if config.ENABLE_CUDASIM:
+        return "Numba's simulator"
 
     gpu = cuda.get_current_device()
     name = gpu.name.decode() if isinstance(gpu.name, bytes) else str(gpu.name)

@@ -151,6 +151,7 @@ def count_agent_work(
     memory: int,
     arithmetic: Arithmetic,
     planned: bool = True,
+    bounded: bool = True,
 ) -> AgentWorkCounts:
     """Count an agent's work.
 
@@ -167,7 +168,11 @@ def count_agent_work(
     arithmetic : Arithmetic
         Number format of the tables.
     planned : bool
-        Whether to plan the elimination, which takes a moment; if not, it counts as no work.
+        Whether to plan the elimination, which takes a moment; if not, it counts as no work, and the agent is known to
+        be one that can be sampled.
+    bounded : bool
+        Whether the table of a sampled agent may get an upper bound; if not, pairs and triangles, whose number the time
+        of a bound depends on, may count as none.
     """
     if planned:
         order, plan = local.order, local.plan
@@ -176,9 +181,10 @@ def count_agent_work(
         work, remaining = _COUNTS_BY_SHAPE.get(key, lambda: _count(local, plan)), _remaining_scopes(local, plan)
         entries = least_entries(local, memory, arithmetic)
     else:
-        order, work = Order((), 0.0, 0.0, 0), _ShapeCounts(0.0, 0.0, 0.0, 0.0, 0, *_graph(local))
+        order, graph = Order((), 0.0, 0.0, 0), _graph(local) if bounded else (0, 0)
+        work = _ShapeCounts(0.0, 0.0, 0.0, 0.0, 0, *graph)
         remaining, entries = (tuple(range(len(local.interface))),), 0
-    members = np.array(local.hidden or local.interface, dtype=np.int64)
+    members = list(local.hidden or local.interface)
     return AgentWorkCounts(
         agent=local.agent,
         hidden=len(local.hidden),
@@ -190,9 +196,9 @@ def count_agent_work(
         **work._asdict(),
         bytes=entries * arithmetic.dtype.itemsize,
         updates=float(listed or local.rows) * runs * samples * len(local.hidden),
-        values=float(local.domains[members].mean()) if members.size else 1.0,
+        values=int(local.domains[members].sum()) / len(members) if members else 1.0,
         weight=_weight(local),
-        obstacle=_obstacle(local, listed, memory, arithmetic),
+        obstacle=_obstacle(local, listed, memory, arithmetic) if planned else "",
         remaining_scopes=remaining,
     )
 

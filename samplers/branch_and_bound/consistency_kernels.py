@@ -11,13 +11,16 @@ Arguments that all kernels share:
 net : CostNetwork
     The constant part of the problem, see ``cost_network``. The values of all variables are numbered consecutively:
     value x of variable v is ``net.first[v] + x``. A *pair* p is a cost table between the variables ``net.ends[p, 0]``
-    (rows) and ``net.ends[p, 1]`` (columns); it begins at ``net.cells[net.cell_at[p]]``.
+    (rows) and ``net.ends[p, 1]`` (columns); it begins at ``net.cells[net.cell_at[p]]``. A *triple* is a cost table
+    of three variables, which path consistency leaves (:mod:`.path_consistency_kernels`).
 state : SearchState
     The variable part, see the same module. ``state.cost[0]`` is the lower bound; ``state.cost[1 + i]`` is the unary
     cost of value i beyond the bound; ``state.cost[net.shift_at[p, end] + x]`` is the cost that has been moved out of
     pair p for value x of its variable ``end``. So the present cost of a pair of values is its entry in ``net.cells``
-    less two moved costs. The remaining values of v are the first ``state.size[v]`` entries of ``state.values`` from
-    ``net.first[v]`` on; ``state.place`` is the index of each value in this order (a sparse set). ``state.mark`` has
+    less two moved costs; that of three values in a triple t is its entry in ``net.entries``, from ``net.entry_at[t]``
+    on, less three (``net.triple_shift_at``). The remaining values of v are the first ``state.size[v]`` entries of
+    ``state.values`` from ``net.first[v]`` on; ``state.place`` is the index of each value in this order (a sparse set).
+    ``state.mark`` has
     flags of variables that still have to be processed: in row REMOVED those that lost values, in row RAISED those whose
     unary costs rose, in row UNSURE those whose existential support must be checked; entry 0 of row RISEN says that the
     lower bound rose. A flag is set by the operation that causes it, and cleared when ``propagate`` has handled it,
@@ -95,6 +98,32 @@ def project_to_bound(net, state, v):
 
 
 @njit(nogil=True, allocates=False)
+def find_joined(net, state, p):
+    """Write the triples whose costs are part of a pair to ``state.joined``; return their number."""
+    count = 0
+    for e in range(net.over_at[p], net.over_at[p + 1]):
+        t, side = net.over[e] // 3, net.over[e] % 3
+        if state.cost[net.joined_at + t] == 1 + side:
+            size_b, size_c = net.domains[net.triples[t, 1]], net.domains[net.triples[t, 2]]
+            steps, third = (size_b * size_c, size_c, 1), 2 - side
+            start = net.entry_at[t] + state.values[net.first[net.triples[t, third]]] * steps[third]
+            state.joined[count, 0] = start
+            state.joined[count, 1] = steps[1 if side == 2 else 0]
+            state.joined[count, 2] = steps[1 if side == 0 else 2]
+            count += 1
+    return count
+
+
+@njit(nogil=True, allocates=False)
+def joined_cost(net, state, count, x, y):
+    """Return the costs of the first ``count`` triples in ``state.joined`` for values x and y of a pair's two ends."""
+    total = 0
+    for k in range(count):
+        total += net.entries[state.joined[k, 0] + x * state.joined[k, 1] + y * state.joined[k, 2]]
+    return total
+
+
+@njit(nogil=True, allocates=False)
 def least_costs(net, state, p, end, with_other, out):
     """Write to ``out[x]``, for each value x at one end of a pair, its smallest cost with any value at the other end.
 
@@ -102,7 +131,7 @@ def least_costs(net, state, p, end, with_other, out):
     """
     v, u = net.ends[p, end], net.ends[p, 1 - end]
     at_v, at_u, shift_v, shift_u = net.first[v], net.first[u], net.shift_at[p, end], net.shift_at[p, 1 - end]
-    columns, other_cost = net.domains[net.ends[p, 1]], state.scratch[1]
+    columns, other_cost, joined = net.domains[net.ends[p, 1]], state.scratch[1], find_joined(net, state, p)
     step_v, step_u = (columns, 1) if end == 0 else (1, columns)
     for k in range(state.size[u]):
         y = state.values[at_u + k]
@@ -111,7 +140,10 @@ def least_costs(net, state, p, end, with_other, out):
         x = state.values[at_v + k]
         start, smallest, moved = net.cell_at[p] + x * step_v, FORBIDDEN, state.cost[shift_v + x]
         for i in range(state.size[u]):
-            cost = net.cells[start + state.values[at_u + i] * step_u]
+            y = state.values[at_u + i]
+            cost = net.cells[start + y * step_u]
+            if joined and cost < FORBIDDEN:
+                cost += joined_cost(net, state, joined, x if end == 0 else y, y if end == 0 else x)
             if cost < FORBIDDEN and cost + other_cost[i] < smallest:
                 smallest = cost + other_cost[i]
                 if smallest <= moved:
@@ -120,14 +152,13 @@ def least_costs(net, state, p, end, with_other, out):
 
 
 @njit(nogil=True, allocates=False)
-def project_to_values(net, state, p, end, out):
-    """Move the cost ``out[x]`` from a pair to each value x at one end; return False if none of the values remains.
+def project_to_values(net, state, v, shift, out):
+    """Move the cost ``out[x]`` from a pair or triple to each value x of v; return False if no value remains.
 
-    A value whose cost would reach the cost to beat is removed instead. On a failure the weight of the pair, which the
-    choice of the next variable uses, is increased by 1.
+    A value whose cost would reach the cost to beat is removed instead. ``shift`` is the offset in ``state.cost`` of the
+    costs that have been moved out of the pair or triple for each value of v.
     """
-    v = net.ends[p, end]
-    first, shift, slack, any_raised = net.first[v], net.shift_at[p, end], state.head[TOP] - state.cost[0], False
+    first, slack, any_raised = net.first[v], state.head[TOP] - state.cost[0], False
     for k in range(state.size[v] - 1, -1, -1):
         x = state.values[first + k]
         moved, unary = out[x], 1 + first + x
@@ -138,11 +169,57 @@ def project_to_values(net, state, p, end, out):
             set_cost(state, unary, state.cost[unary] + moved)
             any_raised = True
     if state.size[v] == 0 or (any_raised and not project_to_bound(net, state, v)):
-        state.weight[p] += 1
         return False
     if any_raised:
         state.mark[RAISED, v] = 1
     return True
+
+
+@njit(nogil=True, allocates=False)
+def project_pair(net, state, p, end, out):
+    """Move the cost ``out[x]`` from a pair to each value x at one end; return False if no value remains.
+
+    On a failure the weight of the pair, which the choice of the next variable uses, is increased by 1.
+    """
+    if project_to_values(net, state, net.ends[p, end], net.shift_at[p, end], out):
+        return True
+    state.weight[p] += 1
+    return False
+
+
+@njit(nogil=True, allocates=False)
+def support_in_triple(net, state, t, corner):
+    """Give each value of one of a triple's variables a support: values of the others with which the triple costs 0.
+
+    For this, the smallest cost of each value in the triple moves to its unary cost. Return False if no value remains;
+    the weights of the triple's pairs are then increased by 1. ``t`` is the triple, and ``corner`` (0, 1 or 2) the
+    variable.
+    """
+    one, two = (1 if corner == 0 else 0), (1 if corner == 2 else 2)
+    v, u, w = net.triples[t, corner], net.triples[t, one], net.triples[t, two]
+    size_b, size_c = net.domains[net.triples[t, 1]], net.domains[net.triples[t, 2]]
+    steps, out = (size_b * size_c, size_c, 1), state.scratch[0]
+    at_v, at_u, at_w = net.first[v], net.first[u], net.first[w]
+    shift_v, shift_u = net.triple_shift_at[t, corner], net.triple_shift_at[t, one]
+    shift_w = net.triple_shift_at[t, two]
+    for k in range(state.size[v]):
+        x = state.values[at_v + k]
+        smallest, moved = FORBIDDEN, state.cost[shift_v + x]
+        for i in range(state.size[u]):
+            y = state.values[at_u + i]
+            start = net.entry_at[t] + x * steps[corner] + y * steps[one]
+            for j in range(state.size[w]):
+                z = state.values[at_w + j]
+                cost = net.entries[start + z * steps[two]] - state.cost[shift_u + y] - state.cost[shift_w + z]
+                smallest = min(smallest, cost)
+            if smallest <= moved:
+                break
+        out[x] = smallest - moved
+    if project_to_values(net, state, v, shift_v, out):
+        return True
+    for side in range(3):
+        state.weight[net.sides[t, side]] += 1
+    return False
 
 
 @njit(nogil=True, allocates=False)
@@ -152,7 +229,7 @@ def support(net, state, p, end):
     For this, the smallest cost of each value in the pair moves to its unary cost. Return False if no value remains.
     """
     least_costs(net, state, p, end, False, state.scratch[0])
-    return project_to_values(net, state, p, end, state.scratch[0])
+    return project_pair(net, state, p, end, state.scratch[0])
 
 
 @njit(nogil=True, allocates=False)
@@ -165,12 +242,12 @@ def full_support(net, state, p, end):
     at_v, at_u, shift_v, shift_u = net.first[v], net.first[u], net.shift_at[p, end], net.shift_at[p, 1 - end]
     wanted = state.scratch[0]
     least_costs(net, state, p, end, True, wanted)
-    columns, largest = net.domains[net.ends[p, 1]], 0
+    columns, largest, joined = net.domains[net.ends[p, 1]], 0, find_joined(net, state, p)
     step_v, step_u = (columns, 1) if end == 0 else (1, columns)
     slack = state.head[TOP] - state.cost[0]
     for k in range(state.size[v]):
         x = state.values[at_v + k]
-        if wanted[x] < slack:  # otherwise ``project_to_values`` removes the value
+        if wanted[x] < slack:  # otherwise ``project_pair`` removes the value
             largest = max(largest, wanted[x])
     for k in range(state.size[u] if largest > 0 else 0):
         y = state.values[at_u + k]
@@ -178,12 +255,14 @@ def full_support(net, state, p, end):
         for i in range(state.size[v] if unary > 0 else 0):
             x = state.values[at_v + i]
             cost = net.cells[net.cell_at[p] + x * step_v + y * step_u]
+            if joined and cost < FORBIDDEN:
+                cost += joined_cost(net, state, joined, x if end == 0 else y, y if end == 0 else x)
             if cost < FORBIDDEN and 0 < wanted[x] < slack:
                 moved = max(moved, wanted[x] - (cost - state.cost[shift_u + y] - state.cost[shift_v + x]))
         if moved > 0:
             set_cost(state, shift_u + y, state.cost[shift_u + y] - moved)
             set_cost(state, 1 + at_u + y, unary - moved)
-    return project_to_values(net, state, p, end, wanted) and (largest == 0 or support(net, state, p, 1 - end))
+    return project_pair(net, state, p, end, wanted) and (largest == 0 or support(net, state, p, 1 - end))
 
 
 @njit(nogil=True, allocates=False)
@@ -229,8 +308,52 @@ def existential_support(net, state, v):
 
 
 @njit(nogil=True, allocates=False)
+def join_pair(net, state, t, third):
+    """Make the costs of a triple part of the pair of its two other variables, because its third one has one value.
+
+    Costs that have been moved out of the triple count as moved out of the pair from then on.
+    """
+    side, p = 2 - third, net.sides[t, 2 - third]
+    set_cost(state, net.joined_at + t, 1 + side)
+    v = net.triples[t, third]
+    of_value = state.cost[net.triple_shift_at[t, third] + state.values[net.first[v]]]
+    for end in range(2):
+        corner = (1 if side == 2 else 0) if end == 0 else (1 if side == 0 else 2)
+        u = net.triples[t, corner]
+        shift, moved = net.shift_at[p, end], net.triple_shift_at[t, corner]
+        for k in range(state.size[u]):
+            y = state.values[net.first[u] + k]
+            more = state.cost[moved + y] + (of_value if end == 0 else 0)
+            if more:
+                set_cost(state, shift + y, state.cost[shift + y] + more)
+
+
+@njit(nogil=True, allocates=False)
+def enforce_triple(net, state, t, v):
+    """Give the values of a triple's other variables supports after its variable v has lost values.
+
+    If v has one value left, the triple's costs become part of the pair of the others. Return False if a variable has no
+    value left.
+    """
+    third = 0 if net.triples[t, 0] == v else 1 if net.triples[t, 1] == v else 2
+    if not state.cost[net.joined_at + t]:
+        if state.size[v] > 1:
+            for corner in range(3):
+                if corner != third and not support_in_triple(net, state, t, corner):
+                    return False
+        else:
+            join_pair(net, state, t, third)
+            p = net.sides[t, 2 - third]
+            for end in range(2):
+                state.mark[UNSURE, net.ends[p, end]] = state.mark[RAISED, net.ends[p, end]] = 1
+                if not support(net, state, p, end):
+                    return False
+    return True
+
+
+@njit(nogil=True, allocates=False)
 def enforce_supports(net, state):
-    """Give supports to the neighbours of variables that lost values.
+    """Give supports, in pairs and triples, to the neighbours of variables that lost values.
 
     The result is 1 if there were such variables, 0 if not, and −1 if a variable has no value left.
     """
@@ -244,6 +367,9 @@ def enforce_supports(net, state):
                 p, u = net.near_pair[e], net.near[e]
                 state.mark[UNSURE, u] = 1
                 if not support(net, state, p, 0 if net.ends[p, 0] == u else 1):
+                    return -1
+            for e in range(net.near_triple_at[v], net.near_triple_at[v + 1]):
+                if not enforce_triple(net, state, net.near_triple[e], v):
                     return -1
     return outcome
 

@@ -1,7 +1,8 @@
 """Binary cost function networks (weighted CSPs) in the layout of the branch-and-bound kernels.
 
 Utilities are converted to nonnegative costs before (``CostProblem``): the search minimises. Costs of one variable are
-*unary*; a *pair* is the cost table of two variables.
+*unary*; a *pair* is the cost table of two variables, and a *triple* that of three variables, which path consistency
+leaves.
 """
 
 from itertools import combinations
@@ -24,8 +25,40 @@ Ints = NDArray[np.int64]
 Tables = dict[tuple[int, int], Ints]
 
 
+class CostTables(NamedTuple):
+    """The costs of a network by variables.
+
+    Attributes
+    ----------
+    unary : list of (values,) int64
+        Cost of each value of each variable; :data:`FORBIDDEN` where a value is forbidden.
+    pairs : dict of (values, values) int64
+        Cost tables of two variables v < u, by (v, u).
+    top : int
+        The cost to beat.
+    interchangeable : (d,) int64
+        See :class:`CostNetwork`.
+    triples : dict of (values, values, values) int64
+        Cost tables of three variables, ascending; none is forbidden.
+    bound : int
+        A lower bound, which is added to all other costs.
+    """
+
+    unary: list[Ints]
+    pairs: Tables
+    top: int
+    interchangeable: Ints
+    triples: dict[tuple[int, int, int], Ints]
+    bound: int
+
+    @property
+    def domains(self) -> Ints:
+        """Domain size of each variable."""
+        return np.array([costs.size for costs in self.unary], dtype=np.int64)
+
+
 class CostNetwork(NamedTuple):
-    """The constant part of a binary weighted CSP; all arrays are int64.
+    """The constant part of a weighted CSP of pairs and triples; all arrays are int64.
 
     Attributes
     ----------
@@ -50,6 +83,25 @@ class CostNetwork(NamedTuple):
     interchangeable : (d,) int64
         For each value the smallest value that can be swapped with it in all variables at once without a change of cost;
         empty if there is none.
+    triples, sides : (t, 3) int64
+        The variables a < b < c of each triple, and its pairs ab, ac and bc.
+    entry_at : (t,) int64
+        Offset of each triple's cost table in ``entries``.
+    entries : (entries,) int64
+        Cost tables of the triples, in C order.
+    triple_shift_at : (t, 3) int64
+        Offset in ``SearchState.cost`` of the costs moved out of a triple, per value of each variable.
+    joined_at : int
+        Offset in ``SearchState.cost`` of one word per triple: 0, or 1 plus the place in ``sides`` of the pair that the
+        triple's costs are part of since its third variable has one value.
+    near_triple_at : (n + 1,) int64
+        Offset of each variable's triples in ``near_triple``.
+    near_triple : (3 t,) int64
+        The triples of all variables.
+    over_at : (m + 1,) int64
+        Offset of each pair's triples in ``over``.
+    over : (3 t,) int64
+        The triples that contain each pair, as 3 t + the place of the pair in ``sides``.
     """
 
     domains: Ints
@@ -62,6 +114,16 @@ class CostNetwork(NamedTuple):
     cells: Ints
     shift_at: NDArray[np.int64]
     interchangeable: Ints
+    triples: NDArray[np.int64]
+    sides: NDArray[np.int64]
+    entry_at: Ints
+    entries: Ints
+    triple_shift_at: NDArray[np.int64]
+    joined_at: int
+    near_triple_at: Ints
+    near_triple: Ints
+    over_at: Ints
+    over: Ints
 
 
 class SearchState(NamedTuple):
@@ -70,7 +132,8 @@ class SearchState(NamedTuple):
     Attributes
     ----------
     cost : (words,) int64
-        The lower bound; the unary cost of each value beyond the bound; the costs moved out of pairs (``shift_at``).
+        The lower bound; the unary cost of each value beyond the bound; the costs moved out of pairs (``shift_at``) and
+        of triples (``triple_shift_at``); the pairs that triples are part of (``joined_at``).
     stamp : (words,) int64
         The step in which each word of ``cost`` was last saved on the trail. Each decision and each undoing begins a
         step.
@@ -97,6 +160,9 @@ class SearchState(NamedTuple):
         The best assignment found.
     scratch : (3, d) int64
         Workspace; d is the largest domain size.
+    joined : (triples of a pair, 3) int64
+        Workspace: of the triples that are part of a pair, the offset in ``CostNetwork.entries`` for the first values of
+        the pair's ends, and the distances between two values of each end.
     """
 
     cost: Ints
@@ -112,6 +178,7 @@ class SearchState(NamedTuple):
     mark: NDArray[np.uint8]
     best: Ints
     scratch: NDArray[np.int64]
+    joined: NDArray[np.int64]
 
 
 def bytes_needed(costs: CostProblem) -> int:
@@ -136,7 +203,12 @@ def bytes_needed(costs: CostProblem) -> int:
 
 
 def build_network(costs: CostProblem) -> tuple[CostNetwork, SearchState]:
-    """Return a cost problem as a binary network, and the start state of the search.
+    """Return a cost problem as a binary network, and the start state of the search."""
+    return network_of(cost_tables(costs))
+
+
+def cost_tables(costs: CostProblem) -> CostTables:
+    """Return the unary and pair costs of a problem.
 
     A factor over three or more variables becomes an extra variable whose values are the allowed tuples.
     """
@@ -157,7 +229,7 @@ def build_network(costs: CostProblem) -> tuple[CostNetwork, SearchState]:
                 table = np.zeros((unary[v].size, unary[u].size), dtype=np.int64)
                 table[x, y] = FORBIDDEN
                 _add_costs(pairs, v, u, table)
-    return _network(unary, pairs, costs.top)
+    return CostTables(unary, pairs, costs.top, _interchangeable(unary, pairs), {}, 0)
 
 
 def at_most_one_groups(costs: CostProblem) -> list[Pairs]:
@@ -188,32 +260,60 @@ def _add_tuple_variable(unary: list[Ints], pairs: Tables, scope: list[int], tabl
         _add_costs(pairs, v, len(unary) - 1, np.where(is_consistent, 0, FORBIDDEN))
 
 
-def _network(unary: list[Ints], pairs: Tables, top: int) -> tuple[CostNetwork, SearchState]:
-    """Return the network and the start state for unary and pair costs; ``top`` is the cost to beat."""
-    domains = np.array([entries.size for entries in unary], dtype=np.int64)
+def network_of(costs: CostTables) -> tuple[CostNetwork, SearchState]:
+    """Return a network of costs, and the start state of the search."""
+    unary, pairs, domains = costs.unary, costs.pairs, costs.domains
     ends = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
     near_at, near_pair, position = factors_of_variables(np.arange(0, ends.size + 1, 2), ends.reshape(-1), len(unary))
     sizes = domains[ends]
-    starts = 1 + int(domains.sum()) + _starts(sizes.reshape(-1))
+    starts = 1 + int(domains.sum()) + offsets_of(sizes.reshape(-1))
+    triples = np.array(sorted(costs.triples), dtype=np.int64).reshape(-1, 3)
+    triple_sizes = domains[triples]
+    triple_starts = int(starts[-1]) + offsets_of(triple_sizes.reshape(-1))
+    near_triple_at, near_triple, _ = factors_of_variables(
+        np.arange(0, triples.size + 1, 3), triples.reshape(-1), len(unary)
+    )
+    number = {pair: p for p, pair in enumerate(sorted(pairs))}
+    sides = np.array(
+        [[number[pair] for pair in combinations(triple, 2)] for triple in sorted(costs.triples)], dtype=np.int64
+    ).reshape(-1, 3)
+    over_at, _, over = factors_of_variables(np.arange(0, sides.size + 1, 3), sides.reshape(-1), len(pairs))
+    none = np.zeros(0, dtype=np.int64)
     network = CostNetwork(
         domains,
-        _starts(domains),
+        offsets_of(domains),
         near_at,
         ends.reshape(-1)[position ^ 1],  # the other end of the pair
         near_pair,
         ends,
-        _starts(sizes.prod(axis=1))[:-1].copy(),
-        np.concatenate([*(pairs[v, u].reshape(-1) for v, u in ends.tolist()), np.zeros(0, dtype=np.int64)]),
+        offsets_of(sizes.prod(axis=1))[:-1].copy(),
+        np.concatenate([*(pairs[v, u].reshape(-1) for v, u in ends.tolist()), none]),
         starts[:-1].reshape(-1, 2).copy(),
-        _interchangeable(unary, pairs),
+        costs.interchangeable,
+        triples,
+        sides,
+        offsets_of(triple_sizes.prod(axis=1))[:-1].copy(),
+        np.concatenate([*(costs.triples[triple].reshape(-1) for triple in sorted(costs.triples)), none]),
+        triple_starts[:-1].reshape(-1, 3).copy(),
+        int(triple_starts[-1]),
+        near_triple_at,
+        near_triple,
+        over_at,
+        over,
     )
-    words, n = int(starts[-1]), domains.size
+    return network, _start_state(costs, int(triple_starts[-1]) + len(triples), over_at)
+
+
+def _start_state(costs: CostTables, words: int, over_at: Ints) -> SearchState:
+    """Return the start state of a search with a number of words of costs; ``over_at`` is that of the network."""
+    domains, none = costs.domains, np.zeros(0, dtype=np.int64)
+    n = domains.size
     cost = np.zeros(words, dtype=np.int64)
-    cost[1 : 1 + int(domains.sum())] = np.concatenate([*unary, np.zeros(0, dtype=np.int64)])
-    value_order = np.concatenate([*(np.arange(size) for size in domains.tolist()), np.zeros(0, dtype=np.int64)])
+    cost[0], cost[1 : 1 + int(domains.sum())] = costs.bound, np.concatenate([*costs.unary, none])
+    value_order = np.concatenate([*(np.arange(size) for size in domains.tolist()), none])
     head = np.zeros(8, dtype=np.int64)
-    head[[TOP, STAMP, LAST]] = top, 1, -1
-    state = SearchState(
+    head[[TOP, STAMP, LAST]] = costs.top, 1, -1
+    return SearchState(
         cost,
         np.zeros(words, dtype=np.int64),
         np.zeros((4 * words, 2), dtype=np.int64),
@@ -223,12 +323,12 @@ def _network(unary: list[Ints], pairs: Tables, top: int) -> tuple[CostNetwork, S
         domains.copy(),
         np.zeros((n + 1, n), dtype=np.int64),
         np.zeros((n + 1, 3), dtype=np.int64),
-        np.ones(len(ends)),
+        np.ones(len(costs.pairs)),
         np.zeros((4, max(1, n)), dtype=np.uint8),
         np.zeros(n, dtype=np.int64),
         np.zeros((3, int(domains.max(initial=1))), dtype=np.int64),
+        np.zeros((int((over_at[1:] - over_at[:-1]).max(initial=0)), 3), dtype=np.int64),
     )
-    return network, state
 
 
 def _interchangeable(unary: list[Ints], pairs: Tables) -> Ints:
@@ -253,6 +353,6 @@ def _interchangeable(unary: list[Ints], pairs: Tables) -> Ints:
     return none if (smallest == np.arange(size)).all() else smallest.astype(np.int64)
 
 
-def _starts(sizes: NDArray[np.int64]) -> Ints:
+def offsets_of(sizes: NDArray[np.int64]) -> Ints:
     """Return the offset of each part, and the end of the last one."""
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])

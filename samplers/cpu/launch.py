@@ -8,7 +8,7 @@ variables. A *round* is a number of trials that all rows complete before any row
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -163,7 +163,7 @@ class Chains:
         if self.at_dual and self.passes == 0:  # later passes start at random
             self.rounds = [self.rounds[0]._replace(warm=True), *self.rounds[1:]]
         self.runs = runs
-        self.first_trials = np.cumsum([1, *(round_.temperatures.size for round_ in self.rounds)]).tolist()
+        self.first_trials = list(accumulate([round_.temperatures.size for round_ in self.rounds], initial=1))
         # Later passes use seeds above 64 bits, which no configuration can ask for.
         seed = self.sampling.seed + (self.passes << 64)
         self.key = np.array(chain_key(seed, self.local.agent), dtype=np.uint64)

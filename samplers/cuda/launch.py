@@ -5,7 +5,7 @@ variables. A *round* is a number of trials that all rows complete before any row
 range of rows of one agent. In parallel tempering, the runs of a row are on the *rungs* (temperatures) of a ladder.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.samplers.contract.protocol import Sampler
-from dmcmc.samplers.cuda.batch import agent_headers, batch_key, choose_launch, pack_models, values_fit_bytes
+from dmcmc.samplers.cuda.batch import (
+    GibbsLaunch,
+    ModelBatch,
+    agent_headers,
+    batch_key,
+    choose_launch,
+    pack_models,
+    values_fit_bytes,
+)
 from dmcmc.samplers.cuda.best_state_kernels import select_best_states
 from dmcmc.samplers.cuda.chain_kernels import chains_kernel, join_models
 from dmcmc.samplers.cuda.descriptors import HIDDEN, ROWS, RUNS, STATES_BEFORE, VARIABLES, VIOLATION_SHIFT
@@ -235,13 +243,15 @@ def _choose_launcher(
     prefer_loaded: bool = False,
 ) -> _Launcher | None:
     """Prepare the sampler's special kernel if there is one, or the general kernel around its functions."""
-    functions = sampler.init, sampler.step
-    if functions == (gibbs.init, gibbs.step):
-        return _gibbs_launcher(sampler, models, keys, runs, prefer_loaded)
+    if gibbs.uses_gibbs_kernel(sampler):
+        batch = pack_models(models, keys, runs)
+        shape = batch.shape._replace(exchange=sampler.exchange)
+        loaded = [stage for stage in STAGES if prefer_loaded and shape._replace(stage=stage) in _LAUNCHED_SHAPES]
+        return gibbs_launcher(sampler, batch, runs, loaded)
     without_extras = not sampler.exchange and not any(
         round_.warm or round_.repair or round_.descent for round_ in rounds
     )
-    if without_extras and functions == (metropolis.init, metropolis.step):
+    if without_extras and (sampler.init, sampler.step) == (metropolis.init, metropolis.step):
         return _joint_launcher(models, keys, runs) or _chains_launcher(sampler, models, keys, runs)
     return _chains_launcher(sampler, models, keys, runs)
 
@@ -273,22 +283,33 @@ def _joint_launcher(models: Sequence[ChainModel], keys: Sequence[Key], runs: int
     return _Launcher(batch.headers, byte_values, chains, 1, 0, launch)
 
 
-def _gibbs_launcher(
-    sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int, prefer_loaded: bool
-) -> _Launcher | None:
-    """Prepare the Gibbs kernel; return None if no block can hold the states."""
-    device, batch = shared_device(), pack_models(models, keys, runs)
-    group = runs if sampler.exchange else 1
-    shape = batch.shape._replace(exchange=sampler.exchange)
-    ready = [stage for stage in STAGES if prefer_loaded and shape._replace(stage=stage) in _LAUNCHED_SHAPES]
-    parameters = choose_launch(batch, runs, group, *gpu_limits(_GIBBS_REGISTERS), stages=ready)
+def best_launch(batch: ModelBatch, runs: int, exchange: bool, stages: Collection[int]) -> GibbsLaunch | None:
+    """Return the launch of the Gibbs kernel that this GPU executes best; None if no block can hold the states.
+
+    Parameters
+    ----------
+    batch : ModelBatch
+        The agents.
+    runs : int
+        Chains per row.
+    exchange : bool
+        Whether the runs of a row exchange temperatures.
+    stages : collection of int
+        Preferred stagings of columns.
+    """
+    return choose_launch(batch, runs, runs if exchange else 1, *gpu_limits(_GIBBS_REGISTERS), stages=stages)
+
+
+def gibbs_launcher(sampler: Sampler, batch: ModelBatch, runs: int, stages: Collection[int]) -> _Launcher | None:
+    """Prepare the Gibbs kernel; return None if no block can hold the states. Parameters as in :func:`best_launch`."""
+    device, parameters = shared_device(), best_launch(batch, runs, sampler.exchange, stages)
     if parameters is None:
         return None
-    shape = shape._replace(stage=parameters.shape.stage)
+    shape = parameters.shape._replace(exchange=sampler.exchange)
     table = device.upload("chains table", batch.table)
     ints = device.upload("chains ints", batch.ints)
     scales = device.upload("chains scales", batch.scales)
-    penalties = device.upload("chains penalties", np.array([m.penalty for m in models]))
+    penalties = device.upload("chains penalties", batch.scales[::2].astype(np.float64))
     kernel = gibbs_kernel(shape, _GIBBS_REGISTERS)
 
     def launch(arguments: _LaunchArguments) -> None:
@@ -301,7 +322,8 @@ def _gibbs_launcher(
         kernel[arguments.blocks, parameters.threads, 0, parameters.shared](*kernel_arguments)
         _LAUNCHED_SHAPES.add(shape)
 
-    return _Launcher(batch.headers, batch.shape.byte_values, parameters.threads, group, 0, launch)
+    group = runs if sampler.exchange else 1
+    return _Launcher(batch.headers, shape.byte_values, parameters.threads, group, 0, launch)
 
 
 def _chains_launcher(

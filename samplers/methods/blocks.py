@@ -71,14 +71,14 @@ class BlockSolver:
             sampling.progress(1)
         return all_chains
 
-    def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
-        """Load the GPU kernels for the agents if ``updates`` draws are worth the transfer to a GPU.
+    def load(self, problems: Sequence[LocalProblem], sampling: Sampling) -> None:
+        """Load the GPU kernels for the agents.
 
         The kernels are compiled by a minimal run: one chain and one cell of work, on the agent with the fewest hidden
         variables.
         """
         local = min(problems, key=lambda local: len(local.hidden) or math.inf)
-        if local.hidden and sampling.backend.samples_on_gpu(updates) and _fit_device(graph := agent_graph(local)):
+        if local.hidden and _fit_device(graph := agent_graph(local)):
             first, key = np.zeros((1, graph.domains.size), dtype=np.int32), np.zeros(2, dtype=np.uint64)
             order = np.arange(graph.free)
             starts = starts_of(graph, order, first[0].astype(np.int64), key, sampling.backend.stop)

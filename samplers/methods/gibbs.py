@@ -46,3 +46,8 @@ SAMPLER = Sampler(
     init=init,
     step=step,
 )
+
+
+def uses_gibbs_kernel(sampler: Sampler) -> bool:
+    """Return whether a sampler has the functions of Gibbs sampling, for which there is a special GPU kernel."""
+    return (sampler.init, sampler.step) == (init, step)

@@ -26,7 +26,7 @@ from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.model.column_kernels import link_columns
+from dmcmc.samplers.model.column_kernels import ColumnLinks, link_columns
 from dmcmc.samplers.model.columns import (
     HiddenPositions,
     TableStatistics,
@@ -39,7 +39,7 @@ from dmcmc.samplers.model.jumps import jumps_of
 LANES = 4  # columns are padded to a multiple of this number of entries
 MAX_COLUMN_ENTRIES = 2**31 - 1  # of an agent's columns: offsets are int32
 VIOLATION_PENALTY = 16.0  # in units of ``spread``: too high for violations to persist in cold chains
-_MAX_COMPACT_SCORE = 2**16 - 1  # scores up to this bound fit uint16
+MAX_COMPACT_SCORE = 2**16 - 1  # scores up to this bound fit uint16
 _MAX_SCORE = 2**30  # bound on absolute scores: the difference of two scores still fits int32
 _SCALED_FLOAT_RANGE = 2**24  # total range of scaled floats: integers that float32 represents exactly
 
@@ -179,6 +179,9 @@ def score_columns(
     )
 
 
+_LINK_FIELDS = tuple([name for name in ColumnLinks._fields if name in ChainModel._fields])
+
+
 class _StructuralColumns(NamedTuple):
     """The part of a chain model that depends on the structure of its graph alone.
 
@@ -200,7 +203,7 @@ def _layout(graph: FactorGraph) -> _StructuralColumns:
     width = -(-domains[: graph.free] // LANES) * np.int32(LANES)
     links = link_columns(graph.scope_start, graph.scope, graph.start, graph.factor, graph.position, domains, width)
     positions = hidden_positions(graph.flat, graph.free)
-    fields = {name: array for name, array in links._asdict().items() if name in ChainModel._fields}
+    fields = {name: getattr(links, name) for name in _LINK_FIELDS}
     return _StructuralColumns(domains, width, links, fields, positions, *jumps_of(domains[: graph.free]))
 
 
@@ -214,7 +217,7 @@ def is_compact(problem: Problem) -> bool:
 def _fits_compact(flat: FlatTables, statistics: TableStatistics, scale: float, violation: int) -> bool:
     """Return whether the columns fit 16 bits: integers, not scaled, none forbidden, of small range."""
     unscaled = flat.data.dtype.kind == "i" and scale == 1.0 and not violation
-    return unscaled and bool(statistics.variable_range.max(initial=0.0) <= _MAX_COMPACT_SCORE)
+    return unscaled and bool(statistics.variable_range.max(initial=0.0) <= MAX_COMPACT_SCORE)
 
 
 def _scale(statistics: TableStatistics, flat: FlatTables) -> tuple[float, int]:

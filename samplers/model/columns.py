@@ -52,7 +52,7 @@ class HiddenPositions(NamedTuple):
 def hidden_positions(flat: FlatTables, hidden: int) -> HiddenPositions:
     """Return the hidden variables in all scopes; they are the first ``hidden`` variables."""
     is_hidden = flat.scope < hidden
-    factor = np.repeat(np.arange(flat.tables), np.diff(flat.scope_start))[is_hidden]
+    factor = np.repeat(np.arange(flat.tables), flat.scope_start[1:] - flat.scope_start[:-1])[is_hidden]
     return HiddenPositions(factor, flat.scope[is_hidden], np.bincount(factor, minlength=flat.tables) == 0)
 
 

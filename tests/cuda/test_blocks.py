@@ -148,7 +148,7 @@ def test_rows_equal_those_of_exact_elimination(monkeypatch):
     locals_, arithmetic = divide(problem).locals, choose_arithmetic(problem.factors)
     local = min(locals_, key=lambda local: local.rows)
     sampling = Sampling(arithmetic, runs=1, samples=30)
-    get("blocks").load([local], replace(sampling, backend=Backend("cuda")), 1000)
+    get("blocks").load([local], replace(sampling, backend=Backend("cuda")))
     found = get("blocks").solve([local], replace(sampling, backend=Backend("cuda")))[0].lower[0].values
     exact = get("exact").solve([local], sampling)[0].lower
     for row in np.ndindex(local.interface_shape):

@@ -23,6 +23,7 @@ from dmcmc.inference.model.cuda.device_table import DeviceTable, copy_table, lar
 from dmcmc.inference.runtime.device import Device, gpu_problem, shared_device
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
 from dmcmc.samplers.model.evaluation import evaluate_rows
+from dmcmc.session.changes import Changes
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -157,6 +158,18 @@ def test_a_run_leaves_its_tables_on_the_device(mode, all_on_gpu, copied):
     )
     assert found.agents[0].messages == expected.agents[0].messages
     assert not copied
+
+
+def test_a_session_leaves_its_tables_on_the_device(all_on_gpu, copied):
+    """After a change no table is fetched to compare it with that of the last run; a root's table is its bound."""
+    problem = dmcmc.generate("random", agents=3, variables_per_agent=3, domain_size=2, interface_variables=2, seed=3)
+    session = dmcmc.Session(problem, method="exact", combine={"mode": "dpop"}, device="cuda")
+    session.solve()
+    own = next(i for i, f in enumerate(session.problem.factors) if len(set(session.problem.owner[list(f.scope)])) == 1)
+    session.set_table(own, 2 * session.problem.factors[own].table)
+    copied.clear()
+    assert session.solve().objective == dmcmc.solve(Changes(session.problem).problem(), device="cpu").objective
+    assert session.reused.tables == 2 and all(not table.scope for table in copied)
 
 
 def two_trees(agents=8):

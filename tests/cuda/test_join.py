@@ -13,7 +13,12 @@ from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.cuda.join_kernels import ANY
-from dmcmc.inference.elimination.cuda.streaming import Streaming, divide_into_chunks, eliminate_streamed
+from dmcmc.inference.elimination.cuda.streaming import (
+    Streaming,
+    divide_into_chunks,
+    eliminate_streamed,
+    stream_bucket,
+)
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
@@ -196,6 +201,22 @@ def test_streamed_eliminations_do_not_share_their_tables():
         alone.append(eliminate(flat, plan, arithmetic))
     assert [chosen_values(d) for d in done] == [chosen_values(a) for a in alone]
     assert not np.shares_memory(done[0].arena, done[1].arena)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_bucket_in_chunks_is_the_same_with_and_without_overlap(threads):
+    rng, domains = np.random.default_rng(3), np.array([3, 7, 6])
+    arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000)
+    scopes = [(0, 1, 2), (0, 2)]
+    tables = [rng.integers(-99, 99, domains[list(s)], dtype=np.int32) for s in scopes]
+    flat, plan = flatten(scopes, tables, arithmetic.dtype), plan_elimination(scopes, domains, [0], [1, 2])
+    for overlaps in (True, False):
+        limits = Streaming(400, 10, shares=threads > 1, overlaps=overlaps)
+        done = eliminate_streamed(flat, plan, arithmetic, threads, limits, device=Device(400))
+        assert same_tables(eliminate(flat, plan, arithmetic), done)
+        work = stream_bucket(done, 0, MAX_PLUS, threads, Device(400), limits)
+        assert work.gpu_chunks + work.cpu_chunks == len(divide_into_chunks(plan, 0, 100).chunks) > 1
+        assert set(work.seconds) == (set() if overlaps or not work.gpu_chunks else {"upload", "join", "download"})
 
 
 @pytest.mark.parametrize("moment", ["a copy", "a launch"])

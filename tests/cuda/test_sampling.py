@@ -14,6 +14,7 @@ from dmcmc.samplers.cuda.batch import choose_launch, pack_models
 from dmcmc.samplers.cuda.gibbs_kernels import ALL_COLUMNS, DOUBLE_BUFFER, GLOBAL, SINGLE_BUFFER, gibbs_kernel
 from dmcmc.samplers.cuda.joint_proposals import choose_lanes
 from dmcmc.samplers.cuda.launch import _divide_into_launches, sample_rows
+from dmcmc.samplers.cuda.load_gibbs import load_gibbs, needed_shapes, shapes_of_domain
 from dmcmc.samplers.methods import gibbs, metropolis, metropolis_single
 from dmcmc.samplers.model.chain_model import build_model
 from dmcmc.samplers.model.evaluation import chain_utilities
@@ -176,6 +177,31 @@ def test_a_loaded_kernel_is_preferred_if_it_fits(monkeypatch):
         model = build_model(local)
         sample_rows(gibbs.SAMPLER, [model], [(1, 2)], [[Round(np.ones(1, dtype=np.float32))]], 1, prefer_loaded=at_hand)
     assert stages == [GLOBAL, ALL_COLUMNS, ALL_COLUMNS]
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kernel_that_agents_need_is_loaded_without_them(kind, exchange, monkeypatch):
+    sampler = gibbs.SAMPLER._replace(exchange=exchange)
+    models = [build_model(random_local(seed, 0, **kind)) for seed in range(4)]
+    needed = needed_shapes(sampler, models, [1, RUNS])
+    compiled = set()
+    monkeypatch.setattr(
+        launch, "gibbs_kernel", lambda shape, registers: compiled.add(shape) or gibbs_kernel(shape, registers)
+    )
+    for shape in needed:
+        load_gibbs(shape)
+    assert compiled == set(needed)
+    for runs in (1, RUNS):
+        sample_rows(sampler, models, [(1, 2)] * len(models), [[Round(np.ones(1, dtype=np.float32))]] * 4, runs)
+    assert compiled == set(needed)
+
+
+def test_a_domain_has_a_kernel_for_each_place_of_the_columns():
+    shapes = shapes_of_domain(24)
+    assert [shape.stage for shape in shapes] == [GLOBAL, SINGLE_BUFFER, DOUBLE_BUFFER, ALL_COLUMNS]
+    assert {shape.max_words for shape in shapes} == {6} and shapes[0].no_padding
+    assert not shapes_of_domain(10)[0].no_padding
 
 
 @pytest.mark.parametrize("exchange", [False, True])

@@ -159,6 +159,22 @@ def test_methods_can_be_run_one_after_the_other(file, tmp_path, here, capfd):
     assert "--method: unknown method 'mgn'; did you mean 'mgm'?" in capfd.readouterr().err
 
 
+def test_methods_can_be_added_to_an_experiment(file, tmp_path, here, capfd, monkeypatch):
+    arguments = ["experiment", str(file()), "--output", str(tmp_path / "out"), "--resume"]
+    assert main(arguments) == 0
+    before = read_records(tmp_path / "out" / "runs.jsonl")
+    file(TEXT.replace("methods: {", "methods: {added: {algorithm: dsa}, "))
+    monkeypatch.setattr(running, "machine", lambda: {"cores": "another number"})
+    assert main([*arguments, "--method", "added"]) == 0
+    after = read_records(tmp_path / "out" / "runs.jsonl")
+    assert after[: len(before)] == before and {record["method"] for record in after[len(before) :]} == {"added"}
+    plan = json.loads((tmp_path / "out" / "experiment.json").read_text())
+    assert "added" in plan["experiment"]["methods"] and plan["machine"]["cores"].endswith("; another number")
+    file(TEXT)
+    assert main(arguments) == 2, "a method with runs must not be removed"
+    assert "of another experiment" in capfd.readouterr().err
+
+
 def test_failures_are_results(file, tmp_path, here, capfd):
     text = TEXT.replace("generator: random, agents: 2, variables_per_agent: 2", "file: nowhere.npz")
     text = text.replace("problem.domain_size: [2, 3]", "local.runs: [1]")

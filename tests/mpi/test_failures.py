@@ -184,7 +184,7 @@ class FixedCommunicator:
 
     def Iallgather(self, header, headers):
         others = [
-            [crc32(name.encode()), error is not None] for name, error in zip(self.names, self.errors, strict=True)
+            [crc32(name.encode()), error is not None, 0] for name, error in zip(self.names, self.errors, strict=True)
         ]
         headers[:] = self.with_own(header, others)
         return SimpleNamespace(Test=lambda: True)
@@ -217,7 +217,7 @@ def test_all_ranks_raise_the_worst_error():
         calls_with(1, [full, None])[0].agree(ValueError("mine"))
     calls, counted = calls_with(1, [None, None])
     calls.agree(None)
-    assert calls.agreed_error is None and counted == [(2, 32)]
+    assert calls.agreed_error is None and counted == [(2, 48)]
 
 
 def test_a_failure_is_raised_in_whatever_call_the_other_ranks_make():

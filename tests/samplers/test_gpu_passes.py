@@ -70,5 +70,5 @@ def test_the_kernels_of_first_and_later_passes_are_loaded_before(monkeypatch):
     monkeypatch.setattr(chain_solver, "_sample_on_gpu", lambda sampler, planned: loaded_runs.append(planned[0].runs))
     problem = random_problem(8, variables=8, agents=1, domain=3, factors=14)
     sampling = Sampling(choose_arithmetic(problem.factors), runs=10, samples=100, backend=Backend(device="cuda"))
-    registry.get("gibbs").load(list(divide(problem).locals), sampling, 1000)
+    registry.get("gibbs").load(list(divide(problem).locals), sampling)
     assert gpu.passes == [] and loaded_runs == [1, 10]

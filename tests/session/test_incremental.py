@@ -4,37 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from support.random_trees import optimum, random_table, tree_of_agents
 from support.ranks import needs_mpirun, start
 
 import dmcmc
-from dmcmc.inference.model.tables import forbidden
 from dmcmc.session.changes import Changes
-
-
-def tree_of_agents(seed, agents=6, kind="int"):
-    """Return a random tree of agents with a shared and a hidden variable each, and some forbidden entries."""
-    rng, builder = np.random.default_rng(seed), dmcmc.Problem.build()
-    for a in range(agents):
-        builder.variable(f"s{a}", 2, agent=f"a{a}")
-        builder.variable(f"h{a}", 2, agent=f"a{a}")
-        builder.factor((f"s{a}", f"h{a}"), random_table(rng, kind), name=f"own{a}")
-        if a:
-            builder.factor((f"s{a}", f"s{rng.integers(a)}"), random_table(rng, kind), name=f"link{a}")
-    return builder.factor((), 7).problem()
-
-
-def random_table(rng, kind, forbidden=0.15):
-    table = rng.integers(0, 30, (2, 2)) if kind == "int" else rng.random((2, 2))
-    return np.where(rng.random((2, 2)) < forbidden, -np.inf, table)
-
-
-def optimum(problem):
-    """Return the best objective by enumeration; None if every assignment breaks a hard constraint."""
-    total = np.zeros(tuple(problem.domains))
-    for factor in problem.factors:
-        table = np.where(forbidden(factor.table), -np.inf, factor.table).transpose(np.argsort(factor.scope))
-        total += table.reshape([size if v in factor.scope else 1 for v, size in enumerate(problem.domains)])
-    return None if np.isneginf(total.max()) else total.max()
 
 
 @pytest.mark.parametrize("kind", ["int", "float"])
@@ -92,7 +66,7 @@ import json, sys
 import numpy as np
 import dmcmc
 from dmcmc.mpi.world import connect
-from session.test_incremental import random_table, tree_of_agents
+from support.random_trees import random_table, tree_of_agents
 
 world, found = connect(), []
 for seed in range(3):

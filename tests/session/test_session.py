@@ -120,3 +120,52 @@ def test_with_a_time_budget_the_last_answer_is_the_first_incumbent():
     first = session.solve()
     again = session.solve(timeout=20)
     assert again.trace[0].objective == first.objective == again.objective
+
+
+def test_after_changes_the_levels_of_the_objective_are_still_compared_one_after_the_other():
+    """Utilities are in the unit of their level; larger ones need larger weights of all earlier levels."""
+    rng, levels = np.random.default_rng(2), ("hard", "soft")
+    builder, tables = dmcmc.Problem.build(levels=levels), dict[str, tuple[str, list[int], np.ndarray]]()
+    for v in range(4):
+        builder.variable(f"x{v}", 3, agent=f"a{v // 2}")
+    for level in levels:
+        builder.level(level)
+        for v in range(3):
+            tables[f"{level}{v}"] = level, [v, v + 1], rng.integers(0, 3, (3, 3))
+            builder.factor((f"x{v}", f"x{v + 1}"), tables[f"{level}{v}"][2], name=f"{level}{v}")
+
+    def check_levels():
+        rows = list(itertools.product(range(3), repeat=4))
+        sums = {
+            level: [sum(t[tuple(row[v] for v in s)] for own, s, t in tables.values() if own == level) for row in rows]
+            for level in levels
+        }
+        result = session.solve()
+        assert result.status == "optimal" and [one.name for one in result.levels] == list(levels)
+        assert tuple(one.objective for one in result.levels) == max(zip(sums["hard"], sums["soft"], strict=True))
+
+    session = dmcmc.Session(builder)
+    check_levels()
+    for number in range(6):
+        name = str(rng.choice(list(tables)))
+        table = rng.integers(0, (3, 500)[number % 2], (3, 3))
+        session.set_table(name, table)
+        tables[name] = (*tables[name][:2], table)
+        check_levels()
+    session.add_factor(("x0", "x3"), [[9, 0, 0], [0, 9, 0], [0, 0, 9]], name="late", level="soft")
+    tables["late"] = "soft", [0, 3], 9 * np.eye(3, dtype=int)
+    check_levels()
+    session.remove_factor("hard1")
+    del tables["hard1"]
+    check_levels()
+    with pytest.raises(dmcmc.DmcmcError, match="level 'later' does not exist"):
+        session.add_factor(("x0",), [1, 2, 3], level="later")
+
+
+def test_initial_values_that_still_exist_are_kept_after_a_change_of_structure():
+    problem = team(2)
+    session = dmcmc.Session(dmcmc.Problem(**problem.__dict__ | {"initial_values": {"s0": 2, "h0": 2, "s1": 1}}))
+    with session.changes() as changes:
+        changes.remove_variable("h0")
+        changes.set_domain("s0", 2)
+    assert session.problem.initial_values == {"s1": 1}

@@ -11,7 +11,7 @@ import queue
 import runpy
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dmcmc.inference.model.problem import Factor, Problem
+    from dmcmc.run.compilation.kernel_sets import KernelSet
 
 _MAX_ERROR_CHARACTERS = 200  # of the reason of a failure: several stand in one line
 # Time limit in seconds of each run, which begins when its kernels are compiled: so short that tables may be unfinished
@@ -48,19 +49,30 @@ _FUNCTIONS = {
 }
 # Columns of the tables whose kernels of the dual ascent on a GPU are compiled: multiples of 8, for domains with up to
 # that many values. All multiples up to 136 took 80 seconds more on an H100 host with 16 cores (2026-11-27).
-_GPU_TABLE_WIDTHS = (8, 16, 24, 32, 48, 64, 96)
-# Sizes of domains whose semidefinite relaxations on a GPU are compiled: those of the generators' usual problems.
-_GPU_DOMAINS = (10, 12, 24)
+_GPU_TABLE_WIDTHS = (96, 64, 48, 32, 24, 16, 8)
+# Sizes of domains whose semidefinite relaxations and Gibbs sampling on a GPU are compiled: those of the generators'
+# usual problems, and the largest of the DMCMC paper's.
+_GPU_DOMAINS = (24, 12, 10)
+_GPU_SAMPLED_DOMAINS = (96, *_GPU_DOMAINS)
+_STAGES = 4  # places of the columns in a GPU's memory, each with its kernel (`samplers.cuda.gibbs_kernels.STAGES`)
 
 
 def tasks() -> dict[str, Callable[[str], object]]:
     """Return the functions that compile all kernels for a device, by name, in the order in which they are started."""
     found: dict[str, Callable[[str], object]] = {name: partial(_call, text) for name, text in _FUNCTIONS.items()}
-    for width in reversed(_GPU_TABLE_WIDTHS):
-        found[f"dual ascent on a GPU, tables of {width} columns"] = partial(_compile_gpu_ascent, width)
-    for size in reversed(_GPU_DOMAINS):
-        found[f"semidefinite bounds on a GPU, domains of {size} values"] = partial(_compile_gpu_relaxations, size)
-    found["semidefinite bounds on a GPU, large arrays"] = _compile_large_gpu_relaxations
+    on_gpu: dict[str, Callable[[], Sequence[KernelSet]]] = {
+        f"dual ascent, tables of {width} columns": partial(_gpu_ascent, width) for width in _GPU_TABLE_WIDTHS
+    }
+    for size, stage in product(_GPU_SAMPLED_DOMAINS, range(_STAGES)):
+        on_gpu[f"Gibbs sampling, domains of {size} values, stage {stage}"] = partial(_gpu_sampling, size, stage)
+    on_gpu |= {"local search": _gpu_search, "elimination": _gpu_elimination}
+    relaxed: dict[str, int | None] = {f"domains of {size} values": size for size in _GPU_DOMAINS}
+    relaxed["large arrays"] = None
+    for name, sets in on_gpu.items():
+        found[f"{name}, on a GPU"] = partial(_compile_for_gpu, sets, False)
+    for name, domain in relaxed.items():
+        relaxations = partial(_gpu_relaxations, domain)
+        found[f"semidefinite bounds, {name}, on a GPU"] = partial(_compile_for_gpu, relaxations, True)
     for settings, problem in product(_SETTINGS, _PROBLEMS):
         found[f"{problem}, {settings}"] = partial(_solve, problem, settings)
     return found
@@ -72,42 +84,64 @@ def _call(function: str, device: str) -> None:
     getattr(import_module(module), name)()
 
 
-def _compile_gpu_ascent(width: int, device: str) -> None:
-    """Compile the dual ascent and its branch and bound for tables of some width on a GPU, if there is one."""
+def _compile_for_gpu(sets: Callable[[], "Sequence[KernelSet]"], relaxes: bool, device: str) -> None:
+    """Compile kernel sets for a GPU, if there is one; those of relaxations, if they can be computed on it."""
     from dmcmc.inference.runtime.device import resolve_device
     from dmcmc.run.compilation.kernel_supply import compile_and_mark
-    from dmcmc.run.compilation.prepare_gpu import dual_ascent
 
-    if resolve_device(device) == "cuda":
-        compile_and_mark(dual_ascent(width))
-
-
-def _compile_gpu_relaxations(size: int, device: str) -> None:
-    """Compile the semidefinite relaxations for domains of some size on a GPU, if there is one."""
-    from dmcmc.inference.execution.backend import Backend
-    from dmcmc.run.compilation.kernel_supply import compile_and_mark
-    from dmcmc.run.compilation.prepare_gpu import relaxations
-
-    if _can_relax_on_gpu(device):
-        compile_and_mark(relaxations(size, Backend("cuda")))
+    if resolve_device(device) == "cuda" and not (relaxes and _relaxation_problem() is not None):
+        for kernels in sets():
+            compile_and_mark(kernels)
 
 
-def _compile_large_gpu_relaxations(device: str) -> None:
-    """Compile what libraries use for the large arrays of semidefinite relaxations on a GPU, if there is one."""
-    from dmcmc.inference.execution.backend import Backend
-    from dmcmc.run.compilation.kernel_supply import compile_and_mark
-    from dmcmc.run.compilation.prepare_gpu import large_relaxations
-
-    if _can_relax_on_gpu(device):
-        compile_and_mark(large_relaxations(Backend("cuda")))
-
-
-def _can_relax_on_gpu(device: str) -> bool:
-    """Return whether there is a GPU for semidefinite relaxations."""
+def _relaxation_problem() -> str | None:
+    """Return why this GPU cannot compute semidefinite relaxations; None if it can."""
     from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
-    from dmcmc.inference.runtime.device import resolve_device
 
-    return resolve_device(device) == "cuda" and relaxation_gpu_problem() is None
+    return relaxation_gpu_problem()
+
+
+def _gpu_ascent(width: int) -> "Sequence[KernelSet]":
+    """Return the kernels of the dual ascent and its branch and bound for tables of some width."""
+    from dmcmc.run.compilation.gpu_kernel_sets import dual_ascent
+
+    return [dual_ascent(width)]
+
+
+def _gpu_sampling(size: int, stage: int) -> "Sequence[KernelSet]":
+    """Return the kernel of Gibbs sampling for domains of some size and a place of the columns in memory."""
+    from dmcmc.run.compilation.gpu_kernel_sets import gibbs_sampling
+    from dmcmc.samplers.cuda.load_gibbs import shapes_of_domain
+
+    return [gibbs_sampling(shapes_of_domain(size)[stage])]
+
+
+def _gpu_search() -> "Sequence[KernelSet]":
+    """Return the kernels of the local search, without and with hard constraints."""
+    import numpy as np
+
+    from dmcmc.run.compilation.gpu_kernel_sets import search
+    from dmcmc.run.compilation.kernel_sets import SearchVariant
+
+    return [search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
+
+
+def _gpu_elimination() -> "Sequence[KernelSet]":
+    """Return the kernels of exact elimination and of mini-buckets."""
+    import numpy as np
+
+    from dmcmc.run.compilation.gpu_kernel_sets import joins, matched_mini_buckets
+
+    integers: list[np.dtype[Any]] = [np.dtype(np.int32), np.dtype(np.int64)]
+    return [*map(joins, integers), joins(np.dtype(np.float64))] + [matched_mini_buckets(dtype) for dtype in integers]
+
+
+def _gpu_relaxations(size: int | None) -> "Sequence[KernelSet]":
+    """Return the kernels of semidefinite relaxations for domains of some size; None: those of large arrays."""
+    from dmcmc.inference.execution.backend import Backend
+    from dmcmc.run.compilation.gpu_kernel_sets import large_relaxations, relaxations
+
+    return [large_relaxations(Backend("cuda")) if size is None else relaxations(size, Backend("cuda"))]
 
 
 def _solve(problem: str, settings: str, device: str) -> None:

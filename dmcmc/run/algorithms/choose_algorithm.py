@@ -42,7 +42,7 @@ def solve(
         if ending is not None:
             ending.complete = costs.report
     ranks = world or World()
-    if ranks.on_first_rank(lambda: problem is not None and bool(problem.levels) and are_separate(problem)):
+    if _has_separate_levels(problem, ranks, known_on_all_ranks=retained is not None):
 
         def solve_part(part: Problem | None, limited: Settings) -> Result | None:
             """Solve a problem with one of the levels; the costs of moving are already in it."""
@@ -58,6 +58,15 @@ def solve(
         with interpreted_if_small(problem, settings, world):
             result = dmcmc_run.solve(problem, settings, world, progress, explain, ending, retained)
     return result if result is None or costs is None else costs.report(result)
+
+
+def _has_separate_levels(problem: Problem | None, world: World, known_on_all_ranks: bool) -> bool:
+    """Return whether the levels of a problem are solved one after the other; called by all ranks."""
+
+    def answer() -> bool:
+        return problem is not None and bool(problem.levels) and are_separate(problem)
+
+    return answer() if known_on_all_ranks else world.on_first_rank(answer)
 
 
 def _solve_anew(

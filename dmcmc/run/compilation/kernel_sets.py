@@ -174,7 +174,7 @@ def first_search_of(problem: Problem) -> KernelSet:
 
 def _compile_first_search(dtype: np.dtype[Any], dense: bool) -> None:
     """Find the first incumbent of a tiny problem."""
-    _tiny_search(dtype, dense, compact=True).first()
+    tiny_search(SearchVariant(dtype, dense, compact=True)).first()
 
 
 class SearchVariant(NamedTuple):
@@ -228,7 +228,7 @@ def chains(variant: SearchVariant) -> KernelSet:
 
 def _compile_chains(variant: SearchVariant) -> None:
     """Anneal chains on a tiny problem."""
-    search = _tiny_search(*variant[:3])
+    search = tiny_search(variant)
     search.chains.may_move_blocks = no_block_moves
     search.improve(np.zeros(search.problem.n_variables, dtype=np.int64), None, _TINY_SWEEPS)
 
@@ -253,7 +253,7 @@ def _compile_block_moves(variant: SearchVariant) -> None:
     from dmcmc.samplers.local_search.block_moves import BlockMoves
 
     compile_search()  # blocks of variables follow an order
-    graph = _tiny_search(*variant[:3]).ascent.graph
+    graph = tiny_search(variant).ascent.graph
     values, penalised = np.zeros(graph.domains.size, dtype=np.int64), penalised_graph(graph)
     block_turns = BlockMoves(graph, 0, 1)
     block_turns.add_chain_time(_TINY_CHAIN_SECONDS, gained=False)  # without a turn they would not anneal
@@ -271,15 +271,10 @@ def local_search(parts: DividedProblem) -> list[KernelSet]:
     return [first_search(variant.dtype, variant.dense), chains(variant), block_moves(variant)]
 
 
-def tiny_search_for(parts: DividedProblem) -> LocalSearch:
-    """Return a search of a tiny problem that uses the same kernels as a search of the given problem."""
-    return _tiny_search(*SearchVariant.of(parts)[:3])
-
-
-def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearch:
-    """Return a search of a tiny problem with the given kernel variant."""
-    problem = tiny_problem(np.dtype(np.int32), [dtype], hard=not compact)
-    return LocalSearch(problem if dense else with_sparse_factor(problem), problem, 0, 1, NO_DEADLINE)
+def tiny_search(variant: SearchVariant) -> LocalSearch:
+    """Return a search of a tiny problem that uses the kernels of a variant without global constraints."""
+    problem = tiny_problem(np.dtype(np.int32), [variant.dtype], hard=not variant.compact)
+    return LocalSearch(problem if variant.dense else with_sparse_factor(problem), problem, 0, 1, NO_DEADLINE)
 
 
 def own_engine(name: str | None) -> list[KernelSet]:

@@ -127,7 +127,7 @@ class KernelSupply:
             return self._compile_here(sets)
         self._needed |= {kernels.name for kernels in sets}
         called = set[str]() if self._timed else _CALLED
-        missing = [k for k in sets if not (self._off or k.is_compiled or k.name in called)]
+        missing = [k for k in sets if not (self._off or k.name in called or k.is_compiled)]
         if not missing or self._world.local_rank:
             return 0.0
         if self._compiler is None:

@@ -17,22 +17,22 @@ import numpy as np
 from dmcmc.anytime.improvers import gpu_chains
 from dmcmc.anytime.union.union_plan import union_of, union_provider
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
-from dmcmc.inference.bounds.tighten import gpu_table_widths, load_kernels_of_width
+from dmcmc.inference.bounds.tighten import gpu_table_widths
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
-from dmcmc.inference.execution.load_gpu_code import load_joins, load_matched
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import SEMIDEFINITE
-from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant, tiny_search_for
+from dmcmc.run.compilation import gpu_kernel_sets
+from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.methods.blocks import BlockSolver
+from dmcmc.samplers.methods.gibbs import uses_gibbs_kernel
 from dmcmc.samplers.model.chain_model import is_compact
 from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets, will_prove
@@ -68,15 +68,11 @@ class GpuKernels(NamedTuple):
         setup, agents = self.setup, self.agents
         found: list[KernelSet] = []
         if self.searches:
-            found.append(KernelSet(f"GPU search {SearchVariant.of(setup).text}", partial(_load_search, setup)))
+            found.append(gpu_kernel_sets.search(SearchVariant.of(setup)))
         for method, sampled in _sampled_agents(setup, agents).items():
-            name = f"GPU sampling by {method} {setup.config.local.runs} {_numbers(setup)}"
-            found.append(KernelSet(name, partial(_load_sampling, setup, sampled, method)))
-        found += [dual_ascent(width) for width in _table_widths(setup, agents)]
-        elimination = _elimination_needs(setup, agents)
-        if any(elimination):
-            found.append(KernelSet(f"GPU elimination {elimination.text}", partial(_load_elimination, elimination)))
-        return found
+            found += _sampling_kernels(setup, sampled, method)
+        found += [gpu_kernel_sets.dual_ascent(width) for width in _table_widths(setup, agents)]
+        return found + _elimination_needs(setup, agents).kernels
 
     @property
     def later(self) -> dict[str, list[KernelSet]]:
@@ -87,9 +83,9 @@ class GpuKernels(NamedTuple):
         from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
 
         locals_ = [self.setup.division.locals[agent] for agent in agents]
-        sets = [relaxations(size, self.setup.backend) for size in largest_domains(locals_)]
+        sets = [gpu_kernel_sets.relaxations(size, self.setup.backend) for size in largest_domains(locals_)]
         if any(map(uses_large_arrays, locals_)):
-            sets.append(large_relaxations(self.setup.backend))
+            sets.append(gpu_kernel_sets.large_relaxations(self.setup.backend))
         return {SEMIDEFINITE: sets}
 
 
@@ -109,21 +105,6 @@ class PreparedRun(NamedTuple):
     setup: Setup
     seconds: float
     later: dict[str, list[KernelSet]]
-
-
-def dual_ascent(width: int) -> KernelSet:
-    """Return the GPU kernels of the dual ascent and its branch and bound for tables with ``width`` columns."""
-    return KernelSet(f"GPU dual ascent, {width} columns", partial(load_kernels_of_width, width))
-
-
-def relaxations(domain: int, backend: Backend) -> KernelSet:
-    """Return the GPU kernels of semidefinite relaxations whose largest domain has ``domain`` values."""
-    return KernelSet(f"GPU relaxations, {domain} values", partial(_load_relaxation, domain, backend))
-
-
-def large_relaxations(backend: Backend) -> KernelSet:
-    """Return the kernels of array libraries that semidefinite relaxations on a GPU use for large arrays."""
-    return KernelSet("GPU relaxations, large arrays", partial(_load_large_relaxation, backend))
 
 
 def prepare_gpu(
@@ -201,13 +182,6 @@ def without_closed_gpu(setup: Setup) -> Setup:
     return replace(setup, backend=replace(setup.backend, device="cpu"))
 
 
-def _load_search(setup: Setup) -> None:
-    """Load the kernels of the local search for the problem's table type."""
-    from dmcmc.samplers.local_search.cuda.chains import load_kernels as load_chains
-
-    load_chains(tiny_search_for(setup).ascent.graph)
-
-
 def _gpu_available(setup: Setup) -> bool:
     """Return whether agents may use a GPU."""
     return setup.backend.device == "cuda" or (setup.backend.device == "auto" and (setup.limits.gpu or is_gpu_in_use()))
@@ -231,10 +205,11 @@ class EliminationNeeds(NamedTuple):
     matched: tuple[np.dtype[Any], ...]
 
     @property
-    def text(self) -> str:
-        """The needs as the text of a key."""
-        names = self.joins, [arithmetic.dtype for arithmetic in self.filtered], self.matched
-        return "; ".join(",".join(map(str, dtypes)) for dtypes in names)
+    def kernels(self) -> list[KernelSet]:
+        """The kernel sets."""
+        found = [gpu_kernel_sets.joins(dtype) for dtype in self.joins]
+        found += [gpu_kernel_sets.function_filtering(arithmetic) for arithmetic in self.filtered]
+        return found + [gpu_kernel_sets.matched_mini_buckets(dtype) for dtype in self.matched]
 
 
 def _elimination_needs(setup: Setup, agents: list[int]) -> EliminationNeeds:
@@ -253,18 +228,6 @@ def _elimination_needs(setup: Setup, agents: list[int]) -> EliminationNeeds:
         (with_headroom(setup.arithmetic),) if filters else (),
         tuple(sorted(matched, key=str)),
     )
-
-
-def _load_elimination(needs: EliminationNeeds) -> None:
-    """Load the kernels of exact elimination, of mini-buckets and of function filtering."""
-    for dtype in needs.joins:
-        load_joins(dtype)
-    for arithmetic in needs.filtered:
-        from dmcmc.inference.sparse.cuda.extend_rows import load_kernels as load_rows
-
-        load_rows(arithmetic)
-    for dtype in needs.matched:
-        load_matched(dtype)
 
 
 def _bounds(setup: Setup, agents: list[int]) -> list[tuple[str, LocalProblem]]:
@@ -292,20 +255,6 @@ def _agents_with_relaxation(setup: Setup, agents: list[int]) -> list[int]:
     return list(dict.fromkeys(suitable))
 
 
-def _load_relaxation(domain: int, backend: Backend) -> None:
-    """Load the kernels of semidefinite relaxations for a size of domains."""
-    from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import load_relaxation_kernels
-
-    load_relaxation_kernels(domain, backend)
-
-
-def _load_large_relaxation(backend: Backend) -> None:
-    """Load the kernels of array libraries for large arrays."""
-    from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import load_large_array_kernels
-
-    load_large_array_kernels(backend)
-
-
 def _table_widths(setup: Setup, agents: list[int]) -> list[int]:
     """Return the widths of the tables of the bounds on a GPU: those of agents, and of the union of all agents."""
     seconds = (setup.config.budget.time or 0.0) * setup.backend.threads
@@ -331,9 +280,14 @@ def _numbers(setup: Setup) -> str:
     return f"{problem.flat.data.dtype} {setup.arithmetic.dtype} {is_wide} {is_compact(problem)}"
 
 
-def _load_sampling(setup: Setup, agents: list[int], method: str) -> None:
-    """Load the kernels of a sampler for agents."""
-    solver = registry.get(method)
+def _sampling_kernels(setup: Setup, agents: list[int], method: str) -> list[KernelSet]:
+    """Return the kernels with which a sampler samples agents, if their draws are worth the transfer to a GPU."""
+    solver, sampling = registry.get(method), setup.sampling_settings()
     assert isinstance(solver, ChainSolver | BlockSolver), "only these have kernels on a GPU"
-    updates = sum(int(setup.surveys[agent].updates) for agent in agents)
-    solver.load([setup.division.locals[agent] for agent in agents], setup.sampling_settings(), updates)
+    locals_ = [setup.division.locals[agent] for agent in agents]
+    if not sampling.backend.samples_on_gpu(sum(int(setup.surveys[agent].updates) for agent in agents)):
+        return []
+    if isinstance(solver, ChainSolver) and uses_gibbs_kernel(solver.sampler):
+        return gpu_kernel_sets.gibbs_sampling_of(solver.sampler, locals_, {1, sampling.runs})
+    name = f"GPU sampling by {method} {setup.config.local.runs} {_numbers(setup)}"
+    return [KernelSet(name, partial(solver.load, locals_, sampling))]

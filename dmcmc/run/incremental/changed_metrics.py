@@ -1,26 +1,40 @@
 """The metrics of agents after a change: of those that have worked, those with new local problems, and all others."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from dmcmc.inference.dpop.division import own_utilities
+from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.results.result import AgentMetrics, MessageCount
-from dmcmc.run.incremental.repeated_messages import Update
+from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.planning.setup import Setup
 
 
-def metrics_after(before: AgentMetrics, update: Update, agent: int) -> AgentMetrics:
-    """Return the metrics of an agent of this rank that has worked or sent messages."""
-    sent, table = update.sent.get(agent, []), update.cycle.tables[agent]
-    fresh = agent in update.fresh
+def metrics_after(
+    before: AgentMetrics, sent: Sequence[SentMessages], table: SampledTable | None = None
+) -> AgentMetrics:
+    """Return the metrics of an agent that has worked or sent messages.
+
+    Parameters
+    ----------
+    before
+        The metrics of the agent if it does nothing.
+    sent
+        Its messages.
+    table
+        Its new table; None if the table is kept.
+    """
     kinds = {message.kind for message in sent if message.count}
     return msgspec.structs.replace(
         before,
-        cells=table.cells if fresh else 0,
-        time=table.seconds if fresh else 0.0,
+        cells=0 if table is None else table.cells,
+        time=0.0 if table is None else table.seconds,
         msg_count=sum(message.count for message in sent),
         msg_size=sum(message.size for message in sent),
         extra_msg_count=0,
         extra_msg_size=0,
+        disclosed=min(before.own_utilities, sum(message.entries for message in sent)),
         messages={
             kind: MessageCount(
                 sum(message.count for message in sent if message.kind == kind),
@@ -50,5 +64,5 @@ def new_metrics(setup: Setup, agent: int) -> AgentMetrics:
 def without_work(agent: AgentMetrics) -> AgentMetrics:
     """Return the metrics of an agent that has done nothing."""
     return msgspec.structs.replace(
-        agent, cells=0, time=0.0, msg_count=0, msg_size=0, extra_msg_count=0, extra_msg_size=0, messages={}
+        agent, cells=0, time=0.0, msg_count=0, msg_size=0, extra_msg_count=0, extra_msg_size=0, disclosed=0, messages={}
     )

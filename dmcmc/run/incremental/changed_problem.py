@@ -6,7 +6,7 @@ elimination orders, plans and tables, and the pseudo-tree is repaired (:mod:`.ch
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from typing import NamedTuple
@@ -36,17 +36,14 @@ from dmcmc.solving.planning.setup import Setup
 _NO_FACTOR = Factor.of((), 0)  # in place of a removed factor between agents, so that the others keep their numbers
 
 
-class ChangedProblem(NamedTuple):
-    """A changed problem in the numbering of the run that it continues.
+@dataclass(frozen=True)
+class Continuation:
+    """A plan, and the agents whose part of a finished run is repeated.
 
     Attributes
     ----------
     setup : Setup
         The plan.
-    numbering : Numbering
-        The numbers of variables and agents.
-    places : list of FactorPlace
-        Where the division holds each factor of the problem.
     positions : list of int
         The position of each agent in the elimination order of the pseudo-tree.
     local_agents : set of int
@@ -58,25 +55,46 @@ class ChangedProblem(NamedTuple):
     """
 
     setup: Setup
-    numbering: Numbering
-    places: list[FactorPlace]
     positions: list[int]
     local_agents: set[int]
     agents: set[int]
     growth: Exact
 
+    @classmethod
+    def of(cls, setup: Setup) -> "Continuation":
+        """Return the state after a new run, of which nothing is repeated yet."""
+        positions = [0] * setup.problem.n_agents
+        for position, agent in enumerate(setup.tree.bottom_up):
+            positions[agent] = position
+        return cls(setup, positions, set(), set(), 0)
 
-def with_new_tables(last: ChangedProblem, changes: TableChanges) -> ChangedProblem:
-    """Return the problem with new tables of the same scopes."""
+
+@dataclass(frozen=True)
+class ChangedProblem:
+    """A changed problem in the numbering of the run that it continues.
+
+    Attributes
+    ----------
+    todo : Continuation
+        The plan, and the agents whose work is repeated.
+    numbering : Numbering
+        The numbers of variables and agents.
+    places : list of FactorPlace
+        Where the division holds each factor of the problem.
+    """
+
+    todo: Continuation
+    numbering: Numbering
+    places: list[FactorPlace]
+
+
+def with_new_tables(last: Continuation, changes: TableChanges) -> Continuation:
+    """Return the agents whose work is repeated after a change of tables that keeps the scopes."""
     tree, crossing = last.setup.tree, set(changes.crossing())
     local_agents = set(changes.local_agents())
     placed = {a for a, numbers in enumerate(tree.placed) if not crossing.isdisjoint(numbers)} if crossing else set()
-    return last._replace(
-        setup=replace(last.setup, division=with_changes(last.setup.division, changes)),
-        local_agents=local_agents,
-        agents=local_agents | placed,
-        growth=changes.magnitude,
-    )
+    setup = replace(last.setup, division=with_changes(last.setup.division, changes))
+    return Continuation(setup, last.positions, local_agents, local_agents | placed, changes.magnitude)
 
 
 def with_new_structure(last: ChangedProblem, before: Problem, after: Problem) -> ChangedProblem | None:
@@ -96,29 +114,30 @@ def with_new_structure(last: ChangedProblem, before: Problem, after: Problem) ->
         given, an agent is to be sampled, or the messages on the changed paths may take more work than all messages of
         the last tree.
     """
-    numbering = last.numbering.of_changed(after)
+    numbering, known, old = last.numbering.of_changed(after), last.todo.positions, last.todo.setup
     removed_names = len(numbering.known_variables) - after.n_variables
-    given_order = last.setup.config.local.order is not None
-    if not last.positions or removed_names > after.n_variables or given_order:
+    given_order = old.config.local.order is not None
+    if not known or removed_names > after.n_variables or given_order:
         return None
-    problem = numbering.renumbered(after, last.setup.problem)
-    moved = _moved(last.setup.problem, problem)
+    problem = numbering.renumbered(after, old.problem)
+    moved = _moved(old.problem, problem)
     matched = _matched(last, before, after, numbering, moved)
     factors = _changed_factors(last, (before, after), numbering, problem, matched)
     if factors is None:
         return None
-    division, local_agents = _changed_division(last.setup, numbering, problem, factors)
-    first, new_agents = min(last.positions), problem.n_agents - len(last.positions)
-    positions = [*last.positions, *range(first - 1, first - 1 - new_agents, -1)]  # new agents are eliminated first
-    owners = {int(part.owner[v]) for v in moved for part in (last.setup.problem, problem)}
+    division, local_agents = _changed_division(old, numbering, problem, factors)
+    first, new_agents = min(known), problem.n_agents - len(known)
+    positions = [*known, *range(first - 1, first - 1 - new_agents, -1)]  # new agents are eliminated first
+    owners = {int(part.owner[v]) for v in moved for part in (old.problem, problem)}
     scopes = [factor.scope for factor in division.crossing]
     crossing = CrossingChanges(factors.removed, factors.added, scopes, moved, problem.owner)
-    tree, tree_agents = changed_tree(last.setup.tree, positions, crossing, owners)
-    setup = _changed_setup(last.setup, problem, division, tree, local_agents)
+    tree, tree_agents = changed_tree(old.tree, positions, crossing, owners)
+    setup = _changed_setup(old, problem, division, tree, local_agents)
     agents = local_agents | tree_agents
-    if setup is None or _path_cells(setup, agents) > last.setup.tree_size.cells:
+    if setup is None or _path_cells(setup, agents) > old.tree_size.cells:
         return None
-    return ChangedProblem(setup, numbering, factors.places, positions, local_agents, agents, factors.growth)
+    todo = Continuation(setup, positions, local_agents, agents, factors.growth)
+    return ChangedProblem(todo, numbering, factors.places)
 
 
 def _moved(before: Problem, after: Problem) -> set[int]:
@@ -189,7 +208,7 @@ def _changed_factors(
     matched
         The position before of each factor, or −1.
     """
-    (before, after), division, places = given, last.setup.division, last.places
+    (before, after), division, places = given, last.todo.setup.division, last.places
     number, owner = numbering.variables.tolist(), problem.owner.tolist()
     gone = set(range(len(before.factors))).difference(matched)
     fresh = {
@@ -197,7 +216,7 @@ def _changed_factors(
         for position, factor in enumerate(after.factors)
         if matched[position] < 0
     }
-    if not _numbers_fit(last.setup, fresh.values(), after):
+    if not _numbers_fit(last.todo.setup, fresh.values(), after):
         return None
     holders = {position: holder_of({owner[v] for v in factor.scope}) for position, factor in fresh.items()}
     removed = {places[i].number for i in gone if places[i].agent == CROSSING}

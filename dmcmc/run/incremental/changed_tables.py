@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Division, LocalProblem
+from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.model.exact_sum import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
+
+T = TypeVar("T")
 
 CROSSING, CONSTANT = -1, -2  # in place of the agent of a factor
 _COMPARED_AT_ONCE = 64  # factors: a call of the interpreter takes about as long as 64 comparisons of pointers
@@ -151,16 +154,33 @@ def table_changes(
 def with_changes(division: Division, changes: TableChanges) -> Division:
     """Return a division with new tables. Orders and plans of the agents are kept, since no scope changes.
 
-    Its factors between agents are a list, which is encoded only where an agent needs it.
+    Its factors between agents are no tuple, so that they are encoded only where an agent needs them.
     """
-    locals_, crossing, constants = list(division.locals), list(division.crossing), list(division.constants)
-    own = {agent: list(locals_[agent].factors) for agent in changes.local_agents()}
+    constants = list(division.constants)
+    crossing: dict[int, Factor] = {}
+    own = {agent: list(division.locals[agent].factors) for agent in changes.local_agents()}
     for place, factor in changes.factors.items():
-        target = constants if place.agent == CONSTANT else crossing if place.agent == CROSSING else own[place.agent]
-        target[place.number] = factor
-    for agent, factors in own.items():
-        locals_[agent] = _with_factors(locals_[agent], tuple(factors))
-    return replace(division, locals=locals_, crossing=crossing, constants=tuple(constants))
+        if place.agent == CROSSING:
+            crossing[place.number] = factor
+        else:
+            (constants if place.agent == CONSTANT else own[place.agent])[place.number] = factor
+    locals_ = {agent: _with_factors(division.locals[agent], tuple(factors)) for agent, factors in own.items()}
+    return replace(
+        division,
+        locals=_with_entries(division.locals, locals_),
+        crossing=_with_entries(division.crossing, crossing),
+        constants=tuple(constants),
+    )
+
+
+def _with_entries(sequence: Sequence[T], entries: Mapping[int, T]) -> Sequence[T]:
+    """Return a copy of a sequence with some other entries."""
+    if isinstance(sequence, LazySequence):
+        return sequence.with_entries(entries)
+    changed = list(sequence)
+    for position, entry in entries.items():
+        changed[position] = entry
+    return changed
 
 
 def _with_factors(local: LocalProblem, factors: tuple[Factor, ...]) -> LocalProblem:

@@ -1,14 +1,15 @@
 """Continue the last run of a session if it was exact; otherwise run anew and keep what may be continued."""
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.interpreted import interpreted_kernels
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.incremental.incremental_run import IncrementalRun
+from dmcmc.run.incremental.private_run import PrivateRun
+from dmcmc.solving.private.private_inputs import PrivateAnswer
+from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.util_value_cycle import FinishedCycle
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -42,11 +43,10 @@ def solve_again(
     """
     last = retained.incremental
     if isinstance(last, IncrementalRun):
-        with interpreted_kernels() if last.cycle.interpreted else nullcontext():
-            again = last.solve(problem, settings, world)
+        again = last.solve(problem, settings, world)
         if again is not None:
             retained.result_is_shared = True
-            retained.tables_reused, retained.steps_reused = last.kept
+            retained.kept_on_all_ranks = last.kept
             return again
     retained.incremental = retained.finished_cycle = None
     retained.result_is_shared = False
@@ -55,6 +55,53 @@ def solve_again(
         assert isinstance(retained.finished_cycle, FinishedCycle)
         retained.incremental = IncrementalRun.begin(problem, settings, result, retained.finished_cycle, world)
     return result
+
+
+def solve_private_again(
+    parts: Mapping[int, Problem],
+    settings: Settings,
+    world: World,
+    retained: RetainedWork,
+    shares_assignment: bool,
+    solve_anew: Callable[[Settings], tuple[RankInputs, PrivateAnswer]],
+) -> PrivateAnswer:
+    """Solve a problem of a session on private inputs; called by all ranks, each with its agents' parts.
+
+    Parameters
+    ----------
+    parts
+        The problems of this rank's agents as they stand.
+    settings
+        Settings of the run.
+    world
+        The ranks.
+    retained
+        Work of earlier runs; receives that of this run.
+    shares_assignment
+        Whether rank 0 knows the values of all variables.
+    solve_anew
+        Solves the problem without continuing the last run; returns the inputs, too.
+
+    Returns
+    -------
+    PrivateAnswer
+        The answer as this rank knows it.
+    """
+    last = retained.incremental
+    if isinstance(last, PrivateRun):
+        again = last.solve(parts, settings, world)
+        if again is not None:
+            retained.kept_on_all_ranks = last.kept
+            return again
+    retained.incremental = retained.finished_cycle = None
+    inputs, answer = solve_anew(settings)
+    cycle = retained.finished_cycle
+    may_continue = isinstance(cycle, FinishedCycle) and _is_continuable(cycle, settings)
+    if all(world.allgather(may_continue and all(part.dense for part in parts.values()))):
+        assert isinstance(cycle, FinishedCycle)
+        given = inputs, settings, answer, cycle, shares_assignment, world
+        retained.incremental = PrivateRun.begin(*given)
+    return answer
 
 
 def _may_continue(problem: Problem, settings: Settings, retained: RetainedWork) -> bool:
@@ -66,6 +113,11 @@ def _may_continue(problem: Problem, settings: Settings, retained: RetainedWork) 
         and cycle.setup.given.reduction is None
         and cycle.setup.problem.n_variables == problem.n_variables
         and problem.dense
-        and not any(cycle.setup.helpers)
-        and settings.combine.method in ("auto", "exact")
+        and cycle.needed is None
+        and _is_continuable(cycle, settings)
     )
+
+
+def _is_continuable(cycle: FinishedCycle, settings: Settings) -> bool:
+    """Return whether a cycle of exact messages was made by ranks that own agents, without mini-buckets."""
+    return not any(cycle.setup.helpers) and settings.combine.method in ("auto", "exact")

@@ -1,83 +1,83 @@
 """Choose values again after a change: along the paths, and below them where an agent's context has changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.compact_sequences import LazySequence
-from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, Values, value_size
-from dmcmc.mpi.util_value_phases import UtilStepPair, value_phase
+from dmcmc.mpi.util_value_phases import Phase, value_phase
 from dmcmc.run.incremental.tree_part import part_of
-from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.util_value_cycle import FinishedCycle
+
+T = TypeVar("T")
 
 
 def choose_values_again(
-    setup: Setup,
+    cycle: FinishedCycle,
     last: FinishedCycle,
-    steps: Mapping[int, UtilStepPair],
     path: PseudoTree,
     positions: Sequence[int],
-    mailbox: Mailbox,
+    phase: Phase,
     clocks: dict[int, Clock],
-) -> tuple[dict[int, ChosenValues], dict[int, Values], list[dict[int, SentMessages]]]:
+    take: Callable[[int, ChosenValues, Values], None],
+    end_round: Callable[[dict[int, SentMessages]], T],
+) -> list[T]:
     """Send VALUE messages along the paths, and then to the agents whose context has changed, level by level.
 
     Parameters
     ----------
-    setup
-        The plan with the new tables.
+    cycle
+        The cycle after the change, with the steps of all agents of this rank that have not failed.
     last
         The cycle before the change.
-    steps
-        The steps of all agents of this rank.
     path
         The part of the tree that is on paths.
     positions
         The position of each agent in the tree's bottom-up order.
-    mailbox
-        The messages.
+    phase
+        The messages, and the errors of the UTIL phase.
     clocks
         The agents' simulated clocks; advanced here.
+    take
+        Receives each agent of this rank that has chosen again, the values of its interface and of its separator.
+    end_round
+        Receives the messages of a round, by agent of this rank; returns the report of the round for all ranks.
 
     Returns
     -------
-    chosen : dict
-        The interface values of the agents that have chosen again.
-    contexts : dict
-        The values of their separators.
-    sent : list of dict
-        The messages of each round, by agent.
+    list
+        The reports of all rounds and ranks, in this order.
     """
-    scope, world = last.sides.lower.scope, mailbox.world
-    separators = LazySequence(len(setup.tree.parent), lambda agent: (scope(setup.tree.separators[agent]),) * 2, {})
-    chosen, contexts, sent = dict[int, ChosenValues](), dict[int, Values](), list[dict[int, SentMessages]]()
-    part = path
+    scope, tree, mailbox = last.sides.lower.scope, cycle.setup.tree, phase.mailbox
+    separators = LazySequence(len(tree.parent), lambda agent: (scope(tree.separators[agent]),) * 2, {})
+    part, shared = path, list[T]()
     while part.bottom_up:
-        new_chosen, new_contexts, messages = value_phase(part, mailbox, clocks, steps, separators)
-        chosen, contexts = chosen | new_chosen, contexts | new_contexts
+        chosen, contexts, messages = value_phase(part, mailbox, clocks, cycle.steps, separators, phase)
         to_send = {
             (agent, child): context
-            for agent in new_chosen
-            for child in setup.tree.children[agent]
+            for agent in chosen
+            for child in tree.children[agent]
             if child not in part.children[agent]
-            and (
-                context := _new_context(
-                    last, agent, new_chosen[agent].lower | new_contexts[agent], separators[child][0]
-                )
-            )
+            and (context := _new_context(last, agent, chosen[agent].lower | contexts[agent], separators[child][0]))
         }
-        below = {child for children in world.allgather({child for _, child in to_send}) for child in children}
+        for agent in chosen:
+            with phase.storing_errors(agent):
+                take(agent, chosen[agent], contexts[agent])
+        for (agent, _), context in to_send.items():
+            before = messages[agent]
+            size = before.size + value_size(ChosenValues(context, context))
+            messages[agent] = SentMessages(before.count + 1, size, "VALUE")
+        phase.report()
+        found = mailbox.world.allgather(({child for _, child in to_send}, end_round(messages)))
+        below = {child for children, _ in found for child in children}
+        shared += [of_rank for _, of_rank in found]
         for (agent, child), context in to_send.items():
-            message = ChosenValues(context, context)
-            mailbox.send("VALUE", child, child, message, clocks[agent])
-            before = messages.get(agent, SentMessages(0, 0, "VALUE"))
-            messages[agent] = SentMessages(before.count + 1, before.size + value_size(message), "VALUE")
+            mailbox.send("VALUE", child, child, ChosenValues(context, context), clocks[agent])
         for child in mailbox.local_agents(below):
             clocks.setdefault(child, Clock())
-        sent.append(messages)
-        part = part_of(setup.tree, below, positions)
-    return chosen, contexts, sent
+        part = part_of(tree, below, positions)
+    return shared
 
 
 def _new_context(last: FinishedCycle, agent: int, known: Values, separator: Sequence[int]) -> Values | None:

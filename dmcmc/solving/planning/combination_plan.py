@@ -358,9 +358,9 @@ def combines_per_node(parts: "DividedProblem", tree: PseudoTree, mode: str, back
     """Return whether one rank of each node combines for all of the node's agents; called by all ranks.
 
     ``mode`` is the setting ``combine.mode``; ``shared`` asks for it. With ``auto``, this is done if ranks share a GPU,
-    and the agents' tables are large enough for it.
+    and the agents' tables are large enough for it. It is not done in a session, which repeats messages of agents.
     """
-    if mode != "auto" or world.size == 1:
+    if mode != "auto" or world.size == 1 or parts.retained is not None:
         return mode == "shared"
     cells = sum(join_sizes(parts.problem, parts.division, tree))
     return all(world.allgather(world.gpu_sharers > 1 and backend.worth_gpu(cells * COSTS.seconds_per_cell)))

@@ -87,6 +87,7 @@ def plan(
             plan_parts = _plan_parts(parts, division, backend, world, measure, stop, None).quick()
             if not stop.over:  # otherwise, the plan may depend on the clock
                 parts.problem.shape_facts.put(key, plan_parts)
+            parts.problem.facts.put("weights", plan_parts.surveys.weights)
         weights = parts.problem.facts.get_or_compute("weights", lambda: weights_of(division.locals))
         plan_parts = plan_parts._replace(surveys=WorkCountList(plan_parts.surveys.kinds, weights))
     else:
@@ -145,7 +146,8 @@ def _plan_parts(
     config, arithmetic, threads = parts.config, parts.arithmetic, backend.threads
     agreed = _agree_on_placement(parts, division, world, stop) if placed is None else placed
     tree, shares = agreed.tree, agreed.shares
-    rows, max_listed = max_rows(division, config, shares), max_listed_rows(parts, shares)
+    rows = max_rows(division, config, shares)
+    max_listed = max_listed_rows(parts, shares) if any(local.rows > rows for local in division.locals) else rows
     counting = CountingOptions(config, arithmetic, shares, rows, max_listed)
     surveys = count_work(division, counting, world, threads, stop, placed)
 

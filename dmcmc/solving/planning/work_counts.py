@@ -169,4 +169,5 @@ def _survey(local: LocalProblem, counting: CountingOptions, stop: Deadline) -> A
             hidden = (*local.interface, *local.hidden)
             checked = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
         registry.get(options.method).check(checked, memory, arithmetic)
-    return count_agent_work(local, listed, options.runs, options.samples, memory, arithmetic, counting.planned)
+    sampled = listed, options.runs, options.samples
+    return count_agent_work(local, *sampled, memory, arithmetic, counting.planned, options.bound != "none")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,27 @@ from dmcmc.solving.util_value_cycle import Cycle
 
 # Values by variable: those of this rank's agents, and of the variables that they share factors with
 KnownValues = dict[int, int]
+
+
+class PrivateAnswer(NamedTuple):
+    """The answer of a private run as one rank knows it.
+
+    Attributes
+    ----------
+    result : Result or None
+        The result on rank 0, None on the others.
+    known : dict of int to int
+        The best assignment: values of this rank's agents and of the variables that they share factors with.
+    assignment : dict of str to label
+        The values of this rank's agents, by the names of their variables.
+    factors : int
+        Number of factors of the whole problem.
+    """
+
+    result: Result | None
+    known: Mapping[int, int]
+    assignment: Mapping[str, Label]
+    factors: int
 
 
 @dataclass
@@ -87,6 +109,8 @@ class PrivateInputs(Coordinator):
     ----------
     known : dict of int to int
         The best assignment: values of this rank's agents and of the variables that they share factors with.
+    factors : int
+        Number of factors of the whole problem.
     """
 
     private = True
@@ -103,7 +127,7 @@ class PrivateInputs(Coordinator):
         share_assignment: bool,
     ) -> None:
         super().__init__(world, incumbent)
-        self._incumbent = incumbent
+        self._incumbent, self.factors = incumbent, incumbent.factors
         self.index, self.view, self.storage, self.share_assignment = index, view, storage, share_assignment
         self._start = start
         self.mine = setup.agents_of_rank(world.rank)

@@ -14,9 +14,10 @@ import numpy as np
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilNode, UtilStep
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation
-from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.sparse_table import AnyTable
+from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.warm_start.retained_bound import RetainedBound
 
@@ -59,6 +60,9 @@ class RetainedWork:
         (:class:`dmcmc.run.incremental.incremental_run.IncrementalRun`).
     result_is_shared : bool
         Whether every rank has the result of the last run.
+    kept_on_all_ranks : (int, int) or None
+        The numbers of tables and of UTIL steps that the present run has used again on all ranks, where every rank knows
+        them; None otherwise.
     """
 
     def __init__(self) -> None:
@@ -70,15 +74,23 @@ class RetainedWork:
         self.finished_cycle: object | None = None
         self.incremental: object | None = None
         self.result_is_shared = False
+        self.kept_on_all_ranks: tuple[int, int] | None = None
 
-    @property
-    def counts(self) -> tuple[int, int, int]:
-        """The numbers of tables, of UTIL steps and of bounds that the present run has used again on this rank."""
-        return self.tables_reused, self.steps_reused, self.bounds_reused
+    def counts(self, world: World) -> tuple[int, int, int]:
+        """Return the numbers of tables, UTIL steps and bounds that the present run has used again on all ranks.
+
+        Called by all ranks.
+        """
+        if self.kept_on_all_ranks is not None:
+            return (*self.kept_on_all_ranks, 0)
+        counts = world.allgather((self.tables_reused, self.steps_reused, self.bounds_reused))
+        tables, steps, bounds = map(sum, zip(*counts, strict=True))
+        return tables, steps, bounds
 
     def begin_run(self) -> None:
         """Set the counts of a new run to 0."""
         self.tables_reused, self.steps_reused, self.bounds_reused = 0, 0, 0
+        self.kept_on_all_ranks = None
 
     def forget_others(self, agents: Sequence[str]) -> None:
         """Drop the work of all agents but the given ones."""
@@ -157,12 +169,9 @@ def _same_tables(one: Sequence[AnyTable], other: Sequence[AnyTable]) -> bool:
 
 
 def _same_table(one: AnyTable, other: AnyTable) -> bool:
-    """Return whether two tables have the same scope and entries."""
+    """Return whether two tables have the same scope and entries; entries on a GPU are not fetched to compare them."""
     if one is other:
         return True
-    if one.scope != other.scope or type(one) is not type(other):
+    if type(one) is not EncodedTable or type(other) is not EncodedTable or one.scope != other.scope:
         return False
-    mine, theirs = getattr(one, "values", None), getattr(other, "values", None)
-    return mine is theirs or (
-        isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray) and np.array_equal(mine, theirs)
-    )
+    return one.values is other.values or np.array_equal(one.values, other.values)

@@ -13,7 +13,6 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branch_and_bound import node_kernels
 from dmcmc.inference.bounds.branch_and_bound.bounder import BatchResult, Bounder, NodeWork, SearchBatch
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     WorkingTables,
@@ -21,6 +20,7 @@ from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     make_node_buffer,
     make_working_tables,
 )
+from dmcmc.inference.bounds.branch_and_bound.node_kernels import run_nodes
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
@@ -73,7 +73,6 @@ class CpuDualBounder:
         self.scale, self.allowed, self.work = state.layout.scale, allowed_values(state), DUAL_WORK
         self.capacity = memory_limit // entry_bytes(hidden, width)
         self.max_branches, self.batch_size, self.runner, self.state = 2, BATCH_SIZE, _CPU_RUNNER, state
-        self._shape = np.array(state.local.interface_shape, dtype=np.int64)
         self._buffer = make_node_buffer(hidden, width, self.capacity)
         self._free_tables = list[WorkingTables]()  # those that no thread uses at the moment
 
@@ -94,17 +93,16 @@ class CpuDualBounder:
         results : BatchResult
             Arrays that the calls write their results to; the bounds are ``NOT_PROCESSED`` before.
         """
-        state, layout, width = self.state, self.state.layout, self.state.width
-        results = BatchResult.unprocessed(batch)
-        kernel, potentials = cast(Callable[..., None], node_kernels.run_nodes), state.potentials
+        state, width, results = self.state, self.state.width, BatchResult.unprocessed(batch)
+        kernel, graphs, potentials = cast(Callable[..., None], run_nodes), state.layout.row_graphs, state.potentials
 
         def process_group(first: int, last: int) -> None:
             """Process the jobs ``first`` to ``last`` - 1, a group, with working tables that no other thread uses."""
-            tables = self._free_tables.pop() if self._free_tables else make_working_tables(layout.hidden, width)
+            tables = self._free_tables.pop() if self._free_tables else make_working_tables(graphs.hidden, width)
+            part = slice(first, last)
             kernel(
-                layout.whole, potentials, layout.hidden, layout.sliced_factors, self._shape, self._buffer, tables,
-                batch.jobs[first:last], results.masks[first:last], results.bounds[first:last],
-                results.variables[first:last], results.parts[first:last].view(np.bool_), state.row_temperature,
+                graphs, potentials, self._buffer, tables, batch.jobs[part], results.masks[part], results.bounds[part],
+                results.variables[part], results.parts[part].view(np.bool_), state.row_temperature,
                 np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32), halt,
             )  # fmt: skip
             self._free_tables.append(tables)

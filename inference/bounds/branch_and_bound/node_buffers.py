@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.graph import DualGraph
+from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials, empty_potentials
 from dmcmc.inference.runtime.types import Ints
 
 
@@ -24,28 +24,16 @@ class WorkingTables(NamedTuple):
 
     Attributes
     ----------
-    unary : (n, W) int32
-        Unary tables.
-    pair : (pairs, W, W) int32
-        Pairwise tables.
-    triplet : (t, 3, W, W) int32
-        Tables of the triplet regions, over the pairs ab, ac and bc of each region.
-    higher_order : (entries,) int32
-        Tables of the factors of three or more variables, one after the other.
-    domains : (n,) int64
-        Domain sizes of the compacted tables.
-    widths : (n,) int64
-        The same domain sizes, rounded up to a multiple of 8.
+    graph : DualGraph
+        The hidden graph, with the domain sizes of the compacted tables.
+    potentials : DualPotentials
+        Of ``graph``.
     value_of : (n, W) int16
         Original value of each position in a variable's compacted tables.
     """
 
-    unary: NDArray[np.int32]
-    pair: NDArray[np.int32]
-    triplet: NDArray[np.int32]
-    higher_order: NDArray[np.int32]
-    domains: Ints
-    widths: Ints
+    graph: DualGraph
+    potentials: DualPotentials
     value_of: NDArray[np.int16]
 
 
@@ -112,13 +100,5 @@ def make_node_buffer(hidden: DualGraph, width: int, capacity: int) -> NodeTableB
 
 def make_working_tables(hidden: DualGraph, width: int) -> WorkingTables:
     """Allocate the working memory for one node."""
-    n, m, t = hidden.domains.size, len(hidden.pairs), len(hidden.triangles)
-    return WorkingTables(
-        np.empty((n, width), dtype=np.int32),
-        np.empty((m, width, width), dtype=np.int32),
-        np.empty((t, 3, width, width), dtype=np.int32),
-        np.empty(int(hidden.entry_start[-1]), dtype=np.int32),
-        np.empty(n, dtype=np.int64),
-        np.empty(n, dtype=np.int64),
-        np.empty((n, width), dtype=np.int16),
-    )
+    graph = hidden._replace(domains=np.empty_like(hidden.domains), widths=np.empty_like(hidden.widths))
+    return WorkingTables(graph, empty_potentials(hidden, width), np.empty((graph.domains.size, width), dtype=np.int16))

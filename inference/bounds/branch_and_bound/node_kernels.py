@@ -36,13 +36,10 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     OUT_OF_RANGE,
 )
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
-from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, bound, remove_values
-from dmcmc.inference.bounds.dual.row_kernels import ascend, condition
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, max_marginals_of
+from dmcmc.inference.bounds.dual.row_kernels import bound_by_ascent, condition, decode_row
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import padded_size
-from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
-from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY
 from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE
 from dmcmc.inference.runtime.compile import njit
 
@@ -50,21 +47,7 @@ from dmcmc.inference.runtime.compile import njit
 # long: the steps at a node, in order
 @njit(nogil=True)
 def run_nodes(
-    whole,
-    potentials,
-    hidden,
-    sliced_factors,
-    shape,
-    buffer,
-    workspace,
-    jobs,
-    masks,
-    bounds,
-    variables,
-    first_values,
-    temperature,
-    scratch,
-    halt,
+    graphs, potentials, buffer, workspace, jobs, masks, bounds, variables, first_values, temperature, scratch, halt
 ):
     """Process jobs in order: compute each node's bound and branching variable.
 
@@ -75,14 +58,10 @@ def run_nodes(
 
     Parameters
     ----------
-    whole, hidden : DualGraph
+    graphs : RowGraphs
         The agent's graph over all variables, and that over its hidden variables.
     potentials : DualPotentials
         Reparametrised tables of the whole graph, from which rows start.
-    sliced_factors : (higher-order factors of the hidden graph,) int64
-        The higher-order factor of ``whole`` that each one is a slice of.
-    shape : (interface,) int64
-        Domain sizes of the boundary variables.
     buffer : NodeTableBuffer
         Stored tables of nodes, one buffer entry per node.
     workspace : WorkingTables
@@ -102,34 +81,16 @@ def run_nodes(
         Smoothing temperature of a node's first sweep; it falls during the sweeps. 0 for no smoothing.
     """
     failed_row_bound = np.int64(0)
-    digits = np.zeros(shape.size, dtype=np.int64)
+    hidden, digits = graphs.hidden, np.zeros(graphs.shape.size, dtype=np.int64)
     max_marginals = np.zeros(potentials.unary.shape[1], dtype=np.int64)
-    tables, value_of = (
-        DualPotentials(workspace.unary, workspace.pair, workspace.triplet, workspace.higher_order),
-        workspace.value_of,
-    )
-    graph = DualGraph(
-        workspace.domains,
-        workspace.widths,
-        hidden.pairs,
-        hidden.incident_start,
-        hidden.incident,
-        hidden.triangles,
-        hidden.corners,
-        hidden.scope_start,
-        hidden.scope_variables,
-        hidden.entry_start,
-    )
+    graph, tables, value_of = workspace.graph, workspace.potentials, workspace.value_of
     for k in range(jobs.shape[0]):
         if halt[0] != 0:
             return
         source, target, threshold = jobs[k, JOB_SOURCE], jobs[k, JOB_TARGET], jobs[k, JOB_THRESHOLD]
         if source < 0:
-            remaining_digits = jobs[k, JOB_ROW]
-            for x in range(shape.size - 1, -1, -1):
-                digits[x] = remaining_digits % shape[x]
-                remaining_digits //= shape[x]
-            constant, in_range = condition(whole, potentials, hidden, tables, sliced_factors, digits)
+            decode_row(jobs[k, JOB_ROW], graphs.shape, digits)
+            constant, in_range = condition(graphs, potentials, tables, digits)
             if constant == MINUS_INFINITY:
                 failed_row_bound = MINUS_INFINITY if in_range else OUT_OF_RANGE
                 bounds[k], variables[k] = failed_row_bound, NO_VARIABLE
@@ -150,7 +111,7 @@ def run_nodes(
             for i in range(graph.domains[v]):
                 if not masks[k, v, value_of[v, i]]:
                     tables.unary[v, i] = FORBIDDEN
-        best, sweeps_made, in_range = _bound_node(
+        best, sweeps_made, in_range = bound_by_ascent(
             graph, tables, value_of, constant, sweeps_made, threshold, jobs[k, JOB_WORK], temperature, scratch, halt
         )
         bounds[k] = best
@@ -166,131 +127,8 @@ def run_nodes(
             )
         inherited = k + 1 < jobs.shape[0] and jobs[k + 1, JOB_SOURCE] == target and source != target
         if variables[k] >= 0 or inherited:
-            store(buffer, target, workspace, graph)
+            store(buffer, target, workspace)
             buffer.row_constants[target], buffer.sweeps_made[target] = constant, sweeps_made
-
-
-@njit(nogil=True)
-def _bound_node(graph, tables, value_of, constant, sweeps_made, threshold, sweeps, temperature, scratch, halt):
-    """Alternate sweeps of dual ascent with the removal of values whose bound is below the threshold.
-
-    Values are removed every ``PRUNE_EVERY`` sweeps. The loop ends as soon as the bound of the node is below the
-    threshold.
-
-    Parameters
-    ----------
-    constant : int64
-        Utility of the factors over boundary variables alone, which is added to the bound of the tables.
-    sweeps_made : int64
-        Sweeps made since the row was fixed, including those of the node's ancestors; its parity gives the direction of
-        the next sweep.
-    threshold : int64
-        Pruning threshold of the bound.
-    sweeps : int64
-        Maximum number of sweeps at this node.
-    temperature : float32
-        Smoothing temperature of the first of these sweeps.
-
-    Returns
-    -------
-    best : int64
-        Upper bound, or ``MINUS_INFINITY`` if the node is infeasible.
-    sweeps_made : int64
-        Total number of sweeps, including those made before.
-    in_range : bool
-        Whether all entries are within the integer range.
-    """
-    sweeps_done, in_range = 0, True
-    _propagate_removals(graph, tables, value_of)
-    while True:
-        best = bound(graph, tables)
-        if best == MINUS_INFINITY or constant + best < threshold:
-            break
-        if remove_values(graph, tables, scratch[0, 0], constant, threshold) > 0:
-            _propagate_removals(graph, tables, value_of)
-        if not in_range or halt[0] != 0 or sweeps_done >= sweeps:
-            best = bound(graph, tables)
-            break
-        next_check = min(sweeps, sweeps_done + PRUNE_EVERY)
-        sweep_limit = sweeps_made + next_check - sweeps_done
-        sweeps_reached = ascend(
-            graph, tables, sweeps_made, sweep_limit, temperature, sweeps_done, sweeps, scratch, halt
-        )
-        in_range = sweeps_reached == sweep_limit or halt[0] != 0
-        sweeps_made, sweeps_done = sweeps_reached, next_check
-    return best if best == MINUS_INFINITY else best + constant, sweeps_made, in_range
-
-
-@njit(nogil=True)
-def _propagate_removals(graph, tables, value_of):
-    """Forbid the removed values in the pairwise tables, and compact the tables of variables that lost values.
-
-    Higher-order tables are not padded, so nothing is compacted if the graph has any.
-    """
-    n, width = value_of.shape
-    kept_positions = np.empty((n, width), dtype=np.int64)
-    kept_counts, shrinks, old_domains = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), graph.domains.copy()
-    any_shrinks = False
-    for v in range(n):
-        for i in range(graph.domains[v]):
-            if tables.unary[v, i] >= FORBIDDEN_BELOW:
-                kept_positions[v, kept_counts[v]] = i
-                kept_counts[v] += 1
-                continue
-            for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
-                e = graph.incident[position]
-                if graph.pairs[e, 0] == v:
-                    tables.pair[e, i, :] = FORBIDDEN
-                else:
-                    tables.pair[e, :, i] = FORBIDDEN
-        shrinks[v] = 0 < kept_counts[v] < graph.domains[v]
-        any_shrinks |= shrinks[v]
-    if not any_shrinks or graph.entry_start.size > 1:  # higher-order tables are not padded
-        return
-    for v in range(n):
-        if not shrinks[v]:
-            kept_counts[v] = old_domains[v]
-            for i in range(old_domains[v]):
-                kept_positions[v, i] = i
-            continue
-        for i in range(kept_counts[v]):
-            tables.unary[v, i] = tables.unary[v, kept_positions[v, i]]
-            value_of[v, i] = value_of[v, kept_positions[v, i]]
-        tables.unary[v, kept_counts[v] :] = FORBIDDEN
-        graph.domains[v], graph.widths[v] = kept_counts[v], padded_size(kept_counts[v])
-    for e in range(graph.pairs.shape[0]):
-        _compact(
-            tables.pair[e], graph.pairs[e, 0], graph.pairs[e, 1], kept_positions, kept_counts, shrinks, old_domains
-        )
-    for t in range(graph.triangles.shape[0]):
-        a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
-        _compact(tables.triangle[t, 0], a, b, kept_positions, kept_counts, shrinks, old_domains)
-        _compact(tables.triangle[t, 1], a, c, kept_positions, kept_counts, shrinks, old_domains)
-        _compact(tables.triangle[t, 2], b, c, kept_positions, kept_counts, shrinks, old_domains)
-
-
-@njit(nogil=True)
-def _compact(table, u, v, kept_positions, kept_counts, shrinks, old_domains):
-    """Move the retained entries of a table over u and v to its front; all other entries become forbidden.
-
-    Parameters
-    ----------
-    table : (W, W) int32
-        The table; rows are values of u.
-    kept_positions : (n, W) int64
-        For each variable, the old positions of its retained values, in ascending order.
-    kept_counts, old_domains : (n,) int64
-        Number of retained values, and domain size before.
-    shrinks : (n,) bool
-        Whether the variable loses values.
-    """
-    if not (shrinks[u] or shrinks[v]):
-        return
-    for i in range(kept_counts[u]):
-        for j in range(kept_counts[v]):
-            table[i, j] = table[kept_positions[u, i], kept_positions[v, j]]
-        table[i, kept_counts[v] : old_domains[v]] = FORBIDDEN
-    table[kept_counts[u] : old_domains[u], : old_domains[v]] = FORBIDDEN
 
 
 @njit(nogil=True)
@@ -308,7 +146,7 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
     max_marginals : (W,) int64
         Workspace.
     maxima : (W,) int32
-        Workspace, see ``_max_marginals``.
+        Workspace, see ``pair_kernels.max_marginals_of``.
     margin : int64
         Distance by which the bound has to fall to close the node.
     first_values : (W,) bool
@@ -321,7 +159,7 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
     """
     chosen, largest_gap = LEAF, np.int64(-1)
     for v in range(value_of.shape[0]):
-        total, n_allowed = _max_marginals(graph, tables, v, max_marginals, maxima)
+        total, n_allowed = max_marginals_of(graph, tables, v, max_marginals, maxima)
         if n_allowed < 2:
             continue
         gap = np.int64(0)
@@ -333,7 +171,7 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
     for i in range(first_values.size):
         first_values[i] = False
     if chosen >= 0:
-        _, n_allowed = _max_marginals(graph, tables, chosen, max_marginals, maxima)
+        _, n_allowed = max_marginals_of(graph, tables, chosen, max_marginals, maxima)
         for _ in range(
             1 if largest_gap // n_allowed >= margin >> BRANCH_GAP_BITS else max(1, n_allowed // BRANCH_SHARE)
         ):
@@ -344,49 +182,3 @@ def _choose(graph, tables, value_of, max_marginals, maxima, margin, first_values
             first_values[value_of[chosen, best]] = True
             max_marginals[best] = MINUS_INFINITY
     return chosen
-
-
-@njit(nogil=True)
-def _max_marginals(graph, tables, v, max_marginals, maxima):
-    """Compute the max-marginal of each value of v in its unary and pairwise tables.
-
-    The max-marginal of a value is its unary entry plus, for each pairwise table over v, the largest entry with this
-    value.
-
-    Parameters
-    ----------
-    max_marginals : (W,) int64
-        Output; ``MINUS_INFINITY`` for a removed value.
-    maxima : (W,) int32
-        Workspace: the largest entry of each value in one table.
-
-    Returns
-    -------
-    total : int64
-        Sum of the maxima of these tables.
-    n_allowed : int64
-        Number of remaining values.
-    """
-    d, n_allowed = graph.domains[v], 0
-    total = np.int64(tables.unary[v, :d].max())
-    for i in range(d):
-        max_marginals[i] = tables.unary[v, i]
-    for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
-        e = graph.incident[position]
-        # padded domain size of the pair's other variable
-        width = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
-        if v == graph.pairs[e, 0]:
-            row_maxima(tables.pair[e], d, width, maxima)
-        else:
-            column_maxima(tables.pair[e], width, graph.widths[v], maxima)
-        highest = FORBIDDEN
-        for i in range(d):
-            max_marginals[i] += maxima[i]
-            highest = max(highest, maxima[i])
-        total += highest
-    for i in range(d):
-        if tables.unary[v, i] < FORBIDDEN_BELOW:
-            max_marginals[i] = MINUS_INFINITY
-        else:
-            n_allowed += 1
-    return total, n_allowed

@@ -7,7 +7,6 @@ parent. The arguments are:
 * buffer : NodeTableBuffer, the stored tables: arrays whose first axis is the buffer entry
 * entry : int, a buffer entry, which holds one node
 * workspace : WorkingTables, the tables of the node that is being processed
-* graph : DualGraph of the hidden variables; ``graph.triangles`` (t, 3) holds the pairs ab, ac, bc of each triangle
 
 A triangle a, b, c (triplet region) has three int32 tables of W rows and columns, over its pairs ab, ac and bc: the
 triplet tables. They are stored in 16 bits, divided by 2^shift, with the same shift for all triplet tables of a node; it
@@ -36,12 +35,13 @@ def shift_for(largest):
 
 
 @njit(nogil=True, allocates=False)
-def store(buffer, entry, workspace, graph):
+def store(buffer, entry, workspace):
     """Store the working tables in a buffer entry; the working tables are invalid afterwards.
 
     The shift is the smallest one after which all triplet entries fit into 16 bits.
     """
-    triplets, stored = workspace.triplet.reshape(-1), buffer.triplet[entry].reshape(-1)
+    graph, tables = workspace.graph, workspace.potentials
+    triplets, stored = tables.triangle.reshape(-1), buffer.triplet[entry].reshape(-1)
     largest_magnitude = np.int32(0)
     for i in range(triplets.size):
         largest_magnitude = max(largest_magnitude, magnitude_of(triplets[i]))
@@ -51,13 +51,12 @@ def store(buffer, entry, workspace, graph):
     if shift > 0:
         for t in range(graph.triangles.shape[0]):
             for k in range(3):
-                _add_remainder(
-                    workspace.triplet[t, k], workspace.pair[graph.triangles[t, k]], np.int32((1 << shift) - 1)
-                )
-    copy_entries(workspace.pair.reshape(-1), buffer.pair[entry].reshape(-1))
-    copy_entries(workspace.unary.reshape(-1), buffer.unary[entry].reshape(-1))
-    copy_entries(workspace.higher_order, buffer.higher_order[entry])
-    copy_entries(workspace.domains, buffer.domains[entry])
+                pair = tables.pair[graph.triangles[t, k]]
+                _add_remainder(tables.triangle[t, k], pair, np.int32((1 << shift) - 1))
+    copy_entries(tables.pair.reshape(-1), buffer.pair[entry].reshape(-1))
+    copy_entries(tables.unary.reshape(-1), buffer.unary[entry].reshape(-1))
+    copy_entries(tables.higher_order, buffer.higher_order[entry])
+    copy_entries(graph.domains, buffer.domains[entry])
     copy_entries(workspace.value_of.reshape(-1), buffer.value_of[entry].reshape(-1))
     buffer.bit_shifts[entry] = shift
 
@@ -78,13 +77,14 @@ def _add_remainder(triplet, pair, bit_mask):
 @njit(nogil=True, allocates=False)
 def fetch(buffer, entry, workspace):
     """Copy a buffer entry to the working tables; the triplet entries are multiplied by 2^shift."""
-    stored, triplets = buffer.triplet[entry].reshape(-1), workspace.triplet.reshape(-1)
+    tables = workspace.potentials
+    stored, triplets = buffer.triplet[entry].reshape(-1), tables.triangle.reshape(-1)
     shift = np.int32(buffer.bit_shifts[entry])
     for i in range(stored.size):
         x = np.int32(stored[i])
         triplets[i] = FORBIDDEN if x == FORBIDDEN_INT16 else np.int32(x << shift)
-    copy_entries(buffer.pair[entry].reshape(-1), workspace.pair.reshape(-1))
-    copy_entries(buffer.unary[entry].reshape(-1), workspace.unary.reshape(-1))
-    copy_entries(buffer.higher_order[entry], workspace.higher_order)
-    copy_entries(buffer.domains[entry], workspace.domains)
+    copy_entries(buffer.pair[entry].reshape(-1), tables.pair.reshape(-1))
+    copy_entries(buffer.unary[entry].reshape(-1), tables.unary.reshape(-1))
+    copy_entries(buffer.higher_order[entry], tables.higher_order)
+    copy_entries(buffer.domains[entry], workspace.graph.domains)
     copy_entries(buffer.value_of[entry].reshape(-1), workspace.value_of.reshape(-1))

@@ -9,7 +9,7 @@ decrease of its largest excess per node.
 import time
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,38 +25,13 @@ from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.contract.protocol import Rows
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tuning.search import FRONTIER_SHARE, GAIN_DECAY, MAX_FRONTIER_BYTES, MIN_GAIN_SHARE
-from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
 _LARGEST = np.iinfo(np.int64).max
-
-
-class RowBounds(Protocol):
-    """Upper bounds of an agent's rows, which a search lowers.
-
-    Attributes
-    ----------
-    bounds : (rows,) int64
-        Bounds in the agent's integer scale.
-    backend : Backend
-        Its deadline ends the search.
-    """
-
-    bounds: Ints
-    backend: Backend
-
-    @property
-    def local(self) -> Subproblem:
-        """The agent's problem."""
-        ...
-
-    def rows(self, wanted: Rows | None) -> Ints:
-        """Return the given row numbers as an array; those of all rows if None."""
-        ...
 
 
 class SearchedPart(Enum):
@@ -86,7 +61,7 @@ class BoundarySearch:
 
     Parameters
     ----------
-    state : RowBounds
+    state : DualState
         Holds the rows' bounds, which the search lowers.
     bounder : Bounder
         Bounds the nodes.
@@ -97,11 +72,7 @@ class BoundarySearch:
     """
 
     def __init__(
-        self,
-        state: RowBounds,
-        bounder: Bounder,
-        part: SearchedPart = SearchedPart.ALL,
-        memory_limit: int | None = None,
+        self, state: DualState, bounder: Bounder, part: SearchedPart = SearchedPart.ALL, memory_limit: int | None = None
     ) -> None:
         self.state, self.bounder, self._part = state, bounder, part
         if memory_limit is None:
@@ -272,10 +243,8 @@ def _nodes_per_search(searches: Sequence[BoundarySearch]) -> list[int]:
 
     A search without a gain yet counts with the mean gain of the others; if there is no gain at all, all weigh the same.
     """
-    batch_size, gains_or_none = (
-        max(search.bounder.batch_size for search in searches),
-        [search.gain_per_node for search in searches],
-    )
+    batch_size = max(search.bounder.batch_size for search in searches)
+    gains_or_none = [search.gain_per_node for search in searches]
     gains = [gain for gain in gains_or_none if gain is not None]
     mean = sum(gains) / len(gains) if gains else 0.0
     # 1.0 if there is no gain at all

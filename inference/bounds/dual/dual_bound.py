@@ -143,7 +143,6 @@ class DualState:
         self._scratch = np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32)
         self.initial_temperature = np.float32(0)
         self.enumerated = local.rows <= MAX_ENUMERATED_ROWS
-        self._shape = np.array(local.interface_shape, dtype=np.int64)
         whole, deviation = self.layout.whole, mean_standard_deviation(self.potentials)
         self._sweep_whole(1)
         timed = backend.stop.until < float("inf")
@@ -297,7 +296,7 @@ class DualState:
         """
         if self.enumerated:
             bounds = encode_bounds(self.bounds, self.layout.scale, arithmetic)
-            return (EncodedTable(self.local.interface, bounds.reshape(tuple(self._shape))),)
+            return (EncodedTable(self.local.interface, bounds.reshape(self.local.interface_shape)),)
         return encode_parts(self.decomposed_bound(), self.layout.scale, self.local, arithmetic)
 
     def rows(self, wanted: Rows | None) -> NDArray[np.int64]:
@@ -305,11 +304,7 @@ class DualState:
         return np.arange(self.bounds.size) if wanted is None else np.asarray(wanted, dtype=np.int64)
 
     def _improve_rows(
-        self,
-        chosen: NDArray[np.int64],
-        seconds: float | None,
-        sweeps: int | None,
-        cutoffs: NDArray[np.int64] | None,
+        self, chosen: NDArray[np.int64], seconds: float | None, sweeps: int | None, cutoffs: NDArray[np.int64] | None
     ) -> None:
         """Ascend on the whole graph, then in the chosen rows.
 
@@ -505,18 +500,8 @@ class DualState:
 
     def _row_task(self, chosen: NDArray[np.int64], sweeps: int, cutoffs: NDArray[np.int64] | None) -> RowAscentTask:
         """Return the task to ascend in some rows."""
-        layout = self.layout
-        graphs, potentials = (layout.whole, layout.hidden), self.potentials
         return RowAscentTask(
-            *graphs,
-            potentials,
-            layout.sliced_factors,
-            self._shape,
-            self.sweeps_done,
-            chosen,
-            sweeps,
-            self.row_temperature,
-            cutoffs,
+            self.layout.row_graphs, self.potentials, self.sweeps_done, chosen, sweeps, self.row_temperature, cutoffs
         )
 
     def _parallel_rows(self, chosen: NDArray[np.int64]) -> int:

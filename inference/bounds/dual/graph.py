@@ -86,6 +86,25 @@ class DualPotentials(NamedTuple):
     higher_order: NDArray[np.int32]
 
 
+class RowGraphs(NamedTuple):
+    """Graphs of an agent and shape of its interface, from which the tables of a row are made.
+
+    Attributes
+    ----------
+    whole, hidden : DualGraph
+        The graph over all variables, and its subgraph over the hidden ones.
+    sliced_factors : (higher-order factors of the hidden graph,) int64
+        The higher-order factor of ``whole`` that each one is a slice of.
+    shape : (interface,) int64
+        Domain sizes of the interface variables; rows are numbered in C order over them.
+    """
+
+    whole: DualGraph
+    hidden: DualGraph
+    sliced_factors: Ints
+    shape: Ints
+
+
 @dataclass(frozen=True)
 class DualLayout:
     """An agent's graph, its subgraph of hidden variables, and its initial potentials.
@@ -112,6 +131,11 @@ class DualLayout:
     n_hidden: int
     scale: Scale
     sliced_factors: Ints
+
+    @property
+    def row_graphs(self) -> RowGraphs:
+        """The graphs of all variables and of the hidden ones, with the shape of the interface."""
+        return RowGraphs(self.whole, self.hidden, self.sliced_factors, self.whole.domains[self.n_hidden :])
 
 
 def table_width(local: Subproblem) -> int:
@@ -172,20 +196,17 @@ def lay_out(local: Subproblem, triangles: bool) -> DualLayout:
         _zero_triangle_tables(triples, domains, width),
         np.concatenate([np.zeros(0, dtype=np.int32), *(table.ravel() for _, table in large_factors)]),
     )
-    hidden_pairs = [p for p in pairs if p[1] < n_hidden]
-    return DualLayout(
-        whole=_graph(domains, pairs, triples, [scope for scope, _ in large_factors]),
-        hidden=_graph(
-            domains[:n_hidden],
-            hidden_pairs,
-            [c for c in triples if c[2] < n_hidden],
-            [scope for _, scope in hidden_scopes],
-        ),
-        potentials=potentials,
-        n_hidden=n_hidden,
-        scale=scale,
-        sliced_factors=np.array([i for i, _ in hidden_scopes], dtype=np.int64),
-    )
+    whole = _graph(domains, pairs, triples, [scope for scope, _ in large_factors])
+    hidden = _hidden_graph(whole, n_hidden, [scope for _, scope in hidden_scopes])
+    sliced_factors = np.array([i for i, _ in hidden_scopes], dtype=np.int64)
+    return DualLayout(whole, hidden, potentials, n_hidden, scale, sliced_factors)
+
+
+def empty_potentials(graph: DualGraph, width: int) -> DualPotentials:
+    """Allocate the tables of a graph, ``width`` columns wide; the entries are not set."""
+    n, pairs, triangles = graph.domains.size, len(graph.pairs), len(graph.triangles)
+    shapes = (n, width), (pairs, width, width), (triangles, 3, width, width), int(graph.entry_start[-1])
+    return DualPotentials(*(np.empty(shape, dtype=np.int32) for shape in shapes))
 
 
 def mean_standard_deviation(potentials: DualPotentials) -> float:
@@ -228,17 +249,9 @@ def add_triangles(
     scopes = [tuple(whole.scope_variables[i:j].tolist()) for i, j in pairwise(whole.scope_start.tolist())]
     hidden_scopes = [tuple(v for v in scopes[i] if v < n_hidden) for i in layout.sliced_factors.tolist()]
     extended = DualPotentials(potentials.unary, pair, triangle_tables, potentials.higher_order)
-    return replace(
-        layout,
-        whole=_graph(domains, pairs, all_triples, scopes),
-        hidden=_graph(
-            domains[:n_hidden],
-            [p for p in pairs if p[1] < n_hidden],
-            [c for c in all_triples if c[2] < n_hidden],
-            hidden_scopes,
-        ),
-        potentials=extended,
-    ), extended
+    new_whole = _graph(domains, pairs, all_triples, scopes)
+    new_hidden = _hidden_graph(new_whole, n_hidden, hidden_scopes)
+    return replace(layout, whole=new_whole, hidden=new_hidden, potentials=extended), extended
 
 
 def _add_tables(left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -269,8 +282,8 @@ def _zero_triangle_tables(triples: Sequence[tuple[int, int, int]], domains: Ints
 
 def _graph(
     domains: Ints,
-    pairs: Sequence[tuple[int, int]],
-    triples: Sequence[tuple[int, int, int]],
+    pairs: Sequence[tuple[int, int]] | Ints,
+    triples: Sequence[tuple[int, int, int]] | Ints,
     scopes: Sequence[tuple[int, ...]],
 ) -> DualGraph:
     """Build the index arrays of a graph; ``scopes`` are those of the higher-order factors."""
@@ -297,6 +310,12 @@ def _graph(
     )
 
 
-def _array(tuples: Sequence[tuple[int, ...]], length: int) -> Ints:
+def _hidden_graph(whole: DualGraph, n_hidden: int, scopes: Sequence[tuple[int, ...]]) -> DualGraph:
+    """Build the subgraph of the hidden variables; ``scopes`` are those of the higher-order factors in it."""
+    pairs, triples = whole.pairs[whole.pairs[:, 1] < n_hidden], whole.corners[whole.corners[:, 2] < n_hidden]
+    return _graph(whole.domains[:n_hidden], pairs, triples, scopes)
+
+
+def _array(tuples: Sequence[tuple[int, ...]] | Ints, length: int) -> Ints:
     """Return tuples of one length as the rows of an array."""
     return np.array(tuples, dtype=np.int64).reshape(-1, length)

@@ -190,32 +190,69 @@ def remove_values(graph, potentials, message, constant, threshold):
     if total_bound == MINUS_INFINITY:
         return 0
     removed = 0
-    value_bound = np.empty(potentials.unary.shape[1], dtype=np.int64)
+    max_marginals = np.empty(potentials.unary.shape[1], dtype=np.int64)
     for v in range(graph.domains.size):
         unary, d = potentials.unary[v], graph.domains[v]
-        bound_without_v = constant + total_bound - unary[:d].max()
-        for i in range(d):
-            value_bound[i] = unary[i]
-        for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
-            e = graph.incident[position]
-            a = graph.pairs[e, 0]
-            other_width = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
-            if v == a:
-                row_maxima(potentials.pair[e], d, other_width, message)
-            else:
-                column_maxima(potentials.pair[e], other_width, graph.widths[v], message)
-            highest = FORBIDDEN
-            for i in range(d):
-                value_bound[i] += message[i]
-                highest = max(highest, message[i])
-            bound_without_v -= highest
+        total, n_allowed = max_marginals_of(graph, potentials, v, max_marginals, message)
+        bound_without_v = constant + total_bound - total
         for i in range(d):
             # A value is forbidden itself if one of its pairs has no allowed entry for it.
             if unary[i] >= FORBIDDEN_BELOW and (
-                value_bound[i] < FORBIDDEN_BELOW or bound_without_v + value_bound[i] < threshold
+                max_marginals[i] < FORBIDDEN_BELOW or bound_without_v + max_marginals[i] < threshold
             ):
                 unary[i] = FORBIDDEN
                 removed += 1
-        if unary[:d].max() < FORBIDDEN_BELOW:  # no value is left: the graph is infeasible at this threshold
+                n_allowed -= 1
+        if n_allowed == 0:  # no value is left: the graph is infeasible at this threshold
             return removed
     return removed
+
+
+@njit(nogil=True)
+def max_marginals_of(graph, potentials, v, max_marginals, maxima):
+    """Compute the max-marginal of each value of v in its unary and pairwise tables.
+
+    The max-marginal of a value is its unary entry plus, for each pairwise table over v, the largest entry with this
+    value.
+
+    Parameters
+    ----------
+    graph : DualGraph
+    potentials : DualPotentials
+    v : int
+        The variable.
+    max_marginals : (W,) int64
+        Output; ``MINUS_INFINITY`` for a removed value.
+    maxima : (W,) int32
+        Workspace: the largest entry of each value in one table.
+
+    Returns
+    -------
+    total : int64
+        Sum of the maxima of these tables.
+    n_allowed : int64
+        Number of remaining values.
+    """
+    unary, d, n_allowed = potentials.unary[v], graph.domains[v], 0
+    total = np.int64(unary[:d].max())
+    for i in range(d):
+        max_marginals[i] = unary[i]
+    for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
+        e = graph.incident[position]
+        # padded domain size of the pair's other variable
+        width = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
+        if v == graph.pairs[e, 0]:
+            row_maxima(potentials.pair[e], d, width, maxima)
+        else:
+            column_maxima(potentials.pair[e], width, graph.widths[v], maxima)
+        highest = FORBIDDEN
+        for i in range(d):
+            max_marginals[i] += maxima[i]
+            highest = max(highest, maxima[i])
+        total += highest
+    for i in range(d):
+        if unary[i] < FORBIDDEN_BELOW:
+            max_marginals[i] = MINUS_INFINITY
+        else:
+            n_allowed += 1
+    return total, n_allowed

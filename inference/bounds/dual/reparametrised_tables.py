@@ -13,8 +13,19 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.tuning.dual import MAX_TRIANGLE_BYTES, MAX_TRIPLETS
-from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, EncodedTable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+
+LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # minus infinity; a sum of ADDENDS of them does not overflow
+
+
+def elimination_of(
+    tables: Sequence[EncodedTable], domains: NDArray[np.int64], order: Sequence[int], keep: Sequence[int]
+) -> EliminationQuery:
+    """Return the elimination of ``order`` from int64 tables with ``LOWEST`` for minus infinity; ``keep`` stays."""
+    total = sum(int(np.where(t.values == LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
+    return EliminationQuery(tables, domains, order, keep, Arithmetic(np.dtype(np.int64), LOWEST, total))
 
 
 def triplets_fit(graph: DualGraph) -> bool:
@@ -25,7 +36,7 @@ def triplets_fit(graph: DualGraph) -> bool:
 
 
 def tables_of(
-    graph: DualGraph, potentials: DualPotentials, names: Sequence[int], lowest: int, as_triplets: bool
+    graph: DualGraph, potentials: DualPotentials, names: Sequence[int], as_triplets: bool = False, lowest: int = LOWEST
 ) -> list[EncodedTable]:
     """Return tables whose sum equals the sum of the agent's factors, in the integer scale.
 
@@ -36,11 +47,11 @@ def tables_of(
         Of ``graph``.
     names : sequence of int
         The problem's variable for each variable of the graph.
-    lowest : int
-        The entry that stands for minus infinity.
     as_triplets : bool
         Whether a triangle becomes a table of three variables; otherwise its three tables are added to those of its
         pairs.
+    lowest : int
+        The entry that stands for minus infinity.
 
     Returns
     -------

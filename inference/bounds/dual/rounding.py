@@ -72,15 +72,7 @@ class Rounding:
         halt, n_parts = np.zeros(1, dtype=np.uint8), max(1, min(backend.threads, rows.size))
         slices = [slice(rows.size * i // n_parts, rows.size * (i + 1) // n_parts) for i in range(n_parts)]
         tasks = [
-            partial(
-                round_rows,
-                self.graph,
-                rows[part],
-                self.noise,
-                self._new_workspace(),
-                assignments[part],
-                halt,
-            )
+            partial(round_rows, self.graph, rows[part], self.noise, self._new_workspace(), assignments[part], halt)
             for part in slices
         ]
         run_watched(tasks, backend.threads, backend.stop, halt)
@@ -112,7 +104,7 @@ def rounding_of(state: DualState, seed: int, fixed_interface: bool = False) -> R
         or state.potentials.pair.size + state.potentials.higher_order.size > MAX_ROUNDED_ENTRIES
     ):
         return None
-    tables = [t for t in tables_of(whole, state.potentials, range(n), _FORBIDDEN, as_triplets=False) if t.scope]
+    tables = [t for t in tables_of(whole, state.potentials, range(n), lowest=_FORBIDDEN) if t.scope]
     shape = (1 if fixed_interface else len(ROUNDING_NOISE), n, int(whole.domains.max()))
     noise = np.zeros(shape)
     if not fixed_interface:

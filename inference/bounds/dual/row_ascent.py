@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
+from dmcmc.inference.bounds.dual.graph import DualPotentials, RowGraphs, empty_potentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.execution.backend import Backend
@@ -31,18 +31,14 @@ class RowAscentTask(NamedTuple):
 
     Attributes
     ----------
-    whole, hidden : DualGraph
+    graphs : RowGraphs
         Graphs over all variables and over the hidden ones.
     potentials : DualPotentials
-        Of ``whole``: where each row's ascent starts from.
-    sliced_factors : (higher-order factors of the hidden graph,) int64
-        The higher-order factor of ``whole`` that each one is a slice of.
-    shape : (interface,) int64
-        Domain sizes of the interface variables.
+        Potentials of the whole graph, from which each row's ascent starts.
     sweeps_done : int
         Number of sweeps that the potentials have had; identifies their version.
     rows : (k,) int64
-        Row numbers, in C order over ``shape``.
+        Row numbers.
     sweeps : int
         Sweeps per row.
     initial_temperature : float32
@@ -51,11 +47,8 @@ class RowAscentTask(NamedTuple):
         Values with which a row stays below its cutoff are removed; None removes nothing.
     """
 
-    whole: DualGraph
-    hidden: DualGraph
+    graphs: RowGraphs
     potentials: DualPotentials
-    sliced_factors: Ints
-    shape: Ints
     sweeps_done: int
     rows: Ints
     sweeps: int
@@ -75,7 +68,7 @@ class RowAscentTask(NamedTuple):
         Per row, conditioning and each sweep read the hidden graph once: W * W entries per pair, 3 W * W per triangle,
         and the entries of the higher-order factors.
         """
-        hidden, width = self.hidden, self.potentials.unary.shape[1]
+        hidden, width = self.graphs.hidden, self.potentials.unary.shape[1]
         graph = (hidden.pairs.shape[0] + 3 * hidden.triangles.shape[0]) * width * width + int(hidden.entry_start[-1])
         return int(self.rows.size * (1 + self.sweeps) * graph)
 
@@ -121,13 +114,10 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
     def bound_part(first: int, last: int) -> None:
         """Bound the rows ``first`` to ``last`` - 1 of the task with separate workspace."""
         kernel(
-            work.whole,
+            work.graphs,
             work.potentials,
-            work.hidden,
-            _uninitialised_potentials(work.hidden, width),
-            work.sliced_factors,
+            empty_potentials(work.graphs.hidden, width),
             work.rows[first:last],
-            work.shape,
             work.sweeps,
             work.initial_temperature,
             cutoffs[first:last],
@@ -138,13 +128,3 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
 
     tasks = [partial(bound_part, a, b) for a, b in itertools.pairwise(part_bounds)]
     run_watched(tasks, backend.threads, backend.stop, halt)
-
-
-def _uninitialised_potentials(hidden: DualGraph, width: int) -> DualPotentials:
-    """Return uninitialised potentials for the hidden graph."""
-    return DualPotentials(
-        np.empty((hidden.domains.size, width), dtype=np.int32),
-        np.empty((hidden.pairs.shape[0], width, width), dtype=np.int32),
-        np.empty((hidden.triangles.shape[0], 3, width, width), dtype=np.int32),
-        np.empty(int(hidden.entry_start[-1]), dtype=np.int32),
-    )

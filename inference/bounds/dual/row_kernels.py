@@ -26,7 +26,7 @@ from dmcmc.inference.bounds.dual.pair_kernels import (
     remove_values,
     variable_pass,
 )
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature, padded_size
 from dmcmc.inference.bounds.dual.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY, RECENTRE_EVERY
 from dmcmc.inference.model.copy_kernels import copy_entries
@@ -87,11 +87,7 @@ def ascend(graph, potentials, first, last, initial_temperature, begin, sweeps, s
         Ends the ascent when it becomes 1.
     """
     for number in range(first, last):
-        temperature = (
-            annealed_temperature(initial_temperature, begin + number - first, sweeps)
-            if initial_temperature > 0
-            else np.float32(0)
-        )
+        temperature = annealed_temperature(initial_temperature, begin + number - first, sweeps)
         if halt[0] != 0 or not sweep(graph, potentials, number % 2 == 0, temperature, scratch, halt):
             return number
         if number % RECENTRE_EVERY == RECENTRE_EVERY - 1:
@@ -100,19 +96,16 @@ def ascend(graph, potentials, first, last, initial_temperature, begin, sweeps, s
 
 
 @njit(nogil=True)
-def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
+def condition(graphs, potentials, conditioned, digits):
     """Condition the potentials on an interface assignment: add each fixed table to those of the hidden variables.
 
     Parameters
     ----------
-    whole : DualGraph
+    graphs : RowGraphs
     potentials : DualPotentials
-        Of ``whole``.
-    hidden : DualGraph
+        Potentials of the whole graph.
     conditioned : DualPotentials
-        Of ``hidden``; overwritten.
-    sliced_factors : (higher-order factors of the hidden graph,) int64
-        The higher-order factor of ``whole`` that each one is a slice of.
+        Potentials of the hidden graph; overwritten.
     digits : (interface,) int64
         The value of each interface variable.
 
@@ -123,6 +116,7 @@ def condition(whole, potentials, hidden, conditioned, sliced_factors, digits):
     fits : bool
         Whether all entries stayed in range. If not, ``conditioned`` must not be used.
     """
+    whole, hidden, sliced_factors = graphs.whole, graphs.hidden, graphs.sliced_factors
     n = hidden.domains.size
     copy_entries(potentials.unary[:n].reshape(-1), conditioned.unary.reshape(-1))
     copy_entries(potentials.pair[: hidden.pairs.shape[0]].reshape(-1), conditioned.pair.reshape(-1))
@@ -266,37 +260,27 @@ def _slice(domains, scope, n, digits, table, out):
                 counter[k] = 0
 
 
+@njit(nogil=True, allocates=False)
+def decode_row(row, shape, digits):
+    """Write the value of each interface variable in a row, given the row's number, to ``digits``."""
+    for k in range(shape.size - 1, -1, -1):
+        digits[k] = row % shape[k]
+        row //= shape[k]
+
+
 @njit(nogil=True)
-def bound_rows(
-    whole,
-    potentials,
-    hidden,
-    conditioned,
-    sliced_factors,
-    rows,
-    shape,
-    sweeps,
-    initial_temperature,
-    cutoffs,
-    bounds,
-    scratch,
-    halt,
-):
+def bound_rows(graphs, potentials, conditioned, rows, sweeps, initial_temperature, cutoffs, bounds, scratch, halt):
     """Lower the bounds of some rows.
 
     Parameters
     ----------
-    whole, hidden : DualGraph
+    graphs : RowGraphs
     potentials : DualPotentials
-        Of ``whole``: where each row's ascent starts from.
+        Potentials of the whole graph, from which each row's ascent starts.
     conditioned : DualPotentials
-        Of ``hidden``; workspace of the caller's thread.
-    sliced_factors : (higher-order factors of the hidden graph,) int64
-        The higher-order factor of ``whole`` that each one is a slice of.
+        Potentials of the hidden graph; workspace of the caller's thread.
     rows : (k,) int64
-        Row numbers, in C order over ``shape``.
-    shape : (interface,) int64
-        Domain sizes of the interface variables.
+        Row numbers.
     sweeps : int
         Sweeps per row.
     initial_temperature : float32
@@ -311,50 +295,158 @@ def bound_rows(
     halt : (1,) uint8
         The remaining rows are left unchanged once this is 1.
     """
-    digits = np.zeros(shape.size, dtype=np.int64)  # value of each interface variable in the row
+    hidden, digits = graphs.hidden, np.zeros(graphs.shape.size, dtype=np.int64)
+    no_values = np.empty((0, potentials.unary.shape[1]), dtype=np.int16)
     for r in range(rows.size):
         if halt[0] != 0:
             return
-        remaining_digits = rows[r]
-        for k in range(shape.size - 1, -1, -1):
-            digits[k] = remaining_digits % shape[k]
-            remaining_digits //= shape[k]
-        constant, fits = condition(whole, potentials, hidden, conditioned, sliced_factors, digits)
+        decode_row(rows[r], graphs.shape, digits)
+        constant, fits = condition(graphs, potentials, conditioned, digits)
         if not fits:
             continue  # nothing is known about this row
         if constant == MINUS_INFINITY:
             bounds[rows[r]] = MINUS_INFINITY
             continue
-        prune = cutoffs[r] > MINUS_INFINITY
-        sweeps_done = 0
-        while True:
-            row_bound = bound(hidden, conditioned)
-            if row_bound == MINUS_INFINITY or (prune and constant + row_bound < cutoffs[r]):
-                break
-            if prune:
-                remove_values(hidden, conditioned, scratch[0, 0], constant, cutoffs[r])
-            if sweeps_done >= sweeps or not fits:
-                row_bound = bound(hidden, conditioned)
-                break
-            next_check = min(sweeps, sweeps_done + PRUNE_EVERY) if prune else sweeps
-            fits = (
-                ascend(
-                    hidden,
-                    conditioned,
-                    sweeps_done,
-                    next_check,
-                    initial_temperature,
-                    sweeps_done,
-                    sweeps,
-                    scratch,
-                    halt,
-                )
-                == next_check
-            )
-            sweeps_done = next_check
-        if row_bound != MINUS_INFINITY:
-            row_bound += constant
-        if prune:
+        row_bound, _, _ = bound_by_ascent(
+            hidden, conditioned, no_values, constant, 0, cutoffs[r], sweeps, initial_temperature, scratch, halt
+        )
+        if cutoffs[r] > MINUS_INFINITY:
             # removed values are only known to stay below the cutoff
             row_bound = max(row_bound, cutoffs[r] - 1)
         bounds[rows[r]] = min(bounds[rows[r]], row_bound)
+
+
+@njit(nogil=True)
+def bound_by_ascent(graph, tables, value_of, constant, sweeps_made, threshold, sweeps, temperature, scratch, halt):
+    """Alternate sweeps of dual ascent with the removal of values whose bound is below the threshold.
+
+    Values are removed every ``PRUNE_EVERY`` sweeps. The loop ends as soon as the bound is below the threshold. The
+    removed values of a search node also become forbidden in its pairwise tables, and its tables are compacted. A row
+    keeps the size of its tables, and without a threshold it loses no values.
+
+    Parameters
+    ----------
+    graph : DualGraph
+        The hidden graph; of a node, with the domain sizes of the compacted tables.
+    tables : DualPotentials
+        Potentials of ``graph``; changed in place.
+    value_of : (n, W) int16
+        Original value of each position in the compacted tables of a node; (0, W) for a row.
+    constant : int64
+        Utility of the factors over interface variables alone, which is added to the bound of the tables.
+    sweeps_made : int64
+        Sweeps made since the row was fixed, including those of the node's ancestors; its parity gives the direction of
+        the next sweep.
+    threshold : int64
+        Pruning threshold of the bound; ``MINUS_INFINITY`` if there is none.
+    sweeps : int64
+        Maximum number of sweeps.
+    temperature : float32
+        Smoothing temperature of the first of these sweeps.
+    scratch : (6, W, W) int32
+        Workspace.
+    halt : (1,) uint8
+        Ends the ascent when it becomes 1.
+
+    Returns
+    -------
+    best : int64
+        Upper bound, or ``MINUS_INFINITY`` if the row or node is infeasible.
+    sweeps_made : int64
+        Total number of sweeps, including those made before.
+    in_range : bool
+        Whether all entries are within the integer range.
+    """
+    is_node, sweeps_done, in_range = value_of.shape[0] > 0, 0, True
+    prunes = is_node or threshold > MINUS_INFINITY
+    if is_node:
+        _propagate_removals(graph, tables, value_of)
+    while True:
+        best = bound(graph, tables)
+        if best == MINUS_INFINITY or constant + best < threshold:
+            break
+        if prunes and remove_values(graph, tables, scratch[0, 0], constant, threshold) > 0 and is_node:
+            _propagate_removals(graph, tables, value_of)
+        if not in_range or halt[0] != 0 or sweeps_done >= sweeps:
+            best = bound(graph, tables)
+            break
+        next_check = min(sweeps, sweeps_done + PRUNE_EVERY) if prunes else sweeps
+        sweep_limit = sweeps_made + next_check - sweeps_done
+        sweeps_reached = ascend(
+            graph, tables, sweeps_made, sweep_limit, temperature, sweeps_done, sweeps, scratch, halt
+        )
+        in_range = sweeps_reached == sweep_limit or halt[0] != 0
+        sweeps_made, sweeps_done = sweeps_reached, next_check
+    return best if best == MINUS_INFINITY else best + constant, sweeps_made, in_range
+
+
+@njit(nogil=True)
+def _propagate_removals(graph, tables, value_of):
+    """Forbid the removed values in the pairwise tables, and compact the tables of variables that lost values.
+
+    Higher-order tables are not padded, so nothing is compacted if the graph has any.
+    """
+    n, width = value_of.shape
+    kept_positions = np.empty((n, width), dtype=np.int64)
+    kept_counts, shrinks, old_domains = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), graph.domains.copy()
+    any_shrinks = False
+    for v in range(n):
+        for i in range(graph.domains[v]):
+            if tables.unary[v, i] >= FORBIDDEN_BELOW:
+                kept_positions[v, kept_counts[v]] = i
+                kept_counts[v] += 1
+                continue
+            for position in range(graph.incident_start[v], graph.incident_start[v + 1]):
+                e = graph.incident[position]
+                if graph.pairs[e, 0] == v:
+                    tables.pair[e, i, :] = FORBIDDEN
+                else:
+                    tables.pair[e, :, i] = FORBIDDEN
+        shrinks[v] = 0 < kept_counts[v] < graph.domains[v]
+        any_shrinks |= shrinks[v]
+    if not any_shrinks or graph.entry_start.size > 1:  # higher-order tables are not padded
+        return
+    for v in range(n):
+        if not shrinks[v]:
+            kept_counts[v] = old_domains[v]
+            for i in range(old_domains[v]):
+                kept_positions[v, i] = i
+            continue
+        for i in range(kept_counts[v]):
+            tables.unary[v, i] = tables.unary[v, kept_positions[v, i]]
+            value_of[v, i] = value_of[v, kept_positions[v, i]]
+        tables.unary[v, kept_counts[v] :] = FORBIDDEN
+        graph.domains[v], graph.widths[v] = kept_counts[v], padded_size(kept_counts[v])
+    for e in range(graph.pairs.shape[0]):
+        _compact(
+            tables.pair[e], graph.pairs[e, 0], graph.pairs[e, 1], kept_positions, kept_counts, shrinks, old_domains
+        )
+    for t in range(graph.triangles.shape[0]):
+        a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
+        _compact(tables.triangle[t, 0], a, b, kept_positions, kept_counts, shrinks, old_domains)
+        _compact(tables.triangle[t, 1], a, c, kept_positions, kept_counts, shrinks, old_domains)
+        _compact(tables.triangle[t, 2], b, c, kept_positions, kept_counts, shrinks, old_domains)
+
+
+@njit(nogil=True)
+def _compact(table, u, v, kept_positions, kept_counts, shrinks, old_domains):
+    """Move the retained entries of a table over u and v to its front; all other entries become forbidden.
+
+    Parameters
+    ----------
+    table : (W, W) int32
+        The table; rows are values of u.
+    kept_positions : (n, W) int64
+        For each variable, the old positions of its retained values, in ascending order.
+    kept_counts, old_domains : (n,) int64
+        Number of retained values, and domain size before.
+    shrinks : (n,) bool
+        Whether the variable loses values.
+    """
+    if not (shrinks[u] or shrinks[v]):
+        return
+    for i in range(kept_counts[u]):
+        for j in range(kept_counts[v]):
+            table[i, j] = table[kept_positions[u, i], kept_positions[v, j]]
+        table[i, kept_counts[v] : old_domains[v]] = FORBIDDEN
+    table[kept_counts[u] : old_domains[u], : old_domains[v]] = FORBIDDEN

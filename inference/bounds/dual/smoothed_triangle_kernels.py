@@ -51,23 +51,21 @@ def annealed_temperature(initial_temperature, sweep, sweeps):
     """Return the temperature of a sweep: geometric annealing over the first two thirds of the sweeps, then 0.
 
     With A annealed sweeps, sweep s has ``initial_temperature * FINAL_TEMPERATURE_RATIO ** (s / A)``. The temperature is
-    always 0 if there are fewer than ``MIN_ANNEALED_SWEEPS`` sweeps.
+    always 0 if there are fewer than ``MIN_ANNEALED_SWEEPS`` sweeps. The GPU kernels use this source, too.
 
     Parameters
     ----------
     initial_temperature : float32
-        Temperature of the first sweep, in units of the integer scale.
+        Temperature of the first sweep, in units of the integer scale; 0 for exact maxima.
     sweep : int
         Number of this sweep, from 0 on.
     sweeps : int
         Number of all sweeps.
     """
     annealed = sweeps * 2 // 3 if sweeps >= MIN_ANNEALED_SWEEPS else 0
-    return (
-        np.float32(initial_temperature * FINAL_TEMPERATURE_RATIO ** np.float32(sweep / annealed))
-        if sweep < annealed
-        else np.float32(0)
-    )
+    if initial_temperature <= 0 or sweep >= annealed:
+        return np.float32(0)
+    return np.float32(initial_temperature * FINAL_TEMPERATURE_RATIO ** np.float32(sweep / annealed))
 
 
 @njit(nogil=True, allocates=False)
@@ -139,7 +137,7 @@ def _take_logarithms(left, right, out, rows, inner, columns, temperature, bits_p
     exponentials, ``workspace[3, 0]`` the maxima of the rows of ``left``, and ``workspace[3, 1]`` the maxima of the
     columns of ``right``. ``bits_per_unit`` is the increase of an exponential's bit pattern per unit of an entry.
     """
-    units_per_bit, margin = np.float32(1 / bits_per_unit), np.int32(temperature * ROUNDING_MARGIN) + np.int32(1)
+    units_per_bit, margin = np.float32(1 / bits_per_unit), np.int32(temperature * ROUNDING_MARGIN + 1)
     exact, bits, row_maxima, column_maxima = workspace[0], workspace[2], workspace[3, 0], workspace[3, 1]
     for i in range(0, rows, TILE_ROWS):
         for j in range(0, columns, NARROW_COLUMNS):

@@ -49,6 +49,14 @@ def frustrated_cycle_triangles(
                 middles_of[a, c].append(v)
     cycles: list[tuple[int, tuple[int, int, int, int]]] = []  # gain, and the variables a, c (new pair) and b, d
     sizes = whole.domains.tolist()
+
+    def table(u: int, v: int) -> NDArray[np.int64]:
+        """Return the table of a pair, with rows over u and columns over v."""
+        first, second = min(u, v), max(u, v)
+        entries = potentials.pair[pair_index[first, second]][: sizes[first], : sizes[second]]
+        found: NDArray[np.int64] = entries.astype(np.int64)
+        return found if u == first else found.T
+
     for (a, c), middles in middles_of.items():
         if len(middles) < 2:
             continue
@@ -57,7 +65,8 @@ def frustrated_cycle_triangles(
         remaining_sums -= sizes[a] * sizes[c] * (sum(sizes[v] for v in middle_candidates) + len(middle_candidates) ** 2)
         if remaining_sums < 0:
             break
-        tables = [_max_over_middle(layout, potentials, pair_index, a, v, c) for v in middle_candidates]
+        # The max-plus product of the tables of a and v and of v and c, for each middle v.
+        tables = [(table(a, v)[:, :, None] + table(v, c)[None]).max(axis=1) for v in middle_candidates]
         best = max((_gain(tables[i], tables[j]), i, j) for i, j in combinations(range(len(middle_candidates)), 2))
         if best[0] > 0:
             cycles.append((best[0], (a, c, middle_candidates[best[1]], middle_candidates[best[2]])))
@@ -73,28 +82,6 @@ def frustrated_cycle_triangles(
         if len(triples) >= max_triangles:
             break
     return list(triples)
-
-
-def _max_over_middle(
-    layout: DualLayout, potentials: DualPotentials, pair_index: dict[tuple[int, int], int], a: int, v: int, c: int
-) -> NDArray[np.int64]:
-    """Return the max-plus product of the tables av and vc over v: (domain size of a, domain size of c) int64.
-
-    ``pair_index`` maps each pair (u, v) with u < v to its number in the graph.
-    """
-    left, right = _table(layout, potentials, pair_index, a, v), _table(layout, potentials, pair_index, v, c)
-    product: NDArray[np.int64] = (left[:, :, None] + right[None]).max(axis=1)
-    return product
-
-
-def _table(
-    layout: DualLayout, potentials: DualPotentials, pair_index: dict[tuple[int, int], int], u: int, v: int
-) -> NDArray[np.int64]:
-    """Return the table of a pair with rows over u and columns over v."""
-    a, b = min(u, v), max(u, v)
-    domains = layout.whole.domains
-    table: NDArray[np.int64] = potentials.pair[pair_index[a, b]][: domains[a], : domains[b]].astype(np.int64)
-    return table if u == a else np.ascontiguousarray(table.T)
 
 
 def _gain(left: NDArray[np.int64], right: NDArray[np.int64]) -> int:

@@ -12,13 +12,13 @@ certified.
 """
 
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.node_kernels import pair_maxima
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Floats, Ints
 
@@ -72,19 +72,28 @@ def round_psd_term(matrix: UtilityMatrix, vectors: Floats, messages: Floats) -> 
 
 def bounds_with_term(matrix: UtilityMatrix, term: PsdTerm, rows: Ints) -> Ints:
     """Return exact upper bounds of the given rows with a rounded term, in the matrix's scale, rounded up."""
-    hidden_vectors, interface_vectors, messages, bits = term
-    n = matrix.variable_of.size
-    pair_sum = _pair_maxima_sum(matrix, hidden_vectors, messages, 2 * bits)
+    bits, bounds = 2 * term.bits, np.full(rows.size, MINUS_INFINITY, dtype=np.int64)
+    pair_sum = pair_maxima_sum(matrix, term.hidden_vectors, term.messages, bits)
     if pair_sum == MINUS_INFINITY:
-        return np.full(rows.size, MINUS_INFINITY, dtype=np.int64)
-    unary_terms = term.unary_terms
-    bounds = np.empty(rows.size, dtype=np.int64)
-    batch = max(1, _MAX_ENTRIES_PER_BATCH // n)
+        return bounds
+    unary_terms, batch = term.unary_terms, max(1, _MAX_ENTRIES_PER_BATCH // matrix.variable_of.size)
     for first in range(0, rows.size, batch):
         digits = matrix.digits(rows[first : first + batch])
-        bounds[first : first + batch] = _row_bounds(
-            matrix, digits, hidden_vectors, interface_vectors, unary_terms, pair_sum, 2 * bits
+        vectors = row_vectors(matrix, term.interface_vectors, digits)
+        utilities, constants = matrix.value_utilities(digits), matrix.interface_utilities(digits)
+        entries = (utilities << bits) + unary_terms + 2 * (vectors @ term.hidden_vectors.T).astype(np.int64)
+        entries[utilities < FORBIDDEN_BELOW] = MINUS_INFINITY
+        best = np.maximum.reduceat(entries, matrix.starts[:-1], axis=1)
+        infeasible = (best == MINUS_INFINITY).any(axis=1) | (constants < FORBIDDEN_BELOW)
+        square_norms = np.einsum("br,br->b", vectors, vectors).astype(np.int64)
+        scaled_bounds = (
+            (np.where(infeasible, 0, constants) << bits)
+            + square_norms
+            + np.where(infeasible[:, None], 0, best).sum(axis=1)
+            + pair_sum
         )
+        # division by 2^bits, rounded up
+        bounds[first : first + batch] = np.where(infeasible, MINUS_INFINITY, -(-scaled_bounds >> bits))
     return bounds
 
 
@@ -139,58 +148,31 @@ def fraction_bits_for(longest_norm: float, largest_message: float, h: int) -> in
     return bits if bits >= _MIN_FRACTION_BITS else None
 
 
-def _pair_maxima_sum(matrix: UtilityMatrix, hidden_vectors: Floats, messages: Ints, bits: int) -> int:
-    """Return the sum of the maxima of all pairwise tables, in multiples of 2^-bits of a utility.
+def pair_maxima_sum(matrix: UtilityMatrix, hidden_vectors: Floats, messages: Ints, bits: int) -> int:
+    """Return the sum of the exact maxima of all pairwise tables, in multiples of 2^-bits of a utility.
 
-    The result is ``MINUS_INFINITY`` if a table has no allowed entry.
-    """
-    pair_sum, starts = 0, matrix.starts
-    for u in range(starts.size - 2):
-        products = hidden_vectors[starts[u] : starts[u + 1]] @ hidden_vectors[starts[u + 1] :].T
-        pair_maxima_of_u = int(pair_maxima(matrix.pairs, products, messages, bits, starts, u))
-        if pair_maxima_of_u == MINUS_INFINITY:
-            return MINUS_INFINITY
-        pair_sum += pair_maxima_of_u
-    return pair_sum
-
-
-def _row_bounds(
-    matrix: UtilityMatrix,
-    digits: Ints,
-    hidden_vectors: Floats,
-    interface_vectors: Floats,
-    unary_terms: Ints,
-    pair_sum: int,
-    bits: int,
-) -> Ints:
-    """Return the bounds of rows, (rows,) int64 in the matrix's scale, rounded up.
+    The table of the pair (u, v) has the entries utilities · 2^bits + 2 products - messages of both values. The result
+    is ``MINUS_INFINITY`` if a table has no allowed entry.
 
     Parameters
     ----------
-    digits : (rows, interface) int64
-        Values of the boundary variables in each row.
-    hidden_vectors, interface_vectors : float64
-        Factor vectors, see ``PsdTerm``.
-    unary_terms : (n,) int64
-        The utilities that the term and the messages add to the hidden values, in multiples of 2^-bits.
-    pair_sum : int
-        Sum of the maxima of the pairwise tables, in multiples of 2^-bits.
+    matrix : UtilityMatrix
+    hidden_vectors : (n, r) float64
+        Factor vectors of the hidden values: integers whose products are multiples of 2^-bits.
+    messages : (h, n) int64
+        Messages in multiples of 2^-bits.
     bits : int
-        Fraction bits of products of vector entries.
+        Fraction bits of products and messages.
     """
-    interface_sums = row_vectors(matrix, interface_vectors, digits)
-    utilities, constants = matrix.value_utilities(digits), matrix.interface_utilities(digits)
-    entries = (utilities << bits) + unary_terms + 2 * (interface_sums @ hidden_vectors.T).astype(np.int64)
-    entries[utilities < FORBIDDEN_BELOW] = MINUS_INFINITY
-    best = np.maximum.reduceat(entries, matrix.starts[:-1], axis=1)
-    infeasible = (best == MINUS_INFINITY).any(axis=1) | (constants < FORBIDDEN_BELOW)
-    square_norms = np.einsum("br,br->b", interface_sums, interface_sums).astype(np.int64)
-    scaled_bounds = (
-        (np.where(infeasible, 0, constants) << bits)
-        + square_norms
-        + np.where(infeasible[:, None], 0, best).sum(axis=1)
-        + pair_sum
-    )
-    # division by 2^bits, rounded up
-    bounds: Ints = np.where(infeasible, MINUS_INFINITY, -(-scaled_bounds >> bits))
-    return bounds
+    total, starts = 0, matrix.starts
+    for u, (first, end) in enumerate(pairwise(starts[:-1].tolist())):  # the values of u; those of later ones follow
+        utilities = matrix.pairs[first:end, end:]
+        products = (hidden_vectors[first:end] @ hidden_vectors[end:].T).astype(np.int64)
+        moved = messages[matrix.variable_of[end:], first:end].T + messages[u, end:]
+        entries = (utilities.astype(np.int64) << bits) + 2 * products - moved
+        column_maxima = np.where(utilities < FORBIDDEN_BELOW, MINUS_INFINITY, entries).max(axis=0)
+        maxima = np.maximum.reduceat(column_maxima, starts[u + 1 : -1] - end)
+        if (maxima == MINUS_INFINITY).any():
+            return MINUS_INFINITY
+        total += int(maxima.sum())
+    return total

@@ -4,17 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite import node_kernels as kernels
-from dmcmc.inference.bounds.semidefinite.node_steps import (
-    ExactInputs,
-    NodeInputs,
-    NodeShape,
-    NodeStep,
-    NodeWorkspace,
-    StepPasses,
-)
-from dmcmc.inference.runtime.types import Array, Ints
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeInputs, NodeShape, NodeStep, NodeWorkspace, StepPasses
+from dmcmc.inference.runtime.types import Array
 
 
 class CpuArrays:
@@ -46,30 +38,3 @@ class CpuArrays:
             lambda step: np.matmul(work.weights, work.vectors, out=work.gradients),
             lambda step: kernels.make_adam_step(*vectors, steps[step].step_size, steps[step].bias_correction),
         )
-
-    def exact_products(self, vectors: Any) -> Any:
-        """Return the Gram matrices, (nodes, m, m) float64, of integer vectors, (nodes, m, r) float64."""
-        return vectors @ vectors.transpose(0, 2, 1)
-
-    def maxima_sums(self, given: ExactInputs, shape: NodeShape) -> Ints:
-        """Return the sums of the exact maxima of the nodes' pairwise tables, (nodes,) int64; see ``NodeArrays``."""
-        sums, columns = np.zeros(shape.nodes, dtype=np.int64), np.arange(shape.n).reshape(-1, shape.d)
-        for node, (agent, sizes) in enumerate(zip(given.agents.tolist(), given.sizes, strict=True)):
-            free = np.flatnonzero(sizes)
-            values = columns[free][np.arange(shape.d) < sizes[free, None]]
-            starts, block = np.cumsum([0, *sizes[free]], dtype=np.int64), np.ix_(values, values)
-            utilities, products = given.utilities[agent][block], given.products[node][block]
-            messages = given.messages[node][np.ix_(free, values)]
-            found = [
-                kernels.pair_maxima(
-                    utilities,
-                    np.ascontiguousarray(products[starts[u] : starts[u + 1], starts[u + 1] :]),
-                    messages,
-                    2 * given.bits[node],
-                    starts,
-                    u,
-                )
-                for u in range(free.size - 1)
-            ]
-            sums[node] = MINUS_INFINITY if MINUS_INFINITY in found else sum(found)
-        return sums

@@ -7,6 +7,7 @@ products of integer vectors stay below 2^50 in any order of addition, so float64
 other numbers are int64.
 """
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +16,15 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.branch_and_bound.bounder import OUT_OF_RANGE
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.semidefinite.agent_buffers import distinct_pairs
 from dmcmc.inference.bounds.semidefinite.certificate import fraction_bits_for
 from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
 from dmcmc.inference.bounds.semidefinite.node_batch import RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.node_steps import ExactInputs, NodeArrays, NodeShape
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays, NodeShape
 from dmcmc.inference.runtime.types import Floats, Ints
 
-_PAIR_TABLE_BYTES = 1 << 28  # pairwise products of the nodes certified together, about; 256 MiB
-_PARTS_PER_BATCH = 2  # parts in which a batch is certified, at most
+_PAIR_TABLE_BYTES = 1 << 28  # an array of pairs of values of the nodes that are certified together: 256 MiB
+_PAIR_ARRAYS = 6  # such arrays of 8 bytes an entry at a time: products, entries, messages and temporary ones
 
 
 class Certificates(NamedTuple):
@@ -108,14 +110,14 @@ def certificates(batch: RowNodeBatch, on_host: bool = False) -> Certificates:
 def certificate_bytes(shape: NodeShape) -> int:
     """Return the estimated bytes of workspace of the certificates of a batch.
 
-    Per node: products in float64, two float64 copies of the vectors, and four arrays of the size of the messages.
+    Per node: ``_PAIR_ARRAYS``, two float64 copies of the vectors, and four arrays of the size of the messages.
     """
-    return _nodes_at_once(shape) * (8 * shape.m**2 + 16 * shape.m * shape.r + 32 * shape.h * shape.n)
+    return _nodes_at_once(shape) * (8 * _PAIR_ARRAYS * shape.m**2 + 16 * shape.m * shape.r + 32 * shape.h * shape.n)
 
 
 def _nodes_at_once(shape: NodeShape) -> int:
     """Return the number of nodes that are certified together."""
-    return max(1, _PAIR_TABLE_BYTES // (8 * shape.m**2), -(-shape.nodes // _PARTS_PER_BATCH))
+    return max(1, _PAIR_TABLE_BYTES // (8 * shape.m**2))
 
 
 def certify(nodes: ExactNodes) -> Certificates:
@@ -140,11 +142,8 @@ def certify(nodes: ExactNodes) -> Certificates:
     vectors *= put(np.sqrt(units) * np.ldexp(1.0, bits))[:, None, None]
     xp.rint(vectors, out=vectors)
     messages = xp.rint(float_messages * put(units * np.ldexp(1.0, 2 * bits))[:, None, None]).astype(np.int64)
-    products = arrays.exact_products(vectors)
-    given = ExactInputs(
-        nodes.pairs, put(nodes.agents.astype(np.int32)), products, messages, put(nodes.sizes), put(bits)
-    )
-    pair_sums = arrays.maxima_sums(given, nodes.shape)
+    products = xp.matmul(vectors, vectors.transpose(0, 2, 1))
+    pair_sums = arrays.get(_pair_maxima_sums(nodes, products, messages, bits))
     unary_maxima, gaps = map(arrays.get, _unary_maxima(nodes, products, messages, bits))
     row_norms, constants = arrays.get(products[:, n, n]).astype(np.int64), nodes.constants
     infeasible = (
@@ -164,6 +163,29 @@ def certify(nodes: ExactNodes) -> Certificates:
     return Certificates(np.where(is_exact, bounds, OUT_OF_RANGE), np.ldexp(gaps, -2 * bits[:, None, None]))
 
 
+def _pair_maxima_sums(nodes: ExactNodes, products: Any, messages: Any, bits: Ints) -> Any:
+    """Return the sums of the maxima of the pairwise tables, (nodes,) int64, in multiples of 4^-bits of a utility.
+
+    The table of the pair (u, v) has the entries utilities · 4^bits + 2 products - messages of both values. The sum is
+    ``MINUS_INFINITY`` if a table has no allowed entry. The parameters are those of ``_unary_maxima``.
+    """
+    xp, put, (count, h, d, _), n = nodes.arrays.module, nodes.arrays.put, nodes.shape, nodes.shape.n
+    utilities = xp.take(nodes.pairs, put(nodes.agents), axis=0)
+    entries = products[:, :n, :n].astype(np.int64)
+    entries *= 2
+    entries += xp.left_shift(utilities.astype(np.int64), put(2 * bits)[:, None, None])
+    moved = xp.repeat(messages.transpose(0, 2, 1), d, axis=2)  # from each row's value, in the table with the column's
+    entries -= moved
+    entries -= moved.transpose(0, 2, 1)
+    entries = xp.where(utilities < FORBIDDEN_BELOW, np.int64(MINUS_INFINITY), entries)
+    by_variable = entries.reshape(count, h, d, n)
+    # slice by slice: array libraries are slow at reductions over an inner axis
+    maxima = reduce(xp.maximum, (by_variable[:, :, i] for i in range(d))).reshape(count, h, h, d).max(axis=3)
+    is_pair = put(np.triu(distinct_pairs(nodes.sizes > 0)))
+    sums = xp.where(is_pair, maxima, np.int64(0)).sum(axis=(1, 2))
+    return xp.where((is_pair & (maxima == MINUS_INFINITY)).any(axis=(1, 2)), np.int64(MINUS_INFINITY), sums)
+
+
 def _unary_maxima(nodes: ExactNodes, products: Any, messages: Any, bits: Ints) -> tuple[Any, Any]:
     """Return the maxima of the unary tables, (nodes, h) int64, in multiples of 4^-bits of a utility, and the gaps.
 
@@ -172,8 +194,7 @@ def _unary_maxima(nodes: ExactNodes, products: Any, messages: Any, bits: Ints) -
 
     Parameters
     ----------
-    part : slice
-        The nodes of the batch.
+    nodes : ExactNodes
     products : (nodes, m, m) float64
         Gram matrices of the rounded vectors: integers in multiples of 4^-bits.
     messages : (nodes, h, n) int64

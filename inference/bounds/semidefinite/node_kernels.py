@@ -1,9 +1,8 @@
 # mypy: ignore-errors
-"""CPU kernels of a descent step in single precision, and exact maxima of pairwise tables.
+"""CPU kernels of a descent step in single precision, which ``cpu_arrays`` calls.
 
-``cpu_arrays`` calls the kernels of a step; a certificate (an exact integer bound) calls ``pair_maxima``. Arrays of a
-step have one element per node of a batch; a node has h hidden variables of d values each (value i of variable u has the
-number u · d + i), n = h · d values, and m > n factor vectors of r components, of which number n is the row's.
+Arrays have one element per node of a batch; a node has h hidden variables of d values each (value i of variable u has
+the number u · d + i), n = h · d values, and m > n factor vectors of r components, of which number n is the row's.
 
 The table of the pair (u, v) has the entries, for the values a of u and b of v,
 
@@ -25,8 +24,6 @@ weights : (nodes, m, m) float32. Softmax weights of pairs, of values (diagonal, 
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.node_steps import POWER
 from dmcmc.inference.bounds.tuning.semidefinite import (
     ADAM_EPSILON,
@@ -195,44 +192,3 @@ def make_adam_step(vectors, gradients, first_moment, second_moment, step_size, b
                 mean = _F(MOMENTUM) * first_moment[node, q, k] + _F(1 - MOMENTUM) * gradients[node, q, k]
                 first_moment[node, q, k] = mean
                 vectors[node, q, k] -= length * mean
-
-
-@njit(nogil=True, allocates=False)
-def pair_maxima(utilities, products, messages, bits, starts, u):
-    """Return the sum of the exact maxima of u's pairwise tables with later variables, in multiples of 2^-bits.
-
-    A table has the entries utilities · 2^bits + 2 products - messages of both values. The result is ``MINUS_INFINITY``
-    if one of these tables has no allowed entry.
-
-    Parameters
-    ----------
-    utilities : (n, n) int32
-        Pairwise utilities; entries below ``FORBIDDEN_BELOW`` are forbidden.
-    products : (d, values of later variables) float64
-        Integer inner products of u's d values with all later values, in multiples of 2^-bits of a utility.
-    messages : (h, n) int64
-        Messages, in multiples of 2^-bits of a utility; ``messages[v, a]`` is subtracted from value a of u in the table
-        of the pair (u, v).
-    bits : int
-        Fraction bits of products and messages.
-    starts : (h + 1,) int64
-        First value of each hidden variable.
-    u : int
-        The first variable of the pairs.
-    """
-    h, total = starts.size - 1, np.int64(0)
-    start_u, size_u, later = starts[u], starts[u + 1] - starts[u], starts[u + 1]
-    for v in range(u + 1, h):
-        best = np.int64(MINUS_INFINITY)
-        for i in range(size_u):
-            message = messages[v, start_u + i]
-            for b in range(starts[v], starts[v + 1]):
-                utility = np.int64(utilities[start_u + i, b])
-                if utility >= FORBIDDEN_BELOW:
-                    best = max(
-                        best, (utility << bits) + 2 * np.int64(products[i, b - later]) - message - messages[u, b]
-                    )
-        if best == MINUS_INFINITY:
-            return best
-        total += best
-    return total

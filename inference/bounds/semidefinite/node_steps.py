@@ -22,12 +22,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dmcmc.inference.bounds.tuning.semidefinite import (
-    BEST_FROM_SHARE,
-    MESSAGE_SWEEPS,
-    STEPS_PER_CHECK,
-)
-from dmcmc.inference.runtime.types import Array, Ints
+from dmcmc.inference.bounds.tuning.semidefinite import BEST_FROM_SHARE, MESSAGE_SWEEPS, STEPS_PER_CHECK
+from dmcmc.inference.runtime.types import Array
 
 POWER = 32  # exponent of the softmax weight max(0, 1 + x / POWER)^POWER, which approximates exp(x)
 RANK_MULTIPLE = 8  # the rank is padded to a multiple of this, for the tensor cores
@@ -188,33 +184,6 @@ class StepPasses(NamedTuple):
     adam_step: PassLaunch
 
 
-class ExactInputs(NamedTuple):
-    """Pairwise tables of nodes in integers, for certificates.
-
-    Attributes
-    ----------
-    utilities : (agents, n, n) int32
-        Pairwise utilities.
-    agents : (nodes,) int32
-        Agent of each node.
-    products : (nodes, m, m) float64
-        Gram matrices of the rounded vectors: integers in multiples of 4^-bits.
-    messages : (nodes, h, n) int64
-        Messages in multiples of 4^-bits.
-    sizes : (nodes, h) int32
-        Domain sizes; 0 for a fixed or padded variable.
-    bits : (nodes,) int64
-        Fraction bits of a vector component.
-    """
-
-    utilities: Any
-    agents: Any
-    products: Any
-    messages: Any
-    sizes: Any
-    bits: Any
-
-
 class NodeArrays(Protocol):
     """An array library with the passes of a step.
 
@@ -239,17 +208,6 @@ class NodeArrays(Protocol):
 
     def passes(self, given: NodeInputs, work: NodeWorkspace, schedule: Any, shape: NodeShape) -> StepPasses:
         """Return the passes for the steps of a schedule, (steps, 3) float32 with the fields of ``NodeStep``."""
-        ...
-
-    def exact_products(self, vectors: Any) -> Any:
-        """Return the Gram matrices, (nodes, m, m) float64, of integer vectors, (nodes, m, r) float64."""
-        ...
-
-    def maxima_sums(self, given: ExactInputs, shape: NodeShape) -> Ints:
-        """Return the sum of the exact maxima of each node's pairwise tables, (nodes,) int64, on the host.
-
-        The sum is ``MINUS_INFINITY`` if a table has no allowed entry; otherwise it is in multiples of 4^-bits.
-        """
         ...
 
 

@@ -7,10 +7,13 @@ of device buffers alternate: one is computed while the other is filled and empti
 cores take chunks from the other end of the same list (CP 2015 paper, §3.2, case b; CUBE, §V-B).
 """
 
+import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -27,6 +30,9 @@ from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+
+# The fixed values of the first variables of the prefix; the first and the end value of its last variable.
+Chunk = tuple[tuple[int, ...], int, int]
 
 _BUFFER_SETS = 2  # sets of device buffers
 # entries of a chunk's part of a table below which it shares one copy with other small parts
@@ -45,10 +51,33 @@ class Streaming(NamedTuple):
         Device memory in bytes.
     threshold : int
         Joined cells from which a bucket is streamed to the GPU.
+    shares : bool
+        Whether CPU cores take chunks too.
+    overlaps : bool
+        Whether one chunk is copied while another one is joined. Otherwise each step ends before the next one begins,
+        and its time is measured, which shows what overlapping gains.
     """
 
     limit: int
     threshold: int = 1 << 24
+    shares: bool = True
+    overlaps: bool = True
+
+
+class StreamedWork(NamedTuple):
+    """The chunks of a streamed bucket, and the seconds of their steps.
+
+    Attributes
+    ----------
+    gpu_chunks, cpu_chunks : int
+        Number of chunks that the GPU and the CPU joined.
+    seconds : dict
+        Seconds of the steps ``upload``, ``join`` and ``download`` on the GPU, if they do not overlap; otherwise empty.
+    """
+
+    gpu_chunks: int
+    cpu_chunks: int
+    seconds: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -71,7 +100,7 @@ class Chunking:
 
     fixed: int
     size: int
-    chunks: tuple[tuple[tuple[int, ...], int, int], ...]
+    chunks: tuple[Chunk, ...]
     entries: int
     resident: int
 
@@ -225,7 +254,7 @@ class _BucketStream:
             self._descriptions[key] = _ChunkDescription(waves, meta, starts, offset)
         return self._descriptions[key]
 
-    def run(self, chunk: tuple[tuple[int, ...], int, int], buffer_set: int, semiring: Semiring) -> None:
+    def run(self, chunk: Chunk, buffer_set: int, semiring: Semiring, seconds: dict[str, float] | None = None) -> None:
         """Queue one chunk on the stream of its buffers: upload its inputs, join, download its part of the message.
 
         Parameters
@@ -236,11 +265,36 @@ class _BucketStream:
             The set of device buffers, which must be free.
         semiring
             The semiring.
+        seconds
+            Seconds by step, to which those of this chunk are added after waiting for each step; None to wait for none.
         """
+        stream, count = self.device.streams[buffer_set], chunk[2] - chunk[1]
+        waves, meta, starts, out_at = self._description(buffer_set, count, semiring.operation)
+        message, entries = self.message(chunk)
+
+        def join() -> None:
+            run_waves(self.queues[buffer_set], self.buffers, waves, meta, self.lowest, semiring.operation)
+
+        def download() -> None:
+            part = self.arena[message : message + entries]
+            self.buffers[out_at : out_at + entries].copy_to_host(part, stream=stream)
+
+        steps: dict[str, Callable[[], None]] = {
+            "upload": partial(self._upload, chunk, buffer_set, starts),
+            "join": join,
+            "download": download,
+        }
+        for name, step in steps.items():
+            begun = time.perf_counter()
+            step()
+            if seconds is not None:
+                stream.synchronize()
+                seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun
+
+    def _upload(self, chunk: Chunk, buffer_set: int, starts: dict[int, int]) -> None:
+        """Queue the copies of a chunk's inputs; ``starts`` has the device offset of each input, by table number."""
         fixed_values, first, end = chunk
         stream = self.device.streams[buffer_set]
-        count = end - first
-        waves, meta, starts, out_at = self._description(buffer_set, count, semiring.operation)
         values = {v: (i, i + 1) for v, i in zip(self.prefix[:-1], fixed_values, strict=True)} | {
             self.prefix[-1]: (first, end)
         }
@@ -262,9 +316,6 @@ class _BucketStream:
             ]
             np.concatenate(small, out=staged)
             self.buffers[begin : begin + entries].copy_to_device(staged, stream=stream)
-        run_waves(self.queues[buffer_set], self.buffers, waves, meta, self.lowest, semiring.operation)
-        message, entries = self.message(chunk)
-        self.buffers[out_at : out_at + entries].copy_to_host(self.arena[message : message + entries], stream=stream)
 
     def _pieces(self, t: int, values: dict[int, tuple[int, int]]) -> NDArray[Any]:
         """Return a chunk's part of an input, (x_size, entries), as a view of the arena.
@@ -282,7 +333,7 @@ class _BucketStream:
         table = self.arena[at : at + size].reshape(self.x_size, -1)
         return table[:, begin * width : (begin + count) * width]
 
-    def message(self, chunk: tuple[tuple[int, ...], int, int]) -> tuple[int, int]:
+    def message(self, chunk: Chunk) -> tuple[int, int]:
         """Return the arena offset of a chunk's part of the message on the host, and its number of entries.
 
         ``chunk`` is as in ``run``.
@@ -301,11 +352,10 @@ def stream_bucket(
     semiring: Semiring,
     threads: int,
     device: Device,
-    limit: int,
-    share: bool = True,
+    streaming: Streaming,
     stop: Deadline = NO_DEADLINE,
-) -> dict[str, int]:
-    """Join one bucket in chunks, and return how many chunks the GPU and the CPU joined.
+) -> StreamedWork:
+    """Join one bucket in chunks.
 
     Parameters
     ----------
@@ -319,12 +369,15 @@ def stream_bucket(
         Number of CPU threads.
     device
         The device.
-    limit
-        Device memory in bytes.
-    share
-        Whether CPU cores take chunks too.
+    streaming
+        The memory limit, and who works when.
     stop
         The deadline.
+
+    Returns
+    -------
+    StreamedWork
+        Chunks by processor, and the seconds of steps that were waited for.
 
     Raises
     ------
@@ -332,13 +385,12 @@ def stream_bucket(
         If the deadline passes.
     """
     plan, lowest = elimination.plan, elimination.arithmetic.dtype.type(elimination.arithmetic.lowest)
-    chunking = divide_into_chunks(plan, b, limit // elimination.arithmetic.dtype.itemsize)
+    chunking = divide_into_chunks(plan, b, streaming.limit // elimination.arithmetic.dtype.itemsize)
     stream = _BucketStream(elimination, b, chunking, device, lowest, stop)
-    waiting = deque(chunking.chunks)
-    done = {"gpu": 0, "cpu": 0}
-    helper = (
-        _start_helper(waiting, stream, elimination, b, semiring, threads, done, stop) if share and threads > 1 else None
-    )
+    waiting, seconds = deque(chunking.chunks), dict[str, float]()
+    helper = None
+    if streaming.shares and threads > 1:
+        helper = _start_helper(waiting, stream, elimination, b, semiring, threads, stop)
     count = 0
     try:
         while True:
@@ -349,8 +401,7 @@ def stream_bucket(
             buffer_set = count % _BUFFER_SETS
             stop.check()
             device.streams[buffer_set].synchronize()  # its buffers are free again
-            stream.run(chunk, buffer_set, semiring)
-            done["gpu"] += 1
+            stream.run(chunk, buffer_set, semiring, None if streaming.overlaps else seconds)
             count += 1
         device.synchronize()
     except BaseException:
@@ -360,9 +411,7 @@ def stream_bucket(
         with suppress(Exception):
             device.synchronize()
         raise
-    if helper is not None:
-        helper.result()
-    return done
+    return StreamedWork(count, 0 if helper is None else helper.result(), seconds)
 
 
 _HELPER_POOL = ThreadPoolExecutor(1, thread_name_prefix="dmcmc-chunks")
@@ -375,25 +424,24 @@ def _start_helper(
     b: int,
     semiring: Semiring,
     threads: int,
-    done: dict[str, int],
     stop: Deadline,
-) -> Future[None]:
-    """Start a CPU thread that takes chunks from the end of the list; the future ends when no chunk is left.
+) -> Future[int]:
+    """Start a CPU thread that takes chunks from the end of the list; its result is the number of chunks joined.
 
-    ``waiting`` is the list of chunks, which the GPU's thread takes from the front; ``done`` counts the chunks joined.
+    ``waiting`` is the list of chunks, which the GPU's thread takes from the front.
     """
 
-    def join_chunks() -> None:
+    def join_chunks() -> int:
         """Join chunks until none is left."""
-        start = int(elimination.plan.program.at[elimination.plan.output(b)])
+        start, joined = int(elimination.plan.program.at[elimination.plan.output(b)]), 0
         while True:
             try:
                 chunk = waiting.pop()
             except IndexError:
-                return
+                return joined
             first, entries = stream.message(chunk)
             run_rows(elimination, b, semiring, threads, (first - start, first - start + entries), stop)
-            done["cpu"] += 1
+            joined += 1
 
     return _HELPER_POOL.submit(join_chunks)
 
@@ -445,6 +493,6 @@ def eliminate_streamed(
     for b in (*np.flatnonzero(plan.program.cells >= streaming.threshold).tolist(), plan.buckets):
         run_on_cpu(done, next_bucket, b, semiring, threads, stop)
         if b < plan.buckets:
-            stream_bucket(done, b, semiring, threads, device, streaming.limit, stop=stop)
+            stream_bucket(done, b, semiring, threads, device, streaming, stop)
         next_bucket = b + 1
     return done

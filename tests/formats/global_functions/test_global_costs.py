@@ -7,7 +7,7 @@ from operator import eq, ge, gt, le, lt, ne
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.global_costs import TOP, costs_of
+from support.constraints.global_costs import TOP, costs_of
 
 from dmcmc.formats import registry as formats
 from dmcmc.formats.global_functions.costs import CostScale, comparison_gap

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.global_costs import TOP, costs_of
+from support.constraints.global_costs import TOP, costs_of
 from support.toulbar2 import optima
 
 from dmcmc.formats import registry as formats

@@ -287,7 +287,7 @@ def test_reparametrised_tables_add_up_to_the_factors():
     graph, shares = state.layout.whole, state.potentials
     expected = naive.join([(f.scope, f.table) for f in factors], local.hidden, local.domains)
     for clusters in (False, True):
-        tables = tables_of(graph, shares, local.hidden, -(2**40), clusters)
+        tables = tables_of(graph, shares, local.hidden, clusters, -(2**40))
         assert any(len(table.scope) == 3 for table in tables) == clusters
         found = naive.join([tuple(table) for table in tables], local.hidden, local.domains)
         assert np.array_equal(found, expected * state.layout.scale.encode_up(1))
@@ -327,7 +327,7 @@ def test_annealing_again_after_ascent_has_stalled_lowers_the_bound_and_keeps_it_
     timed.improve(seconds=5.0)
     assert timed.sweeps_done - sweeps <= 2 * dual.SWEEPS_PER_LAUNCH, "an ascent that has stalled ends early"
     assert timed.bounds[0] < plain.bounds[0]
-    tables = tables_of(timed.layout.whole, timed.potentials, local.hidden, -(2**40), False)
+    tables = tables_of(timed.layout.whole, timed.potentials, local.hidden, lowest=-(2**40))
     for x in np.random.default_rng(0).integers(0, domain, (20, nodes)):
         utility = sum(f.table[tuple(x[list(f.scope)])].item() for f in local.factors)
         assert timed.layout.scale.decode(int(timed.bounds[0])) >= utility

@@ -164,10 +164,11 @@ def test_conditioning_on_the_interface_keeps_all_utilities():
         np.empty_like(shares.triangle[: hidden.triangles.shape[0]]),
         np.empty(int(hidden.entry_start[-1]), dtype=np.int32),
     )
+    graphs = layout.row_graphs
     remaining = layout.__class__(hidden, hidden, conditioned, 4, layout.scale, layout.sliced_factors)
     rng = np.random.default_rng(0)
     for b in range(layout.whole.domains[4]):
-        constant, fits = rows.condition(layout.whole, shares, hidden, conditioned, layout.sliced_factors, np.array([b]))
+        constant, fits = rows.condition(graphs, shares, conditioned, np.array([b]))
         assert fits
         for _ in range(20):
             values = tuple(int(rng.integers(0, d)) for d in hidden.domains)

@@ -51,7 +51,7 @@ def check_sums(local, layout, potentials):
     """Check that the potentials add up to the utilities of assignments, with triangles in both forms."""
     names = (*local.hidden, *local.interface)
     for as_triplets in (False, True):
-        tables = tables_of(layout.whole, potentials, names, LOWEST, as_triplets)
+        tables = tables_of(layout.whole, potentials, names, as_triplets, LOWEST)
         for values in assignments(local):
             expected = utility(local, values)
             found = sum_of_tables(tables, values)

@@ -11,7 +11,7 @@ from dmcmc.inference.bounds.semidefinite.cuda import device_arrays
 from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import SEMIDEFINITE
-from dmcmc.run.compilation import prepare_gpu
+from dmcmc.run.compilation import gpu_kernel_sets, prepare_gpu
 from dmcmc.run.compilation.prepare_gpu import GpuKernels
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.solving.planning.plan import prepare
@@ -53,7 +53,7 @@ def test_relaxations_of_agents_are_shared_unless_their_domains_are_larger(needed
     assert largest_domains(agents[:1]) == sizes == [6]
     wider = replace(agents[0], domains=agents[0].domains + 1)
     assert largest_domains([*agents, wider]) == [7]
-    names = {prepare_gpu.relaxations(size, setup.backend).name for size in (6, 7)}
+    names = {gpu_kernel_sets.relaxations(size, setup.backend).name for size in (6, 7)}
     assert len(names) == 2
 
 
@@ -63,8 +63,8 @@ def test_agents_with_large_arrays_need_more_kernels(needed):
     setup, kernels = needed(variables=60, domain=24)
     assert all(map(uses_large_arrays, setup.division.locals))
     assert names_of(kernels.later[SEMIDEFINITE]) == [
-        prepare_gpu.relaxations(24, setup.backend).name,
-        prepare_gpu.large_relaxations(setup.backend).name,
+        gpu_kernel_sets.relaxations(24, setup.backend).name,
+        gpu_kernel_sets.large_relaxations(setup.backend).name,
     ]
 
 

@@ -50,7 +50,7 @@ def certified_bounds(matrix: UtilityMatrix, vectors: Floats, messages: Floats, r
         Factor vectors l of the n hidden values, then of the boundary variables' values and of the constant, in square
         roots of the scale. The vector w_b of row b is the sum of those of its boundary values and of the constant.
     messages : (h, n) float64
-        Messages in the scale, see ``node_kernels.pair_maxima``.
+        Messages in the scale, see ``certificate.pair_maxima_sum``.
     rows : (k,) int64
         Numbers of the rows.
 

@@ -1,15 +1,12 @@
 """NumPy version of the per-row descent steps, one node and pair at a time: the reference for the GPU kernels."""
 
-from itertools import combinations, permutations
+from itertools import permutations
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import BIAS_CORRECTION, INVERSE_TEMPERATURE, STEP_SIZE
 from dmcmc.inference.bounds.semidefinite.node_steps import (
     POWER,
-    ExactInputs,
     NodeInputs,
     NodeShape,
     NodeWorkspace,
@@ -41,23 +38,6 @@ class NaiveNodes:
         return StepPasses(
             one.multiply, one.value_maxima, one.update_messages, one.pair_weights, one.gradient, one.adam_step
         )
-
-    def exact_products(self, vectors):
-        return vectors @ vectors.transpose(0, 2, 1)
-
-    def maxima_sums(self, given: ExactInputs, shape: NodeShape):
-        sums, d = np.zeros(shape.nodes, dtype=np.int64), shape.d
-        for b, sizes in enumerate(given.sizes):
-            for u, v in combinations(np.flatnonzero(sizes).tolist(), 2):
-                values_u, values_v = (np.arange(w * d, w * d + sizes[w]) for w in (u, v))
-                utilities = given.utilities[given.agents[b]][np.ix_(values_u, values_v)].astype(np.int64)
-                table = (utilities << 2 * given.bits[b]) + 2 * given.products[b][np.ix_(values_u, values_v)].astype(
-                    np.int64
-                )
-                table -= given.messages[b, v, values_u][:, None] + given.messages[b, u, values_v]
-                best = np.where(utilities < FORBIDDEN_BELOW, MINUS_INFINITY, table).max()
-                sums[b] = MINUS_INFINITY if MINUS_INFINITY in (best, sums[b]) else sums[b] + best
-        return sums
 
 
 class _NaivePasses:

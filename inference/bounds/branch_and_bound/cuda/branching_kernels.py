@@ -6,102 +6,62 @@ is its unary entry plus, for each pairwise table over its variable, the largest 
 
 Arguments that the functions share; n hidden variables, tables of W columns:
 
-* descriptors : (entries,) int32, index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
-  graph has a header, whose fields have named offsets: ``descriptors[graph + N]`` is n. ``INCIDENT_START`` leads to the
-  range of a variable's incidence records, one per pair: start of the pair's table, whether the variable indexes its
-  rows, padded domain size and number of the other variable
+* block : Block, with the index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
+  graph has a header, whose fields have named offsets: ``descriptors[graph + N]`` is n
 * graph : int32, position of the header of the node's graph in ``descriptors``
 * tables : (entries,) int32, working tables of the node, unary tables (n, W) first; the maxima of the unary and pairwise
   tables start at ``descriptors[graph + MAXIMA_AT]``
 * max_marginals : (n * W + n,) int64, max-marginal of each value, followed by one score per variable
-* octets : tuple of W / 8 zeros, whose length makes the number W of columns a compile-time constant
 """
 
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.branch_and_bound.bounder import (
-    LEAF,
-)
-from dmcmc.inference.bounds.dual.cuda.descriptors import (
-    DOMAINS,
-    INCIDENCE_RECORD,
-    INCIDENT,
-    INCIDENT_START,
-    IS_FIRST,
-    MAXIMA_AT,
-    OTHER,
-    PAIR_AT,
-    TABLE,
-    N,
-)
+from dmcmc.inference.bounds.branch_and_bound.bounder import LEAF
+from dmcmc.inference.bounds.dual.cuda.descriptors import N
+from dmcmc.inference.bounds.dual.cuda.row_kernels import max_marginal, sum_of_maxima
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE
 
 
 @cuda.jit(device=True)
-def find_max_marginals(descriptors, graph, tables, max_marginals, octets):
+def find_max_marginals(block, graph, tables, max_marginals):
     """Compute the max-marginal of each value in its unary and pairwise tables; ``MINUS_INFINITY`` for a removed value.
 
     Each thread computes one value at a time.
     """
-    width = np.int32(8 * len(octets))
-    for task in range(np.int32(cuda.threadIdx.x), np.int32(descriptors[graph + N] * width), np.int32(cuda.blockDim.x)):
+    width, n = np.int32(8 * len(block.octets)), np.int32(block.descriptors[graph + N])
+    for task in range(np.int32(cuda.threadIdx.x), np.int32(n * width), np.int32(cuda.blockDim.x)):
         v = np.int32(task // width)
-        i = np.int32(task - v * width)
-        unary = tables[np.uint32(task)]
-        if unary < FORBIDDEN_BELOW:
+        if tables[np.uint32(task)] < FORBIDDEN_BELOW:
             max_marginals[task] = MINUS_INFINITY
-            continue
-        value = np.int64(unary)
-        for position in range(
-            descriptors[descriptors[graph + INCIDENT_START] + v],
-            descriptors[descriptors[graph + INCIDENT_START] + v + 1],
-        ):
-            incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
-            is_first = descriptors[incidence + IS_FIRST] != 0
-            cell = np.int32(descriptors[incidence + TABLE] + (i * width if is_first else i))
-            step = np.int32(1) if is_first else width
-            best = FORBIDDEN
-            for _ in range(descriptors[descriptors[graph + DOMAINS] + descriptors[incidence + OTHER]]):
-                best = max(best, tables[np.uint32(cell)])
-                cell = np.int32(cell + step)
-            value += best
-        max_marginals[task] = value
+        else:
+            max_marginals[task] = max_marginal(block, graph, tables, v, np.int32(task - v * width))
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
-def score_variables(descriptors, graph, tables, max_marginals, octets):
+def score_variables(block, graph, tables, max_marginals):
     """Write each variable's score behind the max-marginals: the sum of its values' gaps, or -1 if it has one value.
 
     The gap of a value is the sum of the maxima of the unary and pairwise tables minus the value's max-marginal.
     """
-    width, n = np.int32(8 * len(octets)), np.int32(descriptors[graph + N])
-    maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
+    width, n = np.int32(8 * len(block.octets)), np.int32(block.descriptors[graph + N])
     for v in range(np.int32(cuda.threadIdx.x), n, np.int32(cuda.blockDim.x)):
-        sum_of_maxima = np.int64(tables[np.uint32(maxima_start + v)])
-        for position in range(
-            descriptors[descriptors[graph + INCIDENT_START] + v],
-            descriptors[descriptors[graph + INCIDENT_START] + v + 1],
-        ):
-            incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
-            # number of the pair, from the start of its table
-            e = np.int32((descriptors[incidence + TABLE] - descriptors[graph + PAIR_AT]) // (width * width))
-            sum_of_maxima += tables[np.uint32(maxima_start + n + e)]
+        largest = sum_of_maxima(block, graph, tables, v)
         total_gap, n_allowed = np.int64(0), np.int32(0)
         for i in range(width):
             value = max_marginals[v * width + i]
             if value != MINUS_INFINITY:
                 n_allowed += np.int32(1)
-                total_gap += sum_of_maxima - value
+                total_gap += largest - value
         max_marginals[n * width + v] = total_gap if n_allowed > 1 else np.int64(-1)
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
-def choose_variable(descriptors, graph, max_marginals, margin, in_first_branch, octets):
+def choose_variable(block, graph, max_marginals, margin, in_first_branch):
     """Return the variable with the largest score, or ``LEAF`` if every variable has one value.
 
     The first branch takes the best value of the variable. If the values' mean gap (score / number of values) is less
@@ -115,7 +75,7 @@ def choose_variable(descriptors, graph, max_marginals, margin, in_first_branch, 
     in_first_branch : (W,) uint8
         Output: 1 for the values of the first branch, otherwise 0.
     """
-    width, n = np.int32(8 * len(octets)), np.int32(descriptors[graph + N])
+    width, n = np.int32(8 * len(block.octets)), np.int32(block.descriptors[graph + N])
     chosen, highest = np.int64(LEAF), np.int64(-1)
     for v in range(n):
         if max_marginals[n * width + v] > highest:

@@ -124,11 +124,9 @@ class DeviceNodeBuffer:
         order, sorted_starts = _longest_first(jobs, np.concatenate(group_starts))
         sorted_masks, original_order = masks[order], np.argsort(order)
         numbers, first_values = self._launch(group, jobs[order], sorted_starts, sorted_masks, stop)
-        numbers, first_values, masks = (
-            numbers[:, original_order],
-            first_values[original_order],
-            sorted_masks[original_order],
-        )
+        numbers = numbers[:, original_order]
+        first_values = first_values[original_order]
+        masks = sorted_masks[original_order]
         results = []
         for (bounder, _, batch), first, last in zip(work, offsets[:-1], offsets[1:], strict=True):
             remaining = masks[first:last, : bounder.entries].reshape(batch.masks.shape)
@@ -167,10 +165,8 @@ class DeviceNodeBuffer:
             Values of the first branch.
         """
         device, count = self.device, len(jobs)
-        numbers, first_values = (
-            np.full((2, count), NO_VARIABLE, dtype=np.int64),
-            np.zeros((count, self._width), dtype=np.uint8),
-        )
+        numbers = np.full((2, count), NO_VARIABLE, dtype=np.int64)
+        first_values = np.zeros((count, self._width), dtype=np.uint8)
         numbers[0] = NOT_PROCESSED
         first, last, groups_per_launch = 0, len(groups) - 1, self._groups_per_launch
         while first < last and not (stop is not NO_DEADLINE and stop.over):

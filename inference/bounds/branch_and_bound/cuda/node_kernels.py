@@ -13,14 +13,12 @@ slower.
 
 Arguments that the functions share; n hidden variables, m pairs, tables of W columns:
 
-* descriptors : (entries,) int32, index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
-  graph has a header, whose fields have named offsets: ``descriptors[graph + PAIRS]`` is its number of pairs,
+* block : Block, with the index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A graph has
+  a header, whose fields have named offsets: ``descriptors[graph + PAIRS]`` is its number of pairs,
   ``descriptors[graph + PAIR_AT]`` the start of its pairwise tables in ``node_tables``
 * graph : int32, position of the header of the node's graph in ``descriptors``
 * node_tables : (entries,) int32, working tables of the block: unary (n, W), pairs (m, W, W), three tables (W, W) per
   triangle, higher-order tables, and the n + m maxima of the unary and pairwise tables
-* octets : tuple of W / 8 zeros, whose length makes the number W of columns a compile-time constant
-* shared_entries : int32, size of the dynamic shared memory in int32
 """
 
 import numpy as np
@@ -44,141 +42,25 @@ from dmcmc.inference.bounds.branch_and_bound.cuda.branching_kernels import (
 )
 from dmcmc.inference.bounds.branch_and_bound.cuda.node_storage_kernels import fetch, store
 from dmcmc.inference.bounds.dual.cuda.condition_kernels import condition
-from dmcmc.inference.bounds.dual.cuda.descriptors import (
-    PAIR_AT,
-    PAIR_VARIABLES,
-    PAIRS,
-    N,
-)
+from dmcmc.inference.bounds.dual.cuda.descriptors import N
 from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     AGENT_SIZE,
     HIDDEN_GRAPH,
-    INTERFACE_SHAPE,
-    INTERFACE_SIZE,
     MAX_INTERFACE,
     MAX_PARTIAL_SUMS,
     MAX_REGISTERS,
     TABLES_START,
     WHOLE_GRAPH,
-    ascend,
-    bound,
-    remove_values,
+    bound_by_ascent,
+    decode_row,
     row_temperature_of,
 )
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread, shared_array
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, shared_array
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY
-from dmcmc.inference.runtime.compile import cuda_inline, cuda_jit
+from dmcmc.inference.runtime.compile import cuda_jit
 
 NOTE_FIELDS = 3  # int64 per buffer entry: the row's constant, sweeps made, right shift of the triplet tables in bits
-
-
-@cuda.jit(device=True)
-def propagate_removals(descriptors, graph, node_tables, octets):
-    """Forbid the values that are forbidden in the unary tables in the pairwise tables as well.
-
-    Each thread handles one row or column of a table at a time: pair e has W rows for the values of its first variable,
-    then W columns for those of its second one.
-    """
-    width = np.uint32(8 * len(octets))
-    pairs_start, pair_variables = (
-        np.uint32(descriptors[graph + PAIR_AT]),
-        np.uint32(descriptors[graph + PAIR_VARIABLES]),
-    )
-    task, total = np.uint32(cuda.threadIdx.x), np.uint32(np.uint32(descriptors[graph + PAIRS]) * np.uint32(2 * width))
-    while task < total:
-        e = np.uint32(task // np.uint32(2 * width))
-        i = np.uint32(task - e * np.uint32(2 * width))
-        is_second = i >= width
-        i = np.uint32(i - width) if is_second else i
-        v = np.uint32(descriptors[np.uint32(pair_variables + e + e + (np.uint32(1) if is_second else np.uint32(0)))])
-        if node_tables[np.uint32(v * width + i)] < FORBIDDEN_BELOW:
-            cell = np.uint32(pairs_start + e * width * width + (i if is_second else i * width))
-            for _ in range(8 * len(octets)):
-                node_tables[cell] = FORBIDDEN
-                cell = np.uint32(cell + (width if is_second else np.uint32(1)))
-        task = np.uint32(task + np.uint32(cuda.blockDim.x))
-    cuda.syncthreads()
-
-
-@cuda_inline
-def bound_node(
-    descriptors,
-    graph,
-    node_tables,
-    partial_sums,
-    tiles,
-    octets,
-    shared_entries,
-    constant,
-    sweeps_made,
-    threshold,
-    sweeps,
-    temperature,
-):
-    """Alternate sweeps of dual ascent and pruning of values with which the node cannot reach its threshold.
-
-    Values are pruned every ``PRUNE_EVERY`` sweeps. The loop ends as soon as the bound is below the threshold.
-
-    Parameters
-    ----------
-    partial_sums : (MAX_PARTIAL_SUMS,) int64
-        Shared memory for reductions.
-    tiles : (shared_entries,) int32
-        Dynamic shared memory of the sweeps, for copies of tables.
-    constant : int64
-        Utility of the factors over boundary variables alone, which is added to the bound of the tables.
-    sweeps_made : int32
-        Sweeps made since the row was fixed, including those of the node's ancestors; its parity gives the direction of
-        the next sweep.
-    threshold : int64
-        Pruning threshold of the bound.
-    sweeps : int64
-        Sweeps to make at this node.
-    temperature : float32
-        Smoothing temperature of the first sweep, in the agent's integer scale; later sweeps of the node are cooler.
-
-    Returns
-    -------
-    best : int64
-        Upper bound, or ``MINUS_INFINITY`` if the node is infeasible.
-    sweeps_made : int32
-        Total number of sweeps, including those made before.
-    in_range : bool
-        Whether all entries are within the integer range.
-    """
-    sweeps_done, in_range = np.int32(0), True
-    propagate_removals(descriptors, graph, node_tables, octets)
-    while True:
-        best = bound(descriptors, graph, node_tables, partial_sums, octets)
-        if best == MINUS_INFINITY or constant + best < threshold:
-            break
-        remove_values(descriptors, graph, node_tables, octets, best, constant, threshold)
-        propagate_removals(descriptors, graph, node_tables, octets)
-        if not in_range or sweeps_done >= sweeps:
-            best = bound(descriptors, graph, node_tables, partial_sums, octets)
-            break
-        next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY))
-        # ``ascend`` counts sweeps since the row was fixed, ``next_check`` those at this node.
-        sweep_limit = np.int32(sweeps_made + next_check - sweeps_done)
-        sweeps_reached = ascend(
-            descriptors,
-            graph,
-            node_tables,
-            tiles,
-            shared_entries,
-            octets,
-            sweeps_made,
-            sweep_limit,
-            temperature,
-            sweeps_done,
-            np.int32(sweeps),
-        )
-        in_range = sweeps_reached == sweep_limit
-        sweeps_made, sweeps_done = np.int32(sweeps_reached), next_check
-        cuda.syncthreads()
-    return np.int64(MINUS_INFINITY) if best == MINUS_INFINITY else best + constant, sweeps_made, in_range
 
 
 @cuda.jit(device=True)
@@ -232,17 +114,15 @@ def run_nodes(
     marginals : (blocks * (mask_size + mask_size / W),) int64
         Workspace for max-marginals (one per value) and scores (one per variable).
     """
-    tiles = shared_array()
+    block = Block(descriptors, shared_array(), shared_entries, octets)
     partial_sums = cuda.shared.array(MAX_PARTIAL_SUMS, int64)
     digits = cuda.shared.array(MAX_INTERFACE, int32)
     broadcast = cuda.shared.array(1, int32)
     tid, threads, width = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x), np.int32(8 * len(octets))
     # one max-marginal per value and one score per variable
-    marginals_per_block, block = np.int64(mask_size + mask_size // width), np.int64(cuda.blockIdx.x)
-    block_marginals, node_tables = (
-        marginals[block * marginals_per_block : (block + 1) * marginals_per_block],
-        workspaces[block * workspace_size : (block + 1) * workspace_size],
-    )
+    marginals_per_block, number = np.int64(mask_size + mask_size // width), np.int64(cuda.blockIdx.x)
+    block_marginals = marginals[number * marginals_per_block : (number + 1) * marginals_per_block]
+    node_tables = workspaces[number * workspace_size : (number + 1) * workspace_size]
     while True:
         group = next_index(counter, broadcast)
         if group >= groups.size - 1:
@@ -257,17 +137,8 @@ def run_nodes(
             threshold = jobs[job * JOB_FIELDS + JOB_THRESHOLD]
             constant, sweeps_made = np.int64(0), np.int32(0)
             if source < 0:
-                if tid == 0:
-                    # values of the boundary variables: the digits of the row number
-                    remaining_digits = jobs[job * JOB_FIELDS + JOB_ROW]
-                    for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
-                        domain_size = descriptors[agents[agent + INTERFACE_SHAPE] + k]
-                        digits[k] = remaining_digits % domain_size
-                        remaining_digits = remaining_digits // domain_size
-                cuda.syncthreads()
-                constant, local_overflow = condition(
-                    descriptors, whole, hidden, agent_tables, node_tables, octets, digits
-                )
+                decode_row(descriptors, agents, agent, jobs[job * JOB_FIELDS + JOB_ROW], digits)
+                constant, local_overflow = condition(block, whole, hidden, agent_tables, node_tables, digits)
                 overflow = any_thread(local_overflow)
                 if overflow or constant == MINUS_INFINITY:
                     failed_row_bound = np.int64(
@@ -283,65 +154,36 @@ def run_nodes(
                     variables[job] = NO_VARIABLE
                 continue
             else:
-                constant, sweeps_made = (
-                    entry_notes[source * NOTE_FIELDS],
-                    np.int32(entry_notes[source * NOTE_FIELDS + 1]),
-                )
+                constant = entry_notes[source * NOTE_FIELDS]
+                sweeps_made = np.int32(entry_notes[source * NOTE_FIELDS + 1])
                 bit_shift = np.int32(entry_notes[source * NOTE_FIELDS + 2])
-                fetch(
-                    descriptors,
-                    hidden,
-                    buffer[source * entry_size : (source + 1) * entry_size],
-                    node_tables,
-                    bit_shift,
-                    octets,
-                )
+                entry = buffer[source * entry_size : (source + 1) * entry_size]
+                fetch(block, hidden, entry, node_tables, bit_shift)
             cuda.syncthreads()
-            mask, first_branch = (
-                masks[job * mask_size : (job + 1) * mask_size],
-                first_values[job * width : (job + 1) * width],
-            )
+            mask = masks[job * mask_size : (job + 1) * mask_size]
+            first_branch = first_values[job * width : (job + 1) * width]
             for i in range(tid, n_values, threads):
                 if mask[i] == 0:
                     node_tables[np.uint32(i)] = FORBIDDEN
             cuda.syncthreads()
             sweeps, temperature = jobs[job * JOB_FIELDS + JOB_WORK], row_temperature_of(agents, agent)
-            best, sweeps_made, in_range = bound_node(
-                descriptors,
-                hidden,
-                node_tables,
-                partial_sums,
-                tiles,
-                octets,
-                shared_entries,
-                constant,
-                sweeps_made,
-                threshold,
-                sweeps,
-                temperature,
+            best, sweeps_made, in_range = bound_by_ascent(
+                block, hidden, node_tables, partial_sums, constant, sweeps_made, threshold, sweeps, temperature, True
             )
             for i in range(tid, n_values, threads):
                 mask[i] = node_tables[np.uint32(i)] >= FORBIDDEN_BELOW
             branch_variable = np.int64(NO_VARIABLE)
             if in_range and best != MINUS_INFINITY and best >= threshold:
-                find_max_marginals(descriptors, hidden, node_tables, block_marginals, octets)
-                score_variables(descriptors, hidden, node_tables, block_marginals, octets)
-                branch_variable = choose_variable(
-                    descriptors, hidden, block_marginals, best - threshold, first_branch, octets
-                )
+                find_max_marginals(block, hidden, node_tables, block_marginals)
+                score_variables(block, hidden, node_tables, block_marginals)
+                branch_variable = choose_variable(block, hidden, block_marginals, best - threshold, first_branch)
             # the next job of the group starts from the tables of this one
             inherited = False
             if job + 1 < groups[group + 1] and source != target:
                 inherited = jobs[(job + 1) * JOB_FIELDS + JOB_SOURCE] == target
             if branch_variable >= 0 or inherited:
-                bit_shift = store(
-                    descriptors,
-                    hidden,
-                    node_tables,
-                    buffer[target * entry_size : (target + 1) * entry_size],
-                    broadcast,
-                    octets,
-                )
+                entry = buffer[target * entry_size : (target + 1) * entry_size]
+                bit_shift = store(block, hidden, node_tables, entry, broadcast)
                 if tid == 0:
                     entry_notes[target * NOTE_FIELDS] = constant
                     entry_notes[target * NOTE_FIELDS + 1] = sweeps_made

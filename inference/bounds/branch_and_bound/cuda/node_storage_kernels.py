@@ -12,13 +12,12 @@ latency. Positions are unsigned and arithmetic is cast to 32 bits: Numba's defau
 
 Arguments that the functions share:
 
-* descriptors : (entries,) int32, index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
+* block : Block, with the index arrays of all graphs, see ``dmcmc.inference.bounds.dual.cuda.descriptors``. A
   graph has a header, whose fields have named offsets: ``descriptors[graph + TRIANGLES]`` is its number of triangles,
   ``TRIANGLE_TABLES_AT`` and ``FACTOR_TABLES_AT`` the starts of the triplet and the higher-order tables
 * graph : int32, position of the header of the node's graph in ``descriptors``
 * workspace : (entries,) int32, working tables of the block
 * entry : (entry_size,) int32, a buffer entry
-* octets : tuple of W / 8 zeros, whose length makes the number W of columns a compile-time constant
 """
 
 import numpy as np
@@ -36,11 +35,12 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     TRIANGLE_TABLES_AT,
     TRIANGLES,
 )
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import device_function
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
 
 _PAIRS_PER_LOAD = 8  # int32 that a thread loads before it uses the first one
 _ENTRIES_PER_LOAD = 2 * _PAIRS_PER_LOAD
-_shift_for = cuda.jit(device=True)(shift_for.py_func if hasattr(shift_for, "py_func") else shift_for)
+_shift_for = device_function(shift_for)
 
 
 @cuda.jit(device=True)
@@ -76,12 +76,12 @@ def packed_sizes(descriptors, graph, width):
 
 
 @cuda.jit(device=True)
-def fetch(descriptors, graph, entry, workspace, bit_shift, octets):
+def fetch(block, graph, entry, workspace, bit_shift):
     """Copy a buffer entry to the working tables; ``bit_shift`` is the left shift that restores the triplet entries."""
-    loaded = cuda.local.array(_PAIRS_PER_LOAD, int32)
+    loaded, descriptors = cuda.local.array(_PAIRS_PER_LOAD, int32), block.descriptors
     tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
     triplets_at = np.uint32(descriptors[graph + TRIANGLE_TABLES_AT])
-    triplet_size, higher_order_size = packed_sizes(descriptors, graph, np.int32(8 * len(octets)))
+    triplet_size, higher_order_size = packed_sizes(descriptors, graph, np.int32(8 * len(block.octets)))
     copy_entries(entry, 0, workspace, 0, triplets_at)
     i, end = tid, np.uint32(triplet_size)
     while i < end:
@@ -100,13 +100,8 @@ def fetch(descriptors, graph, entry, workspace, bit_shift, octets):
                     FORBIDDEN if high == FORBIDDEN_INT16 else np.int32(high << bit_shift)
                 )
         i = np.uint32(i + np.uint32(_PAIRS_PER_LOAD) * threads)
-    copy_entries(
-        entry,
-        triplets_at + np.uint32(triplet_size),
-        workspace,
-        descriptors[graph + FACTOR_TABLES_AT],
-        higher_order_size,
-    )
+    source = triplets_at + np.uint32(triplet_size)
+    copy_entries(entry, source, workspace, descriptors[graph + FACTOR_TABLES_AT], higher_order_size)
     cuda.syncthreads()
 
 
@@ -129,15 +124,15 @@ def thread_maximum(workspace, start, size):
 
 
 @cuda.jit(device=True)
-def store(descriptors, graph, workspace, entry, largest, octets):
+def store(block, graph, workspace, entry, largest):
     """Store the working tables in a buffer entry; return the right shift of the triplet entries in bits.
 
     The working tables are invalid afterwards. ``largest`` (1,) int32, in shared memory, is workspace: it receives the
     largest absolute triplet entry.
     """
-    loaded = cuda.local.array(_ENTRIES_PER_LOAD, int32)
+    loaded, descriptors = cuda.local.array(_ENTRIES_PER_LOAD, int32), block.descriptors
     tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
-    triplets_at, width = np.uint32(descriptors[graph + TRIANGLE_TABLES_AT]), np.int32(8 * len(octets))
+    triplets_at, width = np.uint32(descriptors[graph + TRIANGLE_TABLES_AT]), np.int32(8 * len(block.octets))
     triplet_size, higher_order_size = packed_sizes(descriptors, graph, width)
     if tid == 0:
         largest[0] = 0
@@ -164,13 +159,8 @@ def store(descriptors, graph, workspace, entry, largest, octets):
         add_remainders(descriptors, graph, workspace, np.int32((np.int32(1) << bit_shift) - 1), np.int32(width * width))
         cuda.syncthreads()
     copy_entries(workspace, 0, entry, 0, triplets_at)
-    copy_entries(
-        workspace,
-        descriptors[graph + FACTOR_TABLES_AT],
-        entry,
-        triplets_at + np.uint32(triplet_size),
-        higher_order_size,
-    )
+    target = triplets_at + np.uint32(triplet_size)
+    copy_entries(workspace, descriptors[graph + FACTOR_TABLES_AT], entry, target, higher_order_size)
     cuda.syncthreads()
     return bit_shift
 
@@ -191,10 +181,8 @@ def add_remainders(descriptors, graph, workspace, bit_mask, table_size):
     for t in range(descriptors[graph + TRIANGLES]):
         clique = np.int32(descriptors[graph + TRIANGLE_LIST] + t * TRIANGLE_RECORD)
         for k in range(3):
-            source, pair = (
-                np.int32(descriptors[clique + TRIANGLE_TABLES] + k * table_size),
-                np.int32(descriptors[clique + TRIANGLE_PAIRS + k]),
-            )
+            source = np.int32(descriptors[clique + TRIANGLE_TABLES] + k * table_size)
+            pair = np.int32(descriptors[clique + TRIANGLE_PAIRS + k])
             for i in range(np.int32(cuda.threadIdx.x), table_size, np.int32(cuda.blockDim.x)):
                 x, y = workspace[np.uint32(source + i)], workspace[np.uint32(pair + i)]
                 remainder = np.int32(0) if x < FORBIDDEN_BELOW else np.int32(x & bit_mask)

@@ -7,16 +7,14 @@ block. The other tables are conditioned and added to tables over fewer variables
 forbidden, and an allowed entry beyond ±``MAX_MAGNITUDE`` is out of range. All threads of the block call every function.
 The arguments are:
 
-descriptors : (entries,) int32
-    Index arrays of all graphs; ``descriptors.py`` defines their layout.
+block : Block
+    Index arrays of all graphs, and the number W of columns of a table.
 whole, hidden : int32
-    Positions in ``descriptors`` of the headers of the graph over all variables and of its subgraph of hidden variables.
+    Positions in the index arrays of the headers of the graph over all variables and of that over hidden variables.
 tables : (entries,) int32
     Tables of the whole graph, W columns wide.
 conditioned : (entries,) int32
     Receives the tables of the hidden graph.
-octets : tuple of W / 8 zeros
-    Only its length matters: it makes the number W of columns a compile-time constant.
 digits : (interface,) int32
     Value of each interface variable; in shared memory.
 """
@@ -44,12 +42,13 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     TRIANGLES,
     N,
 )  # fmt: skip
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import span
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
 
 @cuda.jit(device=True)
-def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
+def condition(block, whole, hidden, tables, conditioned, digits):
     """Set ``conditioned`` to the tables that remain once the interface has the values ``digits``.
 
     Each thread copies and adds to the same entries throughout, except for higher-order factors, so no barrier is
@@ -62,26 +61,17 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
     overflow : bool
         Whether this thread has found an entry out of range.
     """
-    width, n = np.int32(8 * len(octets)), np.int32(descriptors[hidden + N])
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
+    n = np.int32(descriptors[hidden + N])
     square = np.int32(width * width)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     copy(tables, np.int32(0), conditioned, np.int32(0), np.int32(n * width))
     pairs, triangles = np.int32(descriptors[hidden + PAIRS]), np.int32(descriptors[hidden + TRIANGLES])
     for e in range(pairs):
-        copy(
-            tables,
-            descriptors[whole + PAIR_AT] + e * square,
-            conditioned,
-            descriptors[hidden + PAIR_AT] + e * square,
-            square,
-        )
-    copy(
-        tables,
-        descriptors[whole + TRIANGLE_TABLES_AT],
-        conditioned,
-        descriptors[hidden + TRIANGLE_TABLES_AT],
-        np.int32(3 * triangles * square),
-    )
+        source = descriptors[whole + PAIR_AT] + e * square
+        copy(tables, source, conditioned, descriptors[hidden + PAIR_AT] + e * square, square)
+    source, size = descriptors[whole + TRIANGLE_TABLES_AT], np.int32(3 * triangles * square)
+    copy(tables, source, conditioned, descriptors[hidden + TRIANGLE_TABLES_AT], size)
     constant, overflow = np.int64(0), False
     # Unary tables of the interface variables, pairs and triangles that contain some, and all higher-order factors.
     for total in range(n, descriptors[whole + N]):
@@ -90,10 +80,8 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
             return np.int64(MINUS_INFINITY), overflow
         constant += unary_entry
     for e in range(pairs, descriptors[whole + PAIRS]):
-        a, b = (
-            np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e]),
-            np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e + 1]),
-        )
+        a = np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e])
+        b = np.int32(descriptors[descriptors[whole + PAIR_VARIABLES] + 2 * e + 1])
         entry, pair_overflow = condition_pair(
             tables, descriptors[whole + PAIR_AT] + e * square, conditioned, a, b, n, width, digits
         )
@@ -127,8 +115,8 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
         constant += ab_entry + ac_entry + bc_entry
     next_sliced = np.int32(0)
     for s in range(descriptors[whole + FACTORS]):
-        scope = np.int32(descriptors[whole + SCOPES] + descriptors[descriptors[whole + SCOPE_START] + s])
-        end = np.int32(descriptors[whole + SCOPES] + descriptors[descriptors[whole + SCOPE_START] + s + 1])
+        first, last = span(descriptors, whole, SCOPE_START, s)
+        scope, end = np.int32(descriptors[whole + SCOPES] + first), np.int32(descriptors[whole + SCOPES] + last)
         table_start = np.int32(
             descriptors[whole + FACTOR_TABLES_AT] + descriptors[descriptors[whole + ENTRY_START] + s]
         )
@@ -136,13 +124,8 @@ def condition(descriptors, whole, hidden, tables, conditioned, octets, digits):
             next_sliced < descriptors[hidden + FACTORS]
             and descriptors[descriptors[hidden + SLICED_FACTORS] + next_sliced] == s
         ):
-            target = np.int32(
-                descriptors[hidden + FACTOR_TABLES_AT] + descriptors[descriptors[hidden + ENTRY_START] + next_sliced]
-            )
-            entries = (
-                descriptors[descriptors[hidden + ENTRY_START] + next_sliced + 1]
-                - descriptors[descriptors[hidden + ENTRY_START] + next_sliced]
-            )
+            first, last = span(descriptors, hidden, ENTRY_START, next_sliced)
+            target, entries = np.int32(descriptors[hidden + FACTOR_TABLES_AT] + first), last - first
             # The factor has hidden variables left: copy the slice that agrees with the interface assignment.
             for cell in range(tid, entries, threads):
                 position, step, remainder = np.int32(0), np.int32(1), np.int32(cell)

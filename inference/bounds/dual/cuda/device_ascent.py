@@ -208,11 +208,9 @@ class DeviceDualAscent:
             max_shared = max(
                 max_shared, _max_shared_entries(layout, self.width, largest_level(whole, position), smoothed)
             )
-            position, table_start, self._block_entries = (
-                shape_position + shape.size,
-                table_start + entries,
-                max(self._block_entries, hidden_entries),
-            )
+            position = shape_position + shape.size
+            table_start = table_start + entries
+            self._block_entries = max(self._block_entries, hidden_entries)
         # As much shared memory as a block can use if two blocks share a multiprocessor; at least what each agent needs.
         self._shared_entries = max(
             min_shared, min(max_shared, (shared // _BLOCKS_PER_MULTIPROCESSOR - _RESERVED_BYTES) // 4)

@@ -7,16 +7,13 @@ the number of columns of the unary tables.
 
 All threads of the block call every function. The arguments are:
 
-descriptors : (entries,) int32
-    Index arrays of all graphs; ``descriptors.py`` defines their layout.
+block : Block
+    Index arrays of all graphs (``descriptors``), the number W of columns, and shared memory, whose first W entries hold
+    one message.
 graph : int32
     Position of this graph's header in ``descriptors``.
 tables : (entries,) int32
     All tables of the graph, in device memory.
-tiles : (entries,) int32
-    The block's shared memory; its first W entries hold one message.
-octets : tuple of W / 8 zeros
-    Only its length matters: it makes the number W of columns a compile-time constant.
 scope, arity : int32
     Position of the factor's scope in ``descriptors``, and its number of variables.
 table_start, entries : int32
@@ -36,38 +33,31 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     SCOPE_START,
     SCOPES,
 )
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread, span
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
 
 @cuda.jit(device=True)
-def higher_order_pass(descriptors, graph, tables, tiles, octets):
+def higher_order_pass(block, graph, tables):
     """Add the unary tables to every higher-order factor and send its max-marginals back in equal portions.
 
     One thread works on one entry of the factor at a time. With k variables still to be served, a variable receives 1 /
     k of the factor's max-marginal over it, and this message is subtracted from the factor. Return False if an entry
     left the range.
     """
-    width = 8 * len(octets)
+    descriptors, tiles, width = block.descriptors, block.tiles, 8 * len(block.octets)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     for s in range(descriptors[graph + FACTORS]):
-        begin, end = (
-            descriptors[descriptors[graph + ENTRY_START] + s],
-            descriptors[descriptors[graph + ENTRY_START] + s + 1],
-        )
+        begin, end = span(descriptors, graph, ENTRY_START, s)
         table_start, entries = np.int32(descriptors[graph + FACTOR_TABLES_AT] + begin), np.int32(end - begin)
-        scope = np.int32(descriptors[graph + SCOPES] + descriptors[descriptors[graph + SCOPE_START] + s])
-        arity = np.int32(
-            descriptors[descriptors[graph + SCOPE_START] + s + 1] - descriptors[descriptors[graph + SCOPE_START] + s]
-        )
+        first, last = span(descriptors, graph, SCOPE_START, s)
+        scope, arity = np.int32(descriptors[graph + SCOPES] + first), np.int32(last - first)
         for axis in range(arity):
             v = np.int32(descriptors[scope + axis])
             for i in range(tid, width, threads):
                 tiles[np.uint32(i)] = tables[np.uint32(v * width + i)]
             cuda.syncthreads()
-            overflow = add_along_axis(
-                descriptors, graph, tables, tiles, scope, arity, axis, table_start, entries, np.int32(1)
-            )
+            overflow = add_along_axis(block, graph, tables, scope, arity, axis, table_start, entries, np.int32(1))
             # The factor holds the unary table now, so the allowed unary entries become 0.
             for i in range(tid, width, threads):
                 tables[np.uint32(v * width + i)] = np.int32(0) if tiles[np.uint32(i)] >= FORBIDDEN_BELOW else FORBIDDEN
@@ -75,10 +65,8 @@ def higher_order_pass(descriptors, graph, tables, tiles, octets):
                 return False
         for axis in range(arity):
             v = np.int32(descriptors[scope + axis])
-            d, inner = (
-                np.int32(descriptors[descriptors[graph + DOMAINS] + v]),
-                inner_size(descriptors, graph, scope, arity, axis),
-            )
+            d = np.int32(descriptors[descriptors[graph + DOMAINS] + v])
+            inner = inner_size(descriptors, graph, scope, arity, axis)
             for i in range(tid, d, threads):
                 tiles[np.uint32(i)] = FORBIDDEN
             cuda.syncthreads()
@@ -93,9 +81,7 @@ def higher_order_pass(descriptors, graph, tables, tiles, octets):
                 is_forbidden = portion < FORBIDDEN_BELOW or unary_entry < FORBIDDEN_BELOW
                 tables[np.uint32(v * width + i)] = FORBIDDEN if is_forbidden else np.int32(unary_entry + portion)
             cuda.syncthreads()
-            overflow = add_along_axis(
-                descriptors, graph, tables, tiles, scope, arity, axis, table_start, entries, np.int32(-1)
-            )
+            overflow = add_along_axis(block, graph, tables, scope, arity, axis, table_start, entries, np.int32(-1))
             if any_thread(overflow):
                 return False
     return True
@@ -111,15 +97,14 @@ def inner_size(descriptors, graph, scope, arity, axis):
 
 
 @cuda.jit(device=True)
-def add_along_axis(descriptors, graph, tables, tiles, scope, arity, axis, table_start, entries, sign):
+def add_along_axis(block, graph, tables, scope, arity, axis, table_start, entries, sign):
     """Add ``sign`` times the message in ``tiles`` along a factor's axis; return whether an entry left the range.
 
     ``sign`` is 1 or -1. An entry becomes forbidden where the message is. The result is that of this thread's entries.
     """
-    d, inner = (
-        np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[scope + axis]]),
-        inner_size(descriptors, graph, scope, arity, axis),
-    )
+    descriptors, tiles = block.descriptors, block.tiles
+    d = np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[scope + axis]])
+    inner = inner_size(descriptors, graph, scope, arity, axis)
     overflow = False
     for cell in range(np.int32(cuda.threadIdx.x), entries, np.int32(cuda.blockDim.x)):
         message_entry, entry = tiles[np.uint32((cell // inner) % d)], tables[np.uint32(table_start + cell)]

@@ -11,14 +11,12 @@ product; entry (q, p) is element q * ``MAX_TILE_COLUMNS`` + p of the arrays ``su
 
 Arguments that both functions share:
 
-tiles : (shared memory,) int32
-    The block's shared memory.
+block : Block
+    Shared memory (``tiles``), and the number W of columns.
 exponentials : uint32
     Position in ``tiles`` of the exponentials of the thread group's first triangle.
 triangle : uint32
     Number of the triangle within the thread group.
-octets : tuple of W / 8 zeros
-    Its length makes the number W of columns a compile-time constant.
 i0, j0 : uint32
     First row and column of the thread's tile.
 sums : (MAX_TILE_CELLS,) float32
@@ -46,12 +44,12 @@ _LOADED = 2 * MAX_TILE_COLUMNS * _TERMS_PER_LOAD  # terms of all rows of a tile
 
 
 @cuda.jit(device=True)
-def sum_products(tiles, exponentials, triangle, octets, inner, i0, j0, sums):
+def sum_products(block, exponentials, triangle, inner, i0, j0, sums):
     """Write the sums over ``inner`` terms of products of exponentials to the thread's tile ``sums``.
 
     ``inner`` (uint32) is the padded domain size of the variable that is summed over, a multiple of 8.
     """
-    bands = len(octets)
+    tiles, bands = block.tiles, len(block.octets)
     width, line = np.uint32(8 * bands), np.uint32(8 * bands + LINE_GAP)
     tile_columns, column_step, row_step = thread_tile(bands)
     left_terms, right_terms = cuda.local.array(_LOADED, float32), cuda.local.array(_TERMS_PER_LOAD, float32)
@@ -74,7 +72,7 @@ def sum_products(tiles, exponentials, triangle, octets, inner, i0, j0, sums):
 
 
 @cuda.jit(device=True)
-def take_logarithms(tiles, exponentials, count, triangle, octets, temperature, i0, j0, sums, best):
+def take_logarithms(block, exponentials, count, triangle, temperature, i0, j0, sums, best):
     """Write the smoothed maxima that the sums stand for to ``best``; return whether one of them is unreliable.
 
     The smoothed maximum is the left row's maximum plus the right column's maximum plus the scaled logarithm of the sum,
@@ -90,14 +88,12 @@ def take_logarithms(tiles, exponentials, count, triangle, octets, temperature, i
     best : (MAX_TILE_CELLS,) int32
         Receives the tile.
     """
-    bands = len(octets)
+    tiles, bands = block.tiles, len(block.octets)
     width, line = np.uint32(8 * bands), np.uint32(8 * bands + LINE_GAP)
     tile_columns, column_step, row_step = thread_tile(bands)
-    units_per_bit, margin, any_unreliable = (
-        np.float32(np.float32(1) / bits_per_unit_at(temperature)),
-        rounding_margin(temperature),
-        False,
-    )
+    units_per_bit = np.float32(np.float32(1) / bits_per_unit_at(temperature))
+    margin = rounding_margin(temperature)
+    any_unreliable = False
     maxima_start = np.uint64(
         np.uint32(exponentials + np.uint32(count) * np.uint32(2) * width * line + triangle * np.uint32(2) * width)
     )

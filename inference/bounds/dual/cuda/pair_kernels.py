@@ -13,21 +13,17 @@ four steps; the block synchronises in between.
 
 All threads of the block call every function with the same arguments, which are:
 
-descriptors : (entries,) int32
-    Index arrays of all graphs, in device memory; ``descriptors.py`` defines their layout.
+block : Block
+    Index arrays of all graphs (``descriptors``), shared memory (``tiles``), and the number W of columns.
 graph : int32
     Position of this graph's header in ``descriptors``: the sizes and starts of its other index arrays follow there.
 tables : (entries,) int32
     All tables of the graph, in device memory: ``unary`` (n, W), then the pairs (m, W, W), then triangles and
     higher-order factors.
-tiles : (shared_size,) int32
-    The block's dynamic shared memory. The functions of this module use it, from the start, for: v's outgoing message (W
-    entries), the messages of v's pairs (W each), v's table (W), and as many tables of v's pairs as fit. A row of a
-    pair's table takes W + 1 entries, so that threads that read a column access different memory banks.
-shared_size : int
-    Number of int32 entries of ``tiles``.
-octets : tuple of W / 8 zeros
-    Only its length counts: the width W = 8 * len(octets) is a compile-time constant, and so are all strides.
+
+The functions of this module use shared memory, from the start, for: v's outgoing message (W entries), the messages of
+v's pairs (W each), v's table (W), and as many tables of v's pairs as fit. A row of a pair's table takes W + 1 entries,
+so that threads that read a column access different memory banks.
 
 One incidence of variable v is a record of ``INCIDENCE_RECORD`` entries in ``descriptors``: the start of the pair's
 table in ``tables``, whether v is the pair's first variable (indexes its rows), the padded domain size of the other
@@ -55,7 +51,7 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     WIDTHS,
     N,
 )  # fmt: skip
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import GROUP_SIZE, any_thread
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import GROUP_SIZE, any_thread, span
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
 _GROUP_SIZE = np.uint32(GROUP_SIZE)  # threads per pair
@@ -63,44 +59,32 @@ _LOADS_PER_BATCH = 9  # entries that a thread loads from device memory before it
 
 
 @cuda.jit(device=True)
-def variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forward):
+def variable_pass(block, graph, tables, forward):
     """Visit all variables, in ascending order if ``forward``; return False if an entry left the range.
 
     The pairs of a variable are processed in batches if their tables do not fit into shared memory together. A pair is
     behind v if its other variable has been visited already, else ahead of it.
     """
-    width = 8 * len(octets)
+    descriptors, tiles, width = block.descriptors, block.tiles, 8 * len(block.octets)
     n, size = np.int32(descriptors[graph + N]), width * (width + 1)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     for step in range(n):
         v = np.int32(step if forward else n - 1 - step)
         d = np.int32(descriptors[descriptors[graph + DOMAINS] + v])
         padded = np.int32(descriptors[descriptors[graph + WIDTHS] + v])
-        first, last = (
-            np.int32(descriptors[descriptors[graph + INCIDENT_START] + v]),
-            np.int32(descriptors[descriptors[graph + INCIDENT_START] + v + 1]),
-        )
+        first, last = span(descriptors, graph, INCIDENT_START, v)
         degree = np.int32(last - first)
         incidences = np.int32(descriptors[graph + INCIDENT] + first * INCIDENCE_RECORD)
         unary_tile = np.int32(width * (1 + degree))  # position of v's table in ``tiles``
         pair_tiles = np.int32(unary_tile + width)  # position of the pairs' tables in ``tiles``
-        tile_capacity = np.int32((shared_size - pair_tiles) // size)
+        tile_capacity = np.int32((block.shared_size - pair_tiles) // size)
         all_loaded = degree <= tile_capacity  # all pairs of v fit at once
         for begin in range(0, degree, tile_capacity):
             count = min(tile_capacity, np.int32(degree - begin))
-            load_pairs(
-                descriptors, np.int32(incidences + begin * INCIDENCE_RECORD), tables, tiles, pair_tiles, count, octets
-            )
+            loaded = np.int32(incidences + begin * INCIDENCE_RECORD)  # position of the first one's incidence record
+            load_pairs(block, loaded, tables, pair_tiles, count)
             cuda.syncthreads()
-            find_messages(
-                descriptors,
-                np.int32(incidences + begin * INCIDENCE_RECORD),
-                tiles,
-                pair_tiles,
-                np.int32(width * (1 + begin)),
-                count,
-                octets,
-            )
+            find_messages(block, loaded, pair_tiles, np.int32(width * (1 + begin)), count)
             cuda.syncthreads()
         n_behind = np.int32(descriptors[descriptors[graph + LOWER_COUNT] + v])
         n_behind = n_behind if forward else np.int32(degree - n_behind)
@@ -125,32 +109,26 @@ def variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forwar
             return False  # no table in device memory has been changed
         for i in range(tid, padded, threads):
             tables[np.uint32(v * width + i)] = tiles[np.uint32(unary_tile + i)]
-        if any_thread(
-            send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded, degree, octets, v, forward)
-        ):
+        if any_thread(send_messages(block, incidences, tables, pair_tiles, all_loaded, degree, v, forward)):
             return False
     return True
 
 
 @cuda.jit(device=True)
-def load_pairs(descriptors, incidences, tables, tiles, pair_tiles, count, octets):
+def load_pairs(block, incidences, tables, pair_tiles, count):
     """Copy ``count`` tables of a variable's pairs to shared memory, one thread group per table.
 
     ``incidences`` is the position of the first pair's incidence record in ``descriptors``; ``pair_tiles`` that of the
     first table in ``tiles``. ``is_even`` tells whether all threads have the same number of entries, so that no index
     has to be checked.
     """
-    bands = len(octets)
+    descriptors, tiles, bands = block.descriptors, block.tiles, len(block.octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
-    entries, is_even = (
-        cuda.local.array(_LOADS_PER_BATCH, int32),
-        square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0,
-    )
-    group, lane, groups = (
-        np.uint32(cuda.threadIdx.x) // _GROUP_SIZE,
-        np.uint32(cuda.threadIdx.x) % _GROUP_SIZE,
-        np.uint32(cuda.blockDim.x) // _GROUP_SIZE,
-    )
+    entries = cuda.local.array(_LOADS_PER_BATCH, int32)
+    is_even = square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0
+    group = np.uint32(cuda.threadIdx.x) // _GROUP_SIZE
+    lane = np.uint32(cuda.threadIdx.x) % _GROUP_SIZE
+    groups = np.uint32(cuda.blockDim.x) // _GROUP_SIZE
     q = np.uint32(group)
     while q < np.uint32(count):
         source = np.uint64(
@@ -170,13 +148,13 @@ def load_pairs(descriptors, incidences, tables, tiles, pair_tiles, count, octets
 
 
 @cuda.jit(device=True)
-def find_messages(descriptors, incidences, tiles, pair_tiles, messages, count, octets):
+def find_messages(block, incidences, pair_tiles, messages, count):
     """Write each loaded pair's maximum for each value of v to ``tiles``, one thread per pair and value.
 
     The messages start at position ``messages`` of ``tiles``, W entries per pair. ``incidences`` and ``pair_tiles``
     are as for ``load_pairs``.
     """
-    width = 8 * len(octets)
+    descriptors, tiles, width = block.descriptors, block.tiles, 8 * len(block.octets)
     stride, size = np.uint32(width + 1), np.uint32(width * (width + 1))
     task, total = np.uint32(cuda.threadIdx.x), np.uint32(count * width)
     while task < total:
@@ -195,7 +173,7 @@ def find_messages(descriptors, incidences, tiles, pair_tiles, messages, count, o
 
 
 @cuda.jit(device=True)
-def send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded, degree, octets, v, forward):
+def send_messages(block, incidences, tables, pair_tiles, all_loaded, degree, v, forward):
     """Subtract each pair's message from it and add v's own to the pairs ahead; return whether an entry left the range.
 
     One thread group works on one pair. The tables are read from shared memory, from position ``pair_tiles`` on, if
@@ -203,27 +181,21 @@ def send_messages(descriptors, incidences, tables, tiles, pair_tiles, all_loaded
     first incidence record in ``descriptors``, and ``degree`` the number of v's pairs. The result is that of this
     thread's entries.
     """
-    bands = len(octets)
+    descriptors, tiles, bands = block.descriptors, block.tiles, len(block.octets)
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
-    group, lane, groups = (
-        np.uint32(cuda.threadIdx.x) // _GROUP_SIZE,
-        np.uint32(cuda.threadIdx.x) % _GROUP_SIZE,
-        np.uint32(cuda.blockDim.x) // _GROUP_SIZE,
-    )
+    group = np.uint32(cuda.threadIdx.x) // _GROUP_SIZE
+    lane = np.uint32(cuda.threadIdx.x) % _GROUP_SIZE
+    groups = np.uint32(cuda.blockDim.x) // _GROUP_SIZE
     entries, received = cuda.local.array(_LOADS_PER_BATCH, int32), cuda.local.array(_LOADS_PER_BATCH, int32)
     sent, is_even = cuda.local.array(_LOADS_PER_BATCH, int32), square % (_GROUP_SIZE * np.uint32(_LOADS_PER_BATCH)) == 0
     largest, q = np.int32(0), np.uint32(group)
     while q < np.uint32(degree):
         incidence = np.uint32(incidences + q * np.uint32(INCIDENCE_RECORD))
-        source, is_first = (
-            np.uint64(np.uint32(descriptors[incidence + np.uint32(TABLE)])),
-            descriptors[incidence + np.uint32(IS_FIRST)] != 0,
-        )
+        source = np.uint64(np.uint32(descriptors[incidence + np.uint32(TABLE)]))
+        is_first = descriptors[incidence + np.uint32(IS_FIRST)] != 0
         ahead = (descriptors[incidence + np.uint32(OTHER)] < v) != forward
-        tile, message = (
-            np.uint64(np.uint32(np.uint32(pair_tiles) + q * size)),
-            np.uint64(np.uint32(width * (q + np.uint32(1)))),
-        )
+        tile = np.uint64(np.uint32(np.uint32(pair_tiles) + q * size))
+        message = np.uint64(np.uint32(width * (q + np.uint32(1))))
         for first in range(0, np.int32((square + _GROUP_SIZE - np.uint32(1)) // _GROUP_SIZE), _LOADS_PER_BATCH):
             for p in range(_LOADS_PER_BATCH):
                 cell = np.uint32(lane + np.uint32(first + p) * _GROUP_SIZE)

@@ -6,19 +6,13 @@ variables; the hidden graph is what remains once a row is fixed. The device func
 ``dmcmc.inference.bounds.dual.row_kernels`` does. Without smoothing, every bound and every allowed value equals the
 CPU's to the bit. All threads of a block call every device function. The arguments that they share are:
 
-descriptors : (entries,) int32
-    Index arrays of all graphs, in device memory; ``descriptors.py`` defines their layout.
+block : Block
+    Index arrays of all graphs, shared memory and the number W of columns of a table.
 graph : int32
-    Position of the graph's header in ``descriptors``.
+    Position of the graph's header in the index arrays.
 tables : (entries,) int32
     All tables of the graph, in device memory: unary (n, W), pairs (m, W, W), triangles, higher-order factors; then the
     maxima of the unary and pairwise tables.
-tiles : (shared_size,) int32
-    The block's dynamic shared memory.
-shared_size : int
-    Number of int32 entries of ``tiles``.
-octets : tuple of W / 8 zeros
-    Only its length matters: it makes the number W of columns of a table a compile-time constant.
 agents : (agents * AGENT_SIZE,) int64
     One record per agent: its graphs, tables, interface and temperature; the constants below are the fields.
 
@@ -45,6 +39,7 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     MAXIMA_AT,
     OTHER,
     PAIR_AT,
+    PAIR_VARIABLES,
     PAIRS,
     TABLE,
     TRIANGLES,
@@ -52,13 +47,13 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
 )  # fmt: skip
 from dmcmc.inference.bounds.dual.cuda.higher_order_kernels import higher_order_pass
 from dmcmc.inference.bounds.dual.cuda.pair_kernels import variable_pass
-from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import annealed_temperature
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import any_thread, shared_array
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, device_function, shared_array, span
 from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature
 from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS, PRUNE_EVERY, RECENTRE_EVERY, ROW_TEMPERATURE_RATIO
-from dmcmc.inference.runtime.compile import cuda_jit
+from dmcmc.inference.runtime.compile import cuda_inline, cuda_jit
 
 # Fields of a job's record: index of the agent, row number, and cutoff or MINUS_INFINITY; length of the record.
 JOB_AGENT = 0
@@ -73,26 +68,26 @@ TEMPERATURE_UNIT = 1 << 16  # agents' records are integers, so temperatures are 
 MAX_PARTIAL_SUMS = 32  # threads (a warp) that add up the maxima of tables, each a partial sum
 MAX_INTERFACE = 32  # largest number of interface variables: the size of a shared array with their values
 MAX_REGISTERS = 128  # per thread, so that two blocks of 256 threads share a multiprocessor
+_annealed_temperature = device_function(annealed_temperature)
 OUT_OF_RANGE = MINUS_INFINITY + 1  # result for a row whose entries left the range in conditioning; its bound stays
 
 
 @cuda.jit(device=True)
-def sweep(descriptors, graph, tables, tiles, shared_size, octets, forward, temperature):
+def sweep(block, graph, tables, forward, temperature):
     """Make one sweep over triangles, higher-order factors and variables; return False if an entry left the range.
 
     ``forward`` visits the variables in ascending order. ``temperature`` is float32, 0 for exact maxima.
     """
-    if descriptors[graph + TRIANGLES] > 0 and not triangle_pass(
-        descriptors, graph, tables, tiles, shared_size, octets, temperature
-    ):
+    descriptors = block.descriptors
+    if descriptors[graph + TRIANGLES] > 0 and not triangle_pass(block, graph, tables, temperature):
         return False
-    if descriptors[graph + FACTORS] > 0 and not higher_order_pass(descriptors, graph, tables, tiles, octets):
+    if descriptors[graph + FACTORS] > 0 and not higher_order_pass(block, graph, tables):
         return False
-    return variable_pass(descriptors, graph, tables, tiles, shared_size, octets, forward)
+    return variable_pass(block, graph, tables, forward)
 
 
 @cuda.jit(device=True)
-def ascend(descriptors, graph, tables, tiles, shared_size, octets, first, last, initial_temperature, begin, sweeps):
+def ascend(block, graph, tables, first, last, initial_temperature, begin, sweeps):
     """Make the sweeps ``first`` to ``last`` - 1, in alternating directions; return the number of the next sweep.
 
     The result is less than ``last`` if an entry left the range. The annealing schedule starts at
@@ -100,11 +95,11 @@ def ascend(descriptors, graph, tables, tiles, shared_size, octets, first, last, 
     ``RECENTRE_EVERY`` sweeps, the tables of each triangle are recentred, so that they do not drift out of the range.
     """
     for number in range(first, last):
-        temperature = annealed_temperature(initial_temperature, np.int32(begin + number - first), sweeps)
-        if not sweep(descriptors, graph, tables, tiles, shared_size, octets, number % 2 == 0, temperature):
+        temperature = _annealed_temperature(initial_temperature, np.int32(begin + number - first), sweeps)
+        if not sweep(block, graph, tables, number % 2 == 0, temperature):
             return number
-        if descriptors[graph + TRIANGLES] > 0 and number % RECENTRE_EVERY == RECENTRE_EVERY - 1:
-            recentre(descriptors, graph, tables, tiles, shared_size, octets)
+        if block.descriptors[graph + TRIANGLES] > 0 and number % RECENTRE_EVERY == RECENTRE_EVERY - 1:
+            recentre(block, graph, tables)
     return last
 
 
@@ -124,14 +119,15 @@ def row_temperature_of(agents, agent):
 
 
 @cuda.jit(device=True)
-def bound(descriptors, graph, tables, partial_sums, octets):
+def bound(block, graph, tables, partial_sums):
     """Return the sum of the maxima of all tables (int64), ``MINUS_INFINITY`` if all entries of a table are forbidden.
 
     Triangles are not counted, since every pass leaves a triangle with a maximum of 0. The maxima of unary and pair
     tables remain in ``tables``, in the entries that the graph reserves for them. ``partial_sums`` is shared memory for
     ``MAX_PARTIAL_SUMS`` int64 partial sums.
     """
-    n, m, width = np.int32(descriptors[graph + N]), np.int32(descriptors[graph + PAIRS]), np.int32(8 * len(octets))
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
+    n, m = np.int32(descriptors[graph + N]), np.int32(descriptors[graph + PAIRS])
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
     for q in range(tid, np.int32(n + m), threads):
@@ -161,9 +157,8 @@ def bound(descriptors, graph, tables, partial_sums, octets):
             )
         for s in range(tid, np.int32(descriptors[graph + FACTORS]), summands):
             best = FORBIDDEN
-            for cell in range(
-                descriptors[descriptors[graph + ENTRY_START] + s], descriptors[descriptors[graph + ENTRY_START] + s + 1]
-            ):
+            first, last = span(descriptors, graph, ENTRY_START, s)
+            for cell in range(first, last):
                 best = max(best, tables[np.uint32(descriptors[graph + FACTOR_TABLES_AT] + cell)])
             total = np.int64(MINUS_INFINITY) if best < FORBIDDEN_BELOW or total == MINUS_INFINITY else total + best
         partial_sums[tid] = total
@@ -180,7 +175,7 @@ def bound(descriptors, graph, tables, partial_sums, octets):
 
 
 @cuda.jit(device=True)
-def remove_values(descriptors, graph, tables, octets, total_bound, constant, threshold):
+def remove_values(block, graph, tables, total_bound, constant, threshold):
     """Forbid the values whose bound is below ``threshold``, one thread per value.
 
     The bound of a value is the bound of the graph without its variable and the variable's pairs, plus the value's entry
@@ -195,35 +190,151 @@ def remove_values(descriptors, graph, tables, octets, total_bound, constant, thr
     threshold : int64
         The cutoff of the row, in the integer scale.
     """
-    n, width = np.int32(descriptors[graph + N]), np.int32(8 * len(octets))
-    maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
+    width, n = np.int32(8 * len(block.octets)), np.int32(block.descriptors[graph + N])
     for task in range(np.int32(cuda.threadIdx.x), np.int32(n * width), np.int32(cuda.blockDim.x)):
-        v = np.int32(task // width)
-        i = np.int32(task - v * width)
-        entry = tables[np.uint32(task)]
-        if entry < FORBIDDEN_BELOW:
+        if tables[np.uint32(task)] < FORBIDDEN_BELOW:
             continue
-        value_bound = np.int64(entry)
-        bound_without_v = constant + total_bound - tables[np.uint32(maxima_start + v)]
-        for position in range(
-            descriptors[descriptors[graph + INCIDENT_START] + v],
-            descriptors[descriptors[graph + INCIDENT_START] + v + 1],
-        ):
-            incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
-            other_domain = np.int32(descriptors[descriptors[graph + DOMAINS] + descriptors[incidence + OTHER]])
-            is_first = descriptors[incidence + IS_FIRST] != 0
-            cell = np.int32(descriptors[incidence + TABLE] + (i * width if is_first else i))
-            e = np.int32((descriptors[incidence + TABLE] - descriptors[graph + PAIR_AT]) // (width * width))
-            step = np.int32(1) if is_first else width
-            best = FORBIDDEN
-            for _ in range(other_domain):
-                best = max(best, tables[np.uint32(cell)])
-                cell = np.int32(cell + step)
-            value_bound += best
-            bound_without_v -= tables[np.uint32(maxima_start + n + e)]
+        v = np.int32(task // width)
+        value_bound = max_marginal(block, graph, tables, v, np.int32(task - v * width))
+        bound_without_v = constant + total_bound - sum_of_maxima(block, graph, tables, v)
         if value_bound < FORBIDDEN_BELOW or bound_without_v + value_bound < threshold:
             tables[np.uint32(task)] = FORBIDDEN
     cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def max_marginal(block, graph, tables, v, i):
+    """Return the entry of value i of v in the unary table plus its largest entry in each pairwise table over v (int64).
+
+    ``v`` and ``i`` are int32.
+    """
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
+    total = np.int64(tables[np.uint32(v * width + i)])
+    first, last = span(descriptors, graph, INCIDENT_START, v)
+    for position in range(first, last):
+        incidence = np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD)
+        is_first = descriptors[incidence + IS_FIRST] != 0
+        cell = np.int32(descriptors[incidence + TABLE] + (i * width if is_first else i))
+        step = np.int32(1) if is_first else width
+        best = FORBIDDEN
+        for _ in range(descriptors[descriptors[graph + DOMAINS] + descriptors[incidence + OTHER]]):
+            best = max(best, tables[np.uint32(cell)])
+            cell = np.int32(cell + step)
+        total += best
+    return total
+
+
+@cuda.jit(device=True)
+def sum_of_maxima(block, graph, tables, v):
+    """Return the sum of the maxima of v's unary and pairwise tables (int64), which ``bound`` has left in ``tables``."""
+    descriptors, width = block.descriptors, np.int32(8 * len(block.octets))
+    maxima_start = np.int32(descriptors[graph + MAXIMA_AT])
+    total = np.int64(tables[np.uint32(maxima_start + v)])
+    first, last = span(descriptors, graph, INCIDENT_START, v)
+    for position in range(first, last):
+        table = descriptors[np.int32(descriptors[graph + INCIDENT] + position * INCIDENCE_RECORD) + TABLE]
+        # number of the pair, from the start of its table
+        e = np.int32((table - descriptors[graph + PAIR_AT]) // (width * width))
+        total += tables[np.uint32(maxima_start + descriptors[graph + N] + e)]
+    return total
+
+
+@cuda.jit(device=True)
+def decode_row(descriptors, agents, agent, row, digits):
+    """Write the value of each interface variable in a row, given the row's number, to the shared array ``digits``."""
+    if cuda.threadIdx.x == 0:
+        for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
+            size = descriptors[agents[agent + INTERFACE_SHAPE] + k]
+            digits[k] = row % size
+            row = row // size
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def propagate_removals(block, graph, tables):
+    """Forbid the values that are forbidden in the unary tables in the pairwise tables as well.
+
+    Each thread handles one row or column of a table at a time: pair e has W rows for the values of its first variable,
+    then W columns for those of its second one.
+    """
+    descriptors, width = block.descriptors, np.uint32(8 * len(block.octets))
+    pairs_start = np.uint32(descriptors[graph + PAIR_AT])
+    pair_variables = np.uint32(descriptors[graph + PAIR_VARIABLES])
+    task, total = np.uint32(cuda.threadIdx.x), np.uint32(np.uint32(descriptors[graph + PAIRS]) * np.uint32(2 * width))
+    while task < total:
+        e = np.uint32(task // np.uint32(2 * width))
+        i = np.uint32(task - e * np.uint32(2 * width))
+        is_second = i >= width
+        i = np.uint32(i - width) if is_second else i
+        v = np.uint32(descriptors[np.uint32(pair_variables + e + e + (np.uint32(1) if is_second else np.uint32(0)))])
+        if tables[np.uint32(v * width + i)] < FORBIDDEN_BELOW:
+            cell = np.uint32(pairs_start + e * width * width + (i if is_second else i * width))
+            for _ in range(8 * len(block.octets)):
+                tables[cell] = FORBIDDEN
+                cell = np.uint32(cell + (width if is_second else np.uint32(1)))
+        task = np.uint32(task + np.uint32(cuda.blockDim.x))
+    cuda.syncthreads()
+
+
+@cuda_inline
+def bound_by_ascent(block, graph, tables, partial_sums, constant, sweeps_made, threshold, sweeps, temperature, is_node):
+    """Alternate sweeps of dual ascent with the removal of values whose bound is below the threshold.
+
+    Values are removed every ``PRUNE_EVERY`` sweeps. The loop ends as soon as the bound is below the threshold. The
+    removed values of a search node also become forbidden in its pairwise tables. A row without a threshold loses no
+    values.
+
+    Parameters
+    ----------
+    partial_sums : (MAX_PARTIAL_SUMS,) int64
+        Shared memory for reductions.
+    constant : int64
+        Utility of the factors over interface variables alone, which is added to the bound of the tables.
+    sweeps_made : int32
+        Sweeps made since the row was fixed, including those of the node's ancestors; its parity gives the direction of
+        the next sweep.
+    threshold : int64
+        Pruning threshold of the bound; ``MINUS_INFINITY`` if there is none.
+    sweeps : int64
+        Maximum number of sweeps.
+    temperature : float32
+        Smoothing temperature of the first of these sweeps.
+    is_node : bool
+        Whether the tables are those of a search node, not of a row.
+
+    Returns
+    -------
+    best : int64
+        Upper bound, or ``MINUS_INFINITY`` if the row or node is infeasible.
+    sweeps_made : int32
+        Total number of sweeps, including those made before.
+    in_range : bool
+        Whether all entries are within the integer range.
+    """
+    sweeps_done, in_range, prunes = np.int32(0), True, is_node or threshold > MINUS_INFINITY
+    if is_node:
+        propagate_removals(block, graph, tables)
+    while True:
+        best = bound(block, graph, tables, partial_sums)
+        if best == MINUS_INFINITY or constant + best < threshold:
+            break
+        if prunes:
+            remove_values(block, graph, tables, best, constant, threshold)
+        if is_node:
+            propagate_removals(block, graph, tables)
+        if not in_range or sweeps_done >= sweeps:
+            best = bound(block, graph, tables, partial_sums)
+            break
+        next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY)) if prunes else np.int32(sweeps)
+        # ``ascend`` counts sweeps since the row was fixed, ``next_check`` those of this call.
+        sweep_limit = np.int32(sweeps_made + next_check - sweeps_done)
+        sweeps_reached = ascend(
+            block, graph, tables, sweeps_made, sweep_limit, temperature, sweeps_done, np.int32(sweeps)
+        )
+        in_range = sweeps_reached == sweep_limit
+        sweeps_made, sweeps_done = np.int32(sweeps_reached), next_check
+        cuda.syncthreads()
+    return np.int64(MINUS_INFINITY) if best == MINUS_INFINITY else best + constant, sweeps_made, in_range
 
 
 @cuda_jit(max_registers=MAX_REGISTERS)
@@ -244,33 +355,19 @@ def sweep_graphs(descriptors, agents, arena, chosen, firsts, lasts, next_sweeps,
         Number of int32 entries of dynamic shared memory per block.
     octets : tuple of W / 8 zeros
     """
-    tiles = shared_array()
-    block = cuda.blockIdx.x
-    agent = np.int64(chosen[block]) * AGENT_SIZE
+    block, number = Block(descriptors, shared_array(), shared_size, octets), cuda.blockIdx.x
+    agent = np.int64(chosen[number]) * AGENT_SIZE
     graph = np.int32(agents[agent + WHOLE_GRAPH])
     tables = arena[agents[agent + TABLES_START] :]
-    first, last = np.int32(firsts[block]), np.int32(lasts[block])
+    first, last = np.int32(firsts[number]), np.int32(lasts[number])
     initial_temperature = temperature_of(agents, agent)
-    next_sweep = ascend(
-        descriptors, graph, tables, tiles, shared_size, octets, first, last, initial_temperature, first, INITIAL_SWEEPS
-    )
+    next_sweep = ascend(block, graph, tables, first, last, initial_temperature, first, INITIAL_SWEEPS)
     if cuda.threadIdx.x == 0:
-        next_sweeps[block] = next_sweep
+        next_sweeps[number] = next_sweep
 
 
 @cuda_jit(max_registers=MAX_REGISTERS)
-def bound_rows(
-    descriptors,
-    agents,
-    arena,
-    jobs,
-    workspace,
-    block_entries,
-    sweeps,
-    bounds,
-    shared_size,
-    octets,
-):
+def bound_rows(descriptors, agents, arena, jobs, workspace, block_entries, sweeps, bounds, shared_size, octets):
     """Bound rows: block k takes the jobs k, k + blocks, and so on.
 
     Parameters
@@ -295,7 +392,7 @@ def bound_rows(
         Number of int32 entries of dynamic shared memory per block.
     octets : tuple of W / 8 zeros
     """
-    tiles = shared_array()
+    block = Block(descriptors, shared_array(), shared_size, octets)
     partial_sums = cuda.shared.array(MAX_PARTIAL_SUMS, int64)
     digits = cuda.shared.array(MAX_INTERFACE, int32)
     tid = np.int32(cuda.threadIdx.x)
@@ -304,52 +401,19 @@ def bound_rows(
         agent = jobs[job * JOB_SIZE + JOB_AGENT] * AGENT_SIZE
         whole, hidden = np.int32(agents[agent + WHOLE_GRAPH]), np.int32(agents[agent + HIDDEN_GRAPH])
         tables = arena[agents[agent + TABLES_START] :]
-        cutoff, initial_temperature = jobs[job * JOB_SIZE + JOB_CUTOFF], row_temperature_of(agents, agent)
+        cutoff, temperature = jobs[job * JOB_SIZE + JOB_CUTOFF], row_temperature_of(agents, agent)
         cuda.syncthreads()
-        if tid == 0:
-            remaining_digits = jobs[job * JOB_SIZE + JOB_ROW]
-            for k in range(agents[agent + INTERFACE_SIZE] - 1, -1, -1):
-                size = descriptors[agents[agent + INTERFACE_SHAPE] + k]
-                digits[k] = remaining_digits % size
-                remaining_digits = remaining_digits // size
-        cuda.syncthreads()
-        constant, overflow = condition(descriptors, whole, hidden, tables, conditioned, octets, digits)
+        decode_row(descriptors, agents, agent, jobs[job * JOB_SIZE + JOB_ROW], digits)
+        constant, overflow = condition(block, whole, hidden, tables, conditioned, digits)
         fits = not any_thread(overflow)
-        prune = cutoff > MINUS_INFINITY
         best = np.int64(OUT_OF_RANGE)
         if constant == MINUS_INFINITY:
             best = np.int64(MINUS_INFINITY)
         elif fits:
-            sweeps_done = np.int32(0)
-            while True:
-                best = bound(descriptors, hidden, conditioned, partial_sums, octets)
-                if best == MINUS_INFINITY or (prune and constant + best < cutoff):
-                    break
-                if prune:
-                    remove_values(descriptors, hidden, conditioned, octets, best, constant, cutoff)
-                if sweeps_done >= sweeps or not fits:
-                    best = bound(descriptors, hidden, conditioned, partial_sums, octets)
-                    break
-                next_check = min(np.int32(sweeps), np.int32(sweeps_done + PRUNE_EVERY)) if prune else np.int32(sweeps)
-                next_sweep = ascend(
-                    descriptors,
-                    hidden,
-                    conditioned,
-                    tiles,
-                    shared_size,
-                    octets,
-                    sweeps_done,
-                    next_check,
-                    initial_temperature,
-                    sweeps_done,
-                    np.int32(sweeps),
-                )
-                fits = next_sweep == next_check
-                sweeps_done = next_check
-                cuda.syncthreads()
-            if best != MINUS_INFINITY:
-                best += constant
-            if prune:
+            best, _, _ = bound_by_ascent(
+                block, hidden, conditioned, partial_sums, constant, np.int32(0), cutoff, sweeps, temperature, False
+            )
+            if cutoff > MINUS_INFINITY:
                 # Removed values are only known to stay below the cutoff.
                 best = max(best, cutoff - 1)
         if tid == 0:

@@ -16,18 +16,12 @@ follows behind the exponentials of all triangles.
 
 Arguments that several functions share:
 
-tiles : (shared memory,) int32
-    The block's shared memory; exponentials are float32 bit patterns in it.
-tile_start : uint32
-    Position in ``tiles`` of the thread group's first triangle, as three tables ab, ac, bc of W rows of W + 1 entries.
-count : int
-    Number of triangles that the thread group works on at once.
-octets : tuple of W / 8 zeros
-    Only its length matters: it makes the number W of columns a compile-time constant.
+block : Block
+    Shared memory (``tiles``), in which exponentials are float32 bit patterns, and the number W of columns.
+group : TriangleGroup
+    The triangles that the thread group works on at once.
 k : int
     The side of the triangle that receives a message: 0 for ab, 1 for ac, 2 for bc.
-lane, lanes : uint32
-    Number of this thread in its thread group, and number of threads of the group.
 """
 
 import numpy as np
@@ -35,34 +29,16 @@ from numba import cuda, int32
 
 from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import LINE_THREADS
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import (
-    ROUNDING_MARGIN,
-)
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROUNDING_MARGIN
 from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import (
     BITS_PER_DOUBLING,
     MAX_POWER_BITS,
     MAX_PRODUCT_BITS,
     MIN_POWER_BITS,
 )
-from dmcmc.inference.bounds.tuning.dual import FINAL_TEMPERATURE_RATIO, MIN_ANNEALED_SWEEPS
 
 _LOADS_PER_BATCH = 3  # entries that a thread loads before it writes the first exponential
 LINE_GAP = 4  # gap between two lines, so that threads that load four entries at once access different memory banks
-
-
-@cuda.jit(device=True)
-def annealed_temperature(initial_temperature, sweep, sweeps):
-    """Return the temperature of a sweep: geometric annealing over the first two thirds of the sweeps, then 0.
-
-    With A annealed sweeps, sweep s has ``initial_temperature * FINAL_TEMPERATURE_RATIO ** (s / A)``. The temperature is
-    always 0 if there are fewer than ``MIN_ANNEALED_SWEEPS`` sweeps.
-    """
-    annealed = np.int32(sweeps * 2 // 3) if sweeps >= MIN_ANNEALED_SWEEPS else np.int32(0)
-    if initial_temperature == 0 or sweep >= annealed:
-        return np.float32(0)
-    return np.float32(
-        initial_temperature * FINAL_TEMPERATURE_RATIO ** np.float32(np.float32(sweep) / np.float32(annealed))
-    )
 
 
 @cuda.jit(device=True)
@@ -96,9 +72,10 @@ def rounding_margin(temperature):
 
 
 @cuda.jit(device=True)
-def find_line_maxima(tiles, tile_start, count, octets, k, lane, lanes):
+def find_line_maxima(block, group, k):
     """Write the maxima of the left tables' rows and of the right tables' columns for side k, one thread per line."""
-    wide = 8 * len(octets)
+    tiles, wide = block.tiles, 8 * len(block.octets)
+    _, tile_start, count, lane, lanes = group
     width, lines = np.uint32(wide), np.uint32(2 * wide)
     stride, size = np.uint32(width + 1), np.uint32(width * (width + 1))
     task, total = np.uint32(lane), np.uint32(np.uint32(count) * lines)
@@ -134,57 +111,31 @@ def line_maximum(tiles, at, step, size):
 
 
 @cuda.jit(device=True)
-def exponentiate_tables(tiles, tile_start, count, octets, k, bits_per_unit, lane, lanes):
+def exponentiate_tables(block, group, k, bits_per_unit):
     """Write the exponentials of the left and the right tables for side k, relative to the maximum of each line.
 
     The maxima are those that ``find_line_maxima`` has written. ``bits_per_unit`` is the increase of an exponential's
     bit pattern per unit of an entry.
     """
-    width = np.uint32(8 * len(octets))
+    tile_start, count, width = group.tile_start, group.count, np.uint32(8 * len(block.octets))
     stride, size, line = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(width + LINE_GAP)
     exponentials = np.uint32(tile_start + np.uint32(count) * np.uint32(3 * size))
     line_maxima = np.uint32(exponentials + np.uint32(count) * np.uint32(np.uint32(2) * width * line))
-    left, left_line, left_step = (
-        np.uint32(size if k == 0 else 0),
-        np.uint32(1 if k == 2 else stride),
-        np.uint32(stride if k == 2 else 1),
-    )
-    right, right_line, right_step = (
-        np.uint32(size if k == 2 else 2 * size),
-        np.uint32(stride if k == 0 else 1),
-        np.uint32(1 if k == 0 else stride),
-    )
-    exponentiate_lines(
-        tiles,
-        np.uint32(tile_start + left),
-        left_line,
-        left_step,
-        line_maxima,
-        exponentials,
-        count,
-        octets,
-        bits_per_unit,
-        lane,
-        lanes,
-    )
+    left = np.uint32(size if k == 0 else 0)
+    left_line = np.uint32(1 if k == 2 else stride)
+    left_step = np.uint32(stride if k == 2 else 1)
+    right = np.uint32(size if k == 2 else 2 * size)
+    right_line = np.uint32(stride if k == 0 else 1)
+    right_step = np.uint32(1 if k == 0 else stride)
+    table = np.uint32(tile_start + left)
+    exponentiate_lines(block, group, table, left_line, left_step, line_maxima, exponentials, bits_per_unit)
     line_maxima, exponentials = np.uint32(line_maxima + width), np.uint32(exponentials + width * line)
-    exponentiate_lines(
-        tiles,
-        np.uint32(tile_start + right),
-        right_line,
-        right_step,
-        line_maxima,
-        exponentials,
-        count,
-        octets,
-        bits_per_unit,
-        lane,
-        lanes,
-    )
+    table = np.uint32(tile_start + right)
+    exponentiate_lines(block, group, table, right_line, right_step, line_maxima, exponentials, bits_per_unit)
 
 
 @cuda.jit(device=True)
-def exponentiate_lines(tiles, table, line, step, line_maxima, exponentials, count, octets, bits_per_unit, lane, lanes):
+def exponentiate_lines(block, group, table, line, step, line_maxima, exponentials, bits_per_unit):
     """Write the exponentials of one table of each triangle, ``LINE_THREADS`` threads per line.
 
     Parameters
@@ -198,13 +149,12 @@ def exponentiate_lines(tiles, table, line, step, line_maxima, exponentials, coun
     bits_per_unit : float32
         Increase of an exponential's bit pattern per unit of an entry.
     """
-    entries, width = cuda.local.array(_LOADS_PER_BATCH, int32), np.uint32(8 * len(octets))
+    tiles, width, (_, _, count, lane, lanes) = block.tiles, np.uint32(8 * len(block.octets)), group
+    entries = cuda.local.array(_LOADS_PER_BATCH, int32)
     line_stride, entries_per_thread = np.uint32(width + LINE_GAP), np.int32(width // np.uint32(LINE_THREADS))
-    i, j, lines_at_once = (
-        np.uint32(lane // np.uint32(LINE_THREADS)),
-        np.uint32(lane % np.uint32(LINE_THREADS)),
-        np.uint32(lanes // np.uint32(LINE_THREADS)),
-    )
+    i = np.uint32(lane // np.uint32(LINE_THREADS))
+    j = np.uint32(lane % np.uint32(LINE_THREADS))
+    lines_at_once = np.uint32(lanes // np.uint32(LINE_THREADS))
     for triangle in range(count):
         maximum_at = np.uint64(np.uint32(line_maxima + np.uint32(triangle) * np.uint32(2) * width + i))
         source = np.uint64(
@@ -213,10 +163,8 @@ def exponentiate_lines(tiles, table, line, step, line_maxima, exponentials, coun
         target = np.uint64(np.uint32(exponentials + (np.uint32(triangle) * np.uint32(2) * width + i) * line_stride + j))
         for round_ in range(np.int32(np.uint32(width + lines_at_once - np.uint32(1)) // lines_at_once)):
             if i + np.uint32(round_) * lines_at_once < width:
-                maximum, line_start = (
-                    tiles[maximum_at + np.uint64(round_ * lines_at_once)],
-                    source + np.uint64(round_ * lines_at_once * line),
-                )
+                maximum = tiles[maximum_at + np.uint64(round_ * lines_at_once)]
+                line_start = source + np.uint64(round_ * lines_at_once * line)
                 for begin in range(0, entries_per_thread, _LOADS_PER_BATCH):
                     for p in range(_LOADS_PER_BATCH):
                         if begin + p < entries_per_thread:

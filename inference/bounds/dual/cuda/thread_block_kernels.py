@@ -7,6 +7,8 @@ multiple of 8. A triangle is a triplet region of three variables; its messages a
 simulator (Numba's CUDA simulator) runs the kernels on the CPU, with a real thread per GPU thread.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import config, cuda, int32
 
@@ -16,6 +18,66 @@ LINE_THREADS = 1 if config.ENABLE_CUDASIM else 4  # threads that process one row
 MAX_TILE_COLUMNS = 3  # most columns of a product that a thread computes, with twice as many rows
 MAX_TILE_CELLS = 18  # most entries of a product that a thread computes: 3 columns and 6 rows
 MAX_WARP_COLUMNS = 24  # largest number of columns of a table for which a single warp works on a triangle
+
+
+class Block(NamedTuple):
+    """Arguments that all device functions of a thread block share.
+
+    Attributes
+    ----------
+    descriptors : (entries,) int32
+        Index arrays of all graphs, in device memory; ``descriptors.py`` defines their layout. A graph is given by the
+        position of its header.
+    tiles : (shared_size,) int32
+        The block's dynamic shared memory.
+    shared_size : int
+        Number of int32 entries of ``tiles``.
+    octets : tuple of W / 8 zeros
+        Only its length matters: it makes the number W of columns of a table, and so all strides, a compile-time
+        constant.
+    """
+
+    descriptors: Any
+    tiles: Any
+    shared_size: Any
+    octets: Any
+
+
+class TriangleGroup(NamedTuple):
+    """The triangles that a thread group works on at once, and the calling thread's place in the group; all uint32.
+
+    Attributes
+    ----------
+    begin : uint32
+        Position in ``Block.descriptors`` of the record of the first triangle.
+    tile_start : uint32
+        Position in ``Block.tiles`` of the first triangle, as three tables ab, ac, bc of W rows of W + 1 entries.
+    count : uint32
+        Number of triangles.
+    lane, lanes : uint32
+        Number of this thread in its group, and number of threads of the group.
+    """
+
+    begin: Any
+    tile_start: Any
+    count: Any
+    lane: Any
+    lanes: Any
+
+
+def device_function(kernel):
+    """Return a device function with the source of a CPU kernel."""
+    return cuda.jit(device=True)(getattr(kernel, "py_func", kernel))
+
+
+@cuda.jit(device=True)
+def span(descriptors, graph, starts, i):
+    """Return the first position of part i of a graph's list and the position after its last one.
+
+    ``starts`` is the field of the graph's header that leads to the list's start positions.
+    """
+    position = descriptors[graph + starts] + i
+    return descriptors[position], descriptors[position + 1]
 
 
 @cuda.jit(device=True)

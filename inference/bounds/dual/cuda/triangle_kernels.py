@@ -20,30 +20,19 @@ before they use the first, to hide the latency.
 
 Arguments that several functions share:
 
-descriptors : (entries,) int32
-    Index arrays of all graphs, in device memory; ``descriptors.py`` defines their layout.
+block : Block
+    Index arrays of all graphs (``descriptors``), shared memory (``tiles``), and the number W of columns. In shared
+    memory a triangle takes three tables ab, ac, bc of W rows of W + 1 entries each; the odd row length lets threads
+    that read a column access different memory banks. At a positive temperature, the exponentials and line maxima of the
+    thread group's triangles follow.
 graph : int32
     Position of this graph's header in ``descriptors``.
-begin : uint32
-    Position in ``descriptors`` of the record of the thread group's first triangle.
+group : TriangleGroup
+    The triangles that the thread group works on at once.
 tables : (entries,) int32
     All tables of the graph, in device memory.
-tiles : (shared_size,) int32
-    The block's dynamic shared memory. A triangle takes three tables ab, ac, bc of W rows of W + 1 entries each; the odd
-    row length lets threads that read a column access different memory banks. At a positive temperature, the
-    exponentials and line maxima of the thread group's triangles follow.
-shared_size : int
-    Number of int32 entries of ``tiles``.
-tile_start : uint32
-    Position in ``tiles`` of the thread group's first triangle.
-count : uint32
-    Number of triangles that the thread group works on at once.
-octets : tuple of W / 8 zeros
-    Only its length counts: the width W = 8 * len(octets) is a compile-time constant, and so are all strides.
 temperature : float32
     Smooths the maxima of the max-marginals; 0 for exact maxima.
-lane, lanes : uint32
-    Number of this thread in its thread group, and number of threads of the group.
 
 Local names: ``square`` = W * W is the size of a table in ``tables``; ``size`` = W * (W + 1) is that of a table in
 ``tiles``, with rows that are ``stride`` = W + 1 apart; ``bands`` = W / 8; ``alone`` says whether the thread group is a
@@ -76,6 +65,7 @@ from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import (
     MAX_TILE_CELLS,
     MAX_TILE_COLUMNS,
     MAX_WARP_COLUMNS,
+    TriangleGroup,
     any_thread,
     group_barrier,
     thread_group,
@@ -89,40 +79,30 @@ _LOADED = 3 * _LOADS_PER_BATCH  # entries of all three tables
 
 
 @cuda.jit(device=True)
-def triangle_pass(descriptors, graph, tables, tiles, shared_size, octets, temperature):
+def triangle_pass(block, graph, tables, temperature):
     """Send messages between all triangles and their pairs, level by level; return False if an entry left the range.
 
     As many triangles of a level are processed at once as shared memory and the number of warps permit.
     """
-    width = 8 * len(octets)
+    descriptors, width = block.descriptors, 8 * len(block.octets)
     triangle_size = np.uint32(3 * width * (width + 1))
     if temperature > 0:
         # Exponentials and line maxima.
         triangle_size = np.uint32(triangle_size + np.uint32(2 * width * (width + LINE_GAP + 1)))
-    triangle_list, level_starts = (
-        np.uint32(descriptors[graph + TRIANGLE_LIST]),
-        np.uint32(descriptors[graph + LEVEL_START]),
-    )
+    triangle_list = np.uint32(descriptors[graph + TRIANGLE_LIST])
+    level_starts = np.uint32(descriptors[graph + LEVEL_START])
     # This group's first triangle of a level, triangles that the block and this group process at once, thread in group.
-    first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(shared_size) // triangle_size), width)
+    first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(block.shared_size) // triangle_size), width)
     tile_start = np.uint32(first * triangle_size)
     for level in range(descriptors[graph + LEVELS]):
-        position, end = (
-            np.uint32(descriptors[level_starts + np.uint32(level)]),
-            np.uint32(descriptors[level_starts + np.uint32(level + 1)]),
-        )
+        position = np.uint32(descriptors[level_starts + np.uint32(level)])
+        end = np.uint32(descriptors[level_starts + np.uint32(level + 1)])
         position, overflow = np.uint32(position + first), False
         while position < end and first < step:
-            begin, count = (
-                np.uint32(triangle_list + position * np.uint32(TRIANGLE_RECORD)),
-                min(max_count, np.uint32(end - position)),
-            )
-            overflow = (
-                process_triangles(
-                    descriptors, begin, tables, tiles, tile_start, count, octets, temperature, lane, lanes
-                )
-                or overflow
-            )
+            begin = np.uint32(triangle_list + position * np.uint32(TRIANGLE_RECORD))
+            count = min(max_count, np.uint32(end - position))
+            group = TriangleGroup(begin, tile_start, count, lane, lanes)
+            overflow = process_triangles(block, group, tables, temperature) or overflow
             position = np.uint32(position + step)
         if any_thread(overflow):
             return False
@@ -130,46 +110,33 @@ def triangle_pass(descriptors, graph, tables, tiles, shared_size, octets, temper
 
 
 @cuda.jit(device=True)
-def process_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, temperature, lane, lanes):
-    """Send the messages of ``count`` triangles of one level; return whether an entry left the range."""
-    alone = 8 * len(octets) <= MAX_WARP_COLUMNS
-    load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, True, lane, lanes)
+def process_triangles(block, group, tables, temperature):
+    """Send the messages of a group's triangles, all of one level; return whether an entry left the range."""
+    alone = 8 * len(block.octets) <= MAX_WARP_COLUMNS
+    load_triangles(block, group, tables, True)
     group_barrier(alone)
-    overflow = send_side(
-        descriptors, begin, tables, tiles, tile_start, count, octets, 0, np.float32(1 / 3), temperature, lane, lanes
-    )
+    overflow = send_side(block, group, tables, 0, np.float32(1 / 3), temperature)
     group_barrier(alone)
-    overflow = (
-        send_side(
-            descriptors, begin, tables, tiles, tile_start, count, octets, 1, np.float32(1 / 2), temperature, lane, lanes
-        )
-        or overflow
-    )
+    overflow = send_side(block, group, tables, 1, np.float32(1 / 2), temperature) or overflow
     group_barrier(alone)
-    overflow = (
-        send_side(
-            descriptors, begin, tables, tiles, tile_start, count, octets, 2, np.float32(1), temperature, lane, lanes
-        )
-        or overflow
-    )
+    overflow = send_side(block, group, tables, 2, np.float32(1), temperature) or overflow
     group_barrier(alone)
     return overflow
 
 
 @cuda.jit(device=True)
-def load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, with_pairs, lane, lanes):
-    """Copy the tables of ``count`` triangles to shared memory, with their pairs' tables added if ``with_pairs``."""
-    bands = len(octets)
+def load_triangles(block, group, tables, with_pairs):
+    """Copy the tables of a group's triangles to shared memory, with their pairs' tables added if ``with_pairs``."""
+    descriptors, tiles, bands = block.descriptors, block.tiles, len(block.octets)
+    begin, tile_start, count, lane, lanes = group
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
     entries, pair_entries = cuda.local.array(_LOADED, int32), cuda.local.array(_LOADED, int32)
     pairs = cuda.local.array(3, uint64)
     is_even = square % (lanes * np.uint32(_LOADS_PER_BATCH)) == 0  # every thread then has the same number of entries
     for number in range(count):
         triangle = np.uint32(begin + np.uint32(number) * np.uint32(TRIANGLE_RECORD))
-        triangle_start, target = (
-            np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_TABLES)])),
-            np.uint64(tile_start),
-        )
+        triangle_start = np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_TABLES)]))
+        target = np.uint64(tile_start)
         for k in range(3):
             pairs[k] = np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_PAIRS + k)]))
         target += np.uint64(np.uint32(number) * np.uint32(3) * size)
@@ -196,7 +163,7 @@ def load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets,
 
 
 @cuda.jit(device=True)
-def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, weight, temperature, lane, lanes):
+def send_side(block, group, tables, k, weight, temperature):
     """Send the pair of side k (0, 1, 2 for ab, ac, bc) of each triangle the fraction ``weight`` of its max-marginal.
 
     Each thread computes tiles of the max-plus product of the other two tables, adds the side's own table, and writes
@@ -204,12 +171,13 @@ def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, w
     rounding to float32. At a positive temperature the maxima are smoothed, except where all terms are too small. Return
     whether an entry left the range.
     """
-    bands = len(octets)
+    descriptors, tiles, bands = block.descriptors, block.tiles, len(block.octets)
+    begin, tile_start, count, lane, lanes = group
     alone = 8 * bands <= MAX_WARP_COLUMNS
     if temperature > 0:
-        find_line_maxima(tiles, tile_start, count, octets, k, lane, lanes)
+        find_line_maxima(block, group, k)
         group_barrier(alone)
-        exponentiate_tables(tiles, tile_start, count, octets, k, bits_per_unit_at(temperature), lane, lanes)
+        exponentiate_tables(block, group, k, bits_per_unit_at(temperature))
         group_barrier(alone)
     width, stride, square = np.uint32(8 * bands), np.uint32(8 * bands + 1), np.uint32(64 * bands * bands)
     size = np.uint32(width * stride)
@@ -228,23 +196,19 @@ def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, w
         use_maxima = True
         if temperature > 0:
             exponentials = np.uint32(tile_start + np.uint32(count) * np.uint32(3) * size)
-            sum_products(tiles, exponentials, number, octets, inner, i0, j0, sums)
-            use_maxima = take_logarithms(
-                tiles, exponentials, count, number, octets, temperature, i0, j0, sums, products
-            )
+            sum_products(block, exponentials, number, inner, i0, j0, sums)
+            use_maxima = take_logarithms(block, exponentials, count, number, temperature, i0, j0, sums, products)
         else:
             for q in range(MAX_TILE_CELLS):
                 products[q] = FORBIDDEN
         if use_maxima:
-            raise_to_maxima(tiles, triangle_tile, octets, k, inner, i0, j0, products)
+            raise_to_maxima(block, triangle_tile, k, inner, i0, j0, products)
         target = np.uint64(np.uint32(triangle_tile + np.uint32(k) * size + i0 * stride + j0))
         triangle_start = np.uint64(
             np.uint32(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_TABLES)]) + np.uint32(k) * square)
         )
-        triangle_start, pair_start = (
-            triangle_start + np.uint64(i0 * width + j0),
-            np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_PAIRS + k)])),
-        )
+        triangle_start = triangle_start + np.uint64(i0 * width + j0)
+        pair_start = np.uint64(np.uint32(descriptors[triangle + np.uint32(TRIANGLE_PAIRS + k)]))
         pair_start += np.uint64(i0 * width + j0)
         for q in range(2 * tile_columns):
             for p in range(tile_columns):
@@ -269,7 +233,7 @@ def send_side(descriptors, begin, tables, tiles, tile_start, count, octets, k, w
 
 
 @cuda.jit(device=True)
-def raise_to_maxima(tiles, base, octets, k, inner, i0, j0, best):
+def raise_to_maxima(block, base, k, inner, i0, j0, best):
     """Raise the entries of a thread's tile to those of the max-plus product of the triangle's other two tables.
 
     The left and the right table of the product are ac and bc transposed for k = 0, ab and bc for k = 1, and ab
@@ -288,7 +252,7 @@ def raise_to_maxima(tiles, base, octets, k, inner, i0, j0, best):
     best : (MAX_TILE_CELLS,) int32
         The tile; entry (q, p) is element q * ``MAX_TILE_COLUMNS`` + p.
     """
-    bands = len(octets)
+    tiles, bands = block.tiles, len(block.octets)
     stride, size = np.uint32(8 * bands + 1), np.uint32(8 * bands * (8 * bands + 1))
     tile_columns, column_step, row_step = thread_tile(bands)
     # The left table's rows are the product's rows unless k = 2; the right one's columns are its columns unless k = 0.
@@ -308,23 +272,23 @@ def raise_to_maxima(tiles, base, octets, k, inner, i0, j0, best):
 
 
 @cuda.jit(device=True)
-def recentre(descriptors, graph, tables, tiles, shared_size, octets):
+def recentre(block, graph, tables):
     """Equalise the maxima of a triangle's two tables at each value of each of its variables.
 
     At value i of variable a, for instance, half the difference of the maxima of ab(i, .) and ac(i, .) moves from one
     table to the other. The sum of the three tables does not change.
     """
-    width = 8 * len(octets)
+    descriptors, tiles, width = block.descriptors, block.tiles, 8 * len(block.octets)
     alone = width <= MAX_WARP_COLUMNS
     stride, size, unit_step = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(1)
-    first, step, max_count, lane, lanes = thread_group(np.uint32(np.uint32(shared_size) // np.uint32(3 * size)), width)
+    capacity = np.uint32(np.uint32(block.shared_size) // np.uint32(3 * size))
+    first, step, max_count, lane, lanes = thread_group(capacity, width)
     tile_start, position, end = np.uint32(first * np.uint32(3 * size)), first, np.uint32(descriptors[graph + TRIANGLES])
     while position < end and first < step:
-        begin, count = (
-            np.uint32(descriptors[graph + TRIANGLE_LIST] + position * np.uint32(TRIANGLE_RECORD)),
-            min(max_count, np.uint32(end - position)),
-        )
-        load_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, False, lane, lanes)
+        begin = np.uint32(descriptors[graph + TRIANGLE_LIST] + position * np.uint32(TRIANGLE_RECORD))
+        count = min(max_count, np.uint32(end - position))
+        group = TriangleGroup(begin, tile_start, count, lane, lanes)
+        load_triangles(block, group, tables, False)
         group_barrier(alone)
         for k in range(3):  # for the corners a, b, c: equalise the two tables that contain it, as rows or columns
             task = lane
@@ -343,7 +307,7 @@ def recentre(descriptors, graph, tables, tiles, shared_size, octets):
                     balance_lines(tiles, ac + i, stride, a, bc + i, stride, b)
                 task = np.uint32(task + lanes)
             group_barrier(alone)
-        store_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, lane, lanes)
+        store_triangles(block, group, tables)
         group_barrier(alone)
         position = np.uint32(position + step)
     cuda.syncthreads()
@@ -375,9 +339,10 @@ def add_to_line(tiles, at, step, size, shift):
 
 
 @cuda.jit(device=True)
-def store_triangles(descriptors, begin, tables, tiles, tile_start, count, octets, lane, lanes):
-    """Copy the tables of ``count`` triangles back to device memory."""
-    bands = len(octets)
+def store_triangles(block, group, tables):
+    """Copy the tables of a group's triangles back to device memory."""
+    descriptors, tiles, bands = block.descriptors, block.tiles, len(block.octets)
+    begin, tile_start, count, lane, lanes = group
     width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
     for table in range(np.int32(count * np.uint32(3))):
         number = np.uint32(np.uint32(table) // np.uint32(3))
@@ -385,10 +350,8 @@ def store_triangles(descriptors, begin, tables, tiles, tile_start, count, octets
         triangle_start = np.uint64(
             np.uint32(descriptors[np.uint32(begin + number * np.uint32(TRIANGLE_RECORD) + np.uint32(TRIANGLE_TABLES))])
         )
-        triangle_start, source = (
-            triangle_start + np.uint64(k * square),
-            np.uint64(np.uint32(tile_start + np.uint32(table) * size)),
-        )
+        triangle_start = triangle_start + np.uint64(k * square)
+        source = np.uint64(np.uint32(tile_start + np.uint32(table) * size))
         cell = lane
         while cell < square:
             tables[triangle_start + np.uint64(cell)] = tiles[

@@ -14,6 +14,7 @@ from numba import types
 from numba.core import cgutils
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
+from dmcmc.inference.runtime.interpreted import intrinsic
 
 _ENTRY_BYTES = 4  # bytes per entry
 _BYTE_POINTER = ir.IntType(8).as_pointer()
@@ -83,20 +84,34 @@ class VectorTable:
         return self._builder.bitcast(self.address(i, j), kind.as_pointer())
 
 
-def emitter(emit: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the code generator of an intrinsic from ``emit(builder, *arguments)``, which gets arrays as tables."""
+def vector_intrinsic(twin: Callable[..., Any], result: Any = types.void) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that makes an intrinsic of ``emit(builder, *arguments)``; arrays become ``VectorTable``.
 
-    @wraps(emit)
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        """Emit the intrinsic's code and return its result, if it has one."""
-        values = [
-            VectorTable(context, builder, kind, value) if isinstance(kind, types.Array) else value
-            for kind, value in zip(signature.args, arguments, strict=True)
-        ]
-        result = emit(builder, *values)
-        return context.get_dummy_value() if result is None else result
+    Parameters
+    ----------
+    twin : callable
+        Computes the same in NumPy, from the same arguments; interpreted kernels call it.
+    result : Numba type
+        Type of what ``emit`` returns; the intrinsic returns nothing if it is ``types.void``.
+    """
 
-    return generate
+    def decorate(emit: Callable[..., Any]) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            """Emit the intrinsic's code and return its result, if it has one."""
+            values = [
+                VectorTable(context, builder, kind, value) if isinstance(kind, types.Array) else value
+                for kind, value in zip(signature.args, arguments, strict=True)
+            ]
+            found = emit(builder, *values)
+            return context.get_dummy_value() if found is None else found
+
+        @wraps(emit)  # the first parameter, which Numba fills with its typing context, is the builder here
+        def definition(context: Any, *kinds: Any) -> Any:
+            return result(*map(types.unliteral, kinds)), generate
+
+        return intrinsic(twin)(definition)
+
+    return decorate
 
 
 def splat(builder: Any, number: Any, lanes: int) -> Any:

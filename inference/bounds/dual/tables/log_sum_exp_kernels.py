@@ -11,7 +11,7 @@ Entries are exponentiated relative to their row's or column's maximum, so that t
 temperature. The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where
 kernels are interpreted.
 
-The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. Their other arguments are LLVM values.
+The intrinsics are written as functions that emit LLVM code with ``builder``; their other arguments are LLVM values.
 """
 
 import numpy as np
@@ -27,15 +27,14 @@ from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     LANES,
     constant,
     emit_loop,
-    emitter,
     is_forbidden,
     mask_as_integer,
     multiply_by,
     splat,
     vector_count,
+    vector_intrinsic,
 )
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.inference.runtime.interpreted import intrinsic
 
 BITS_PER_DOUBLING = np.float32(1 << 23)  # a float32 that is twice as large has a bit pattern larger by this
 _MAX_EXPONENT = 58  # a table's largest exponential is 2^58: sums of up to 2,048 products stay below 2^127
@@ -109,8 +108,8 @@ def _power(builder, entries, top, bits_per_unit):
     return builder.fptosi(builder.select(representable, power, constant(FLOAT, LANES, 0.0)), INTEGER_LANES)
 
 
-@emitter
-def _emit_exponentiate_columns(builder, table, j, count, bits_per_unit, maxima, out):
+@vector_intrinsic(_naive_exponentiate_columns)
+def _exponentiate_columns(builder, table, j, count, bits_per_unit, maxima, out):
     """Emit the maxima and exponentials of eight columns."""
     rates, top = splat(builder, bits_per_unit, LANES), table.column_maxima(j, count)
     maxima.store(None, j, top)
@@ -123,8 +122,8 @@ def _emit_exponentiate_columns(builder, table, j, count, bits_per_unit, maxima, 
     emit_loop(builder, count, [], write)
 
 
-@emitter
-def _emit_exponentiate_row(builder, table, i, columns, bits_per_unit, maxima, out):
+@vector_intrinsic(_naive_exponentiate_row)
+def _exponentiate_row(builder, table, i, columns, bits_per_unit, maxima, out):
     """Emit the maximum and exponentials of a row."""
     rates, largest = splat(builder, bits_per_unit, LANES), table.row_maximum(i, columns)
     maxima.store(None, i, largest)
@@ -146,8 +145,8 @@ def _below_reliable(builder, bits):
     )
 
 
-@emitter
-def _emit_write_logarithms(builder, bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out):
+@vector_intrinsic(_naive_write_logarithms, types.int64)
+def write_logarithms(builder, bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out):
     """Emit eight smoothed maxima of a row."""
     sum_bits = bits.load(i, j, INTEGER_LANES)
     excess = builder.fsub(builder.sitofp(sum_bits, FLOAT_LANES), constant(FLOAT, LANES, float(MAX_PRODUCT_BITS)))
@@ -160,36 +159,11 @@ def _emit_write_logarithms(builder, bits, row_maxima, column_maxima, i, j, units
     return mask_as_integer(builder, builder.and_(_below_reliable(builder, sum_bits), allowed))
 
 
-@emitter
-def _emit_replace_small_sums(builder, bits, exact, i, j, out):
+@vector_intrinsic(_naive_replace_small_sums)
+def replace_small_sums(builder, bits, exact, i, j, out):
     """Emit the copy of exact entries to where the sums are unreliable."""
     unreliable = _below_reliable(builder, bits.load(i, j, INTEGER_LANES))
     out.store(i, j, builder.select(unreliable, exact.load(i, j, INTEGER_LANES), out.load(i, j, INTEGER_LANES)))
-
-
-@intrinsic(_naive_exponentiate_columns)
-def _exponentiate_columns(context, table, j, count, bits_per_unit, maxima, out):
-    """Compute what ``_naive_exponentiate_columns`` does."""
-    return types.void(table, types.intp, types.intp, types.float32, maxima, out), _emit_exponentiate_columns
-
-
-@intrinsic(_naive_exponentiate_row)
-def _exponentiate_row(context, table, i, columns, bits_per_unit, maxima, out):
-    """Compute what ``_naive_exponentiate_row`` does."""
-    return types.void(table, types.intp, types.intp, types.float32, maxima, out), _emit_exponentiate_row
-
-
-@intrinsic(_naive_write_logarithms)
-def write_logarithms(context, bits, row_maxima, column_maxima, i, j, units_per_bit, margin, out):
-    """Compute what ``_naive_write_logarithms`` does."""
-    kinds = types.intp, types.intp, types.float32, types.int32
-    return types.int64(bits, row_maxima, column_maxima, *kinds, out), _emit_write_logarithms
-
-
-@intrinsic(_naive_replace_small_sums)
-def replace_small_sums(context, bits, exact, i, j, out):
-    """Compute what ``_naive_replace_small_sums`` does."""
-    return types.void(bits, exact, types.intp, types.intp, out), _emit_replace_small_sums
 
 
 @njit(nogil=True, allocates=False)

@@ -5,17 +5,15 @@ The kernels of dual ascent call ``row_maxima`` and ``column_maxima``. Both clamp
 The ``_naive`` functions are NumPy twins of the intrinsics: they define what these compute, and run where kernels are
 interpreted.
 
-The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. Their other arguments are LLVM values.
+The intrinsics are written as functions that emit LLVM code with ``builder``; their other arguments are LLVM values.
 ``FORBIDDEN`` is the entry that stands for minus infinity.
 """
 
 import numpy as np
-from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import LANES, emitter
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import LANES, vector_intrinsic
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.inference.runtime.interpreted import intrinsic
 
 
 def _naive_columns(table, j, count, out):
@@ -28,28 +26,16 @@ def _naive_row_maximum(table, i, columns, out):
     out[i] = max(FORBIDDEN, table[i, :columns].max())
 
 
-@emitter
-def _emit_columns(builder, table, j, count, out):
+@vector_intrinsic(_naive_columns)
+def _vector_maxima(builder, table, j, count, out):
     """Emit the maxima of eight columns."""
     out.store(None, j, table.column_maxima(j, count))
 
 
-@emitter
-def _emit_row(builder, table, i, columns, out):
+@vector_intrinsic(_naive_row_maximum)
+def _row_maximum(builder, table, i, columns, out):
     """Emit the maximum of a row."""
     out.store(None, i, table.row_maximum(i, columns))
-
-
-@intrinsic(_naive_columns)
-def _vector_maxima(context, table, j, count, out):
-    """Compute what ``_naive_columns`` does."""
-    return types.void(table, types.intp, types.intp, out), _emit_columns
-
-
-@intrinsic(_naive_row_maximum)
-def _row_maximum(context, table, i, columns, out):
-    """Compute what ``_naive_row_maximum`` does."""
-    return types.void(table, types.intp, types.intp, out), _emit_row
 
 
 @njit(nogil=True, allocates=False)

@@ -9,7 +9,7 @@ In all functions ``table`` is (>= rows, >= columns) int32 and ``columns`` is a m
 are NumPy twins of the intrinsics: they define what these compute, and run where kernels are interpreted. Both return 0
 if no entry left the range, and another number if one did.
 
-The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. Their other arguments are LLVM values.
+The intrinsics are written as functions that emit LLVM code with ``builder``; their other arguments are LLVM values.
 """
 
 import numpy as np
@@ -24,16 +24,15 @@ from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     LANES,
     constant,
     emit_loop,
-    emitter,
     is_forbidden,
     is_out_of_range,
     mask_as_integer,
     multiply_by,
     splat,
     vector_count,
+    vector_intrinsic,
 )
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.inference.runtime.interpreted import intrinsic
 
 
 def _naive_add_message(entries, message):
@@ -79,16 +78,16 @@ def _negated_maxima(builder, maxima):
     return builder.select(is_forbidden(builder, maxima), constant(INTEGER, LANES, 0), builder.neg(maxima))
 
 
-@emitter
-def _emit_add(builder, table, i, j, message, by_row):
+@vector_intrinsic(_naive_add, types.int64)
+def _add(builder, table, i, j, message, by_row):
     """Emit the addition of a message to eight entries."""
     row_addend = splat(builder, message.load(None, i, INTEGER), LANES)
     addend = builder.select(by_row, row_addend, message.load(None, j, INTEGER_LANES))
     return mask_as_integer(builder, _emit_add_message(builder, table, i, j, addend, _NO_LANES))
 
 
-@emitter
-def _emit_subtract_row_maximum(builder, table, i, columns, maxima):
+@vector_intrinsic(_naive_subtract_row_maximum, types.int64)
+def _subtract_row_maximum(builder, table, i, columns, maxima):
     """Emit the maximum of a row and its subtraction."""
     top = table.row_maximum(i, columns)
     maxima.store(None, i, top)
@@ -101,8 +100,8 @@ def _emit_subtract_row_maximum(builder, table, i, columns, maxima):
     return mask_as_integer(builder, *emit_loop(builder, vector_count(builder, columns), [_NO_LANES], update))
 
 
-@emitter
-def _emit_subtract_column_maxima(builder, table, j, count, maxima):
+@vector_intrinsic(_naive_subtract_column_maxima, types.int64)
+def _subtract_column_maxima(builder, table, j, count, maxima):
     """Emit the maxima of eight columns and their subtraction."""
     top = table.column_maxima(j, count)
     maxima.store(None, j, top)
@@ -113,24 +112,6 @@ def _emit_subtract_column_maxima(builder, table, j, count, maxima):
         return [_emit_add_message(builder, table, k, j, negated, *overflow)]
 
     return mask_as_integer(builder, *emit_loop(builder, count, [_NO_LANES], update))
-
-
-@intrinsic(_naive_add)
-def _add(context, table, i, j, message, by_row):
-    """Compute what ``_naive_add`` does."""
-    return types.int64(table, types.intp, types.intp, message, types.boolean), _emit_add
-
-
-@intrinsic(_naive_subtract_row_maximum)
-def _subtract_row_maximum(context, table, i, columns, maxima):
-    """Compute what ``_naive_subtract_row_maximum`` does."""
-    return types.int64(table, types.intp, types.intp, maxima), _emit_subtract_row_maximum
-
-
-@intrinsic(_naive_subtract_column_maxima)
-def _subtract_column_maxima(context, table, j, count, maxima):
-    """Compute what ``_naive_subtract_column_maxima`` does."""
-    return types.int64(table, types.intp, types.intp, maxima), _emit_subtract_column_maxima
 
 
 @njit(nogil=True, allocates=False)

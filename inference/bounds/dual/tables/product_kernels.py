@@ -11,7 +11,6 @@ are LLVM values.
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
@@ -20,11 +19,10 @@ from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     constant,
     elementwise_maximum,
     emit_loop,
-    emitter,
     splat,
+    vector_intrinsic,
 )
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.inference.runtime.interpreted import intrinsic
 
 TILE_ROWS = 8  # rows of a tile, which are accumulated in registers at the same time
 SHORT_TILE_ROWS = 4  # rows of the last tile where the table's rows are not a multiple of TILE_ROWS
@@ -55,8 +53,8 @@ def _tile(rows, lanes, entry_type, start, step, naive):
         """Compute the tile in NumPy."""
         out[i : i + rows, j : j + lanes] = naive(left[i : i + rows, :inner], right[:inner, j : j + lanes])
 
-    @emitter
-    def emit(builder, left, right, out, i, j, inner):
+    @vector_intrinsic(numpy_tile)
+    def tile(builder, left, right, out, i, j, inner):
         """Emit the loop over the terms of a tile."""
         row_numbers = [builder.add(i, ir.Constant(i.type, row)) for row in range(rows)]
         initial = constant(entry_type, lanes, start)
@@ -71,11 +69,6 @@ def _tile(rows, lanes, entry_type, start, step, naive):
 
         for line, entries in zip(row_numbers, emit_loop(builder, inner, [initial] * rows, update), strict=True):
             out.store(line, j, entries)
-
-    @intrinsic(numpy_tile)
-    def tile(context, left, right, out, i, j, inner):
-        """Set ``out[i : i + rows, j : j + lanes]`` of the product with ``inner`` terms."""
-        return types.void(left, right, out, types.intp, types.intp, types.intp), emit
 
     return tile
 

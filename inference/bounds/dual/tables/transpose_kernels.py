@@ -7,11 +7,9 @@ defines what this computes, and runs where kernels are interpreted. ``_emit`` wr
 """
 
 from llvmlite import ir
-from numba import types
 
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, INTEGER_LANES, LANES, emitter
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, INTEGER_LANES, LANES, vector_intrinsic
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.inference.runtime.interpreted import intrinsic
 
 
 def _naive(table, out, i, j):
@@ -30,8 +28,8 @@ def _exchange(builder, upper, lower, step):
     return [builder.shuffle_vector(upper, lower, ir.Constant(kind, order)) for order in (first, second)]
 
 
-@emitter
-def _emit(builder, table, out, i, j):
+@vector_intrinsic(_naive)
+def _transpose_block(builder, table, out, i, j):
     """Emit the transposition of an 8 x 8 block in registers: three steps of row exchanges."""
     offsets = [ir.Constant(i.type, n) for n in range(LANES)]
     rows = [table.load(builder.add(i, n), j, INTEGER_LANES) for n in offsets]
@@ -41,12 +39,6 @@ def _emit(builder, table, out, i, j):
                 rows[n], rows[n + step] = _exchange(builder, rows[n], rows[n + step], step)
     for n, row in zip(offsets, rows, strict=True):
         out.store(builder.add(j, n), i, row)
-
-
-@intrinsic(_naive)
-def _transpose_block(context, table, out, i, j):
-    """Compute what ``_naive`` does."""
-    return types.void(table, out, types.intp, types.intp), _emit
 
 
 @njit(nogil=True, allocates=False)

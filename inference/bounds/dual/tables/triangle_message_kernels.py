@@ -6,7 +6,7 @@ functions are NumPy twins of the intrinsics: they define what these compute, and
 
 A triangle is a triplet region of three variables with one table per pair of them. Its max-marginal over the pair ab is
 the table ab plus the max-plus product of the other two tables. Entries below ``FORBIDDEN_BELOW`` are forbidden.
-The ``_emit`` functions write the intrinsics' LLVM code with ``builder``. Their other arguments are LLVM values.
+The intrinsics are written as functions that emit LLVM code with ``builder``; their other arguments are LLVM values.
 """
 
 import numpy as np
@@ -20,14 +20,13 @@ from dmcmc.inference.bounds.dual.tables.llvm_vectors import (
     FORBIDDEN_LANES,
     INTEGER_LANES,
     LANES,
-    emitter,
     is_forbidden,
     is_out_of_range,
     mask_as_integer,
     splat,
+    vector_intrinsic,
 )
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.inference.runtime.interpreted import intrinsic
 
 
 def _naive_add(into, table, i, j):
@@ -48,15 +47,15 @@ def _naive_send(triangle, pair, other_tables, i, j, weight):
     return int((allowed > MAX_MAGNITUDE).any())
 
 
-@emitter
-def _emit_add(builder, into, table, i, j):
+@vector_intrinsic(_naive_add)
+def _add_vector(builder, into, table, i, j):
     """Emit the addition of eight entries of a row."""
     total = builder.add(into.load(i, j, INTEGER_LANES), table.load(i, j, INTEGER_LANES))
     into.store(i, j, builder.select(is_forbidden(builder, total), FORBIDDEN_LANES, total))
 
 
-@emitter
-def _emit_send(builder, triangle, pair, other_tables, i, j, weight):
+@vector_intrinsic(_naive_send, types.int64)
+def _send_vector(builder, triangle, pair, other_tables, i, j, weight):
     """Emit the message of eight entries; return the mask of entries that left the range as an integer."""
     remainder = triangle.load(i, j, INTEGER_LANES)
     marginal = builder.add(remainder, other_tables.load(i, j, INTEGER_LANES))
@@ -69,12 +68,6 @@ def _emit_send(builder, triangle, pair, other_tables, i, j, weight):
     pair.store(i, j, builder.select(forbidden, FORBIDDEN_LANES, message))
     triangle.store(i, j, builder.select(forbidden, FORBIDDEN_LANES, difference))
     return mask_as_integer(builder, builder.and_(outside, builder.not_(forbidden)))
-
-
-@intrinsic(_naive_add)
-def _add_vector(context, into, table, i, j):
-    """Add eight entries of ``table``, row i from column j on, to ``into``."""
-    return types.void(into, table, types.intp, types.intp), _emit_add
 
 
 @njit(nogil=True, allocates=False)
@@ -92,12 +85,6 @@ def add_table(into, table, rows, columns):
     for i in range(rows):
         for j in range(0, columns, LANES):
             _add_vector(into, table, i, j)
-
-
-@intrinsic(_naive_send)
-def _send_vector(context, triangle, pair, other_tables, i, j, weight):
-    """Compute what ``_naive_send`` does."""
-    return types.int64(triangle, pair, other_tables, types.intp, types.intp, types.float32), _emit_send
 
 
 @njit(nogil=True, allocates=False)

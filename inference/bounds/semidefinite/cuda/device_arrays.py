@@ -1,23 +1,8 @@
-"""GPU arrays: CuPy's arrays, and cuBLAS matrix products.
-
-Under Numba's CUDA simulator, NumPy stands in for CuPy and cuBLAS.
-"""
+"""Whether CuPy, which is optional, can compute semidefinite relaxations on the GPU."""
 
 from functools import lru_cache
-from typing import Any
 
-import numpy as np
-
-from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem, shared_device
-from dmcmc.inference.runtime.types import Array
-
-MAX_BLOCK_THREADS = 256  # per block of a kernel over pairs
-# cudaDataType of a matrix: CUDA_R_16F, CUDA_R_32F, CUDA_R_64F; and cublasComputeType of its products' sums:
-# CUBLAS_COMPUTE_32F, twice, and CUBLAS_COMPUTE_64F
-_CUBLAS_TYPES = {np.float16: (2, 68), np.float32: (0, 68), np.float64: (1, 70)}
-_ONE_AND_ZERO = {dtype: (np.ones(1, dtype=dtype), np.zeros(1, dtype=dtype)) for dtype in (np.float32, np.float64)}
-_DEFAULT_ALGORITHM = -1  # cuBLAS: CUBLAS_GEMM_DEFAULT
-_SIMULATED_THREADS = 2  # blocks, threads and variables per block under the simulator, where each thread is a CPU thread
+from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
 
 
 @lru_cache
@@ -35,88 +20,3 @@ def relaxation_gpu_problem() -> str | None:
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
         return f"CuPy does not work here ({what}); pip install 'dmcmc[semidefinite]'"
     return None
-
-
-class DeviceArrays:
-    """Arrays on the device; NumPy arrays under Numba's simulator.
-
-    Attributes
-    ----------
-    module : module
-        CuPy, or NumPy under the simulator.
-    """
-
-    def __init__(self) -> None:
-        self._device, self._simulated = shared_device(), not allows_concurrent_use()
-        self.module: Any = np if self._simulated else _cupy()
-
-    def put(self, array: Array) -> Any:
-        """Return a copy on the device."""
-        return array.copy() if self._simulated else self.module.asarray(array)
-
-    def get(self, array: Any) -> Array:
-        """Return a copy on the host; waits until all queued work is complete."""
-        found: Array = array if self._simulated else self.module.asnumpy(array)
-        return found
-
-    def multiply(self, left: Any, right: Any, out: Any, transposed: bool = False) -> None:
-        """Compute ``out = left @ right`` for stacks of row-major matrices, (count, rows, columns) each.
-
-        Parameters
-        ----------
-        left, right : arrays of one dtype
-            Stacks of matrices: float16 or float32, whose sums are float32, or float64.
-        out : array
-            Output.
-        transposed : bool
-            Whether the right matrices are transposed first.
-        """
-        sums = np.float64 if left.dtype == np.float64 else np.float32
-        if self._simulated:
-            right = right.transpose(0, 2, 1) if transposed else right
-            out[:] = np.matmul(left.astype(sums), right.astype(sums))
-            return
-        from cupy.cuda import device
-        from cupy_backends.cuda.libs import cublas
-
-        (count, left_rows, inner), (_, right_rows, right_columns), columns = left.shape, right.shape, out.shape[2]
-        (dtype, compute), (out_dtype, _) = _CUBLAS_TYPES[left.dtype.type], _CUBLAS_TYPES[out.dtype.type]
-        alpha, beta = _ONE_AND_ZERO[sums]
-        # cuBLAS is column-major and these arrays are row-major: it computes the transposed product of the transposes.
-        cublas.gemmStridedBatchedEx(
-            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, alpha.ctypes.data,
-            right.data.ptr, dtype, right_columns, right_rows * right_columns,
-            left.data.ptr, dtype, inner, left_rows * inner,
-            beta.ctypes.data, out.data.ptr, out_dtype, columns, left_rows * columns, count,
-            compute, _DEFAULT_ALGORITHM,
-        )  # fmt: skip
-
-    def _flat(self, array: Any) -> Any:
-        """Return a flat view of an array, as the kernels take it."""
-        return array.reshape(-1)
-
-    def close(self) -> None:
-        """Return unused memory to the device."""
-        if not self._simulated:
-            self.module.get_default_memory_pool().free_all_blocks()
-
-
-def launch_shape(h: int, d: int, simulated: bool) -> tuple[int, tuple[int, int]]:
-    """Return the launch geometry of kernels over pairs, for h variables of at most d values.
-
-    Returns
-    -------
-    blocks : int
-        Blocks per agent, the same number for each variable.
-    threads : tuple of int
-        Threads per block: values, and variables handled by a block.
-    """
-    variables_per_block = min(h, _SIMULATED_THREADS if simulated else max(1, MAX_BLOCK_THREADS // d))
-    return h * -(-h // variables_per_block), (d, variables_per_block)
-
-
-def _cupy() -> Any:
-    """Import CuPy, which is optional, and return it."""
-    import cupy
-
-    return cupy

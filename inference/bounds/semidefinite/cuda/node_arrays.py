@@ -9,28 +9,73 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite.cuda import node_kernels as kernels
-from dmcmc.inference.bounds.semidefinite.cuda.certificate_kernels import maxima_kernel
-from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import DeviceArrays, launch_shape
-from dmcmc.inference.bounds.semidefinite.node_steps import (
-    ExactInputs,
-    NodeInputs,
-    NodeShape,
-    NodeWorkspace,
-    PassLaunch,
-    StepPasses,
-)
-from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeInputs, NodeShape, NodeWorkspace, PassLaunch, StepPasses
+from dmcmc.inference.runtime.device import allows_concurrent_use, shared_device
+from dmcmc.inference.runtime.types import Array
 
+_CUBLAS_TYPES = {np.float16: 2, np.float32: 0}  # cudaDataType of a matrix: CUDA_R_16F and CUDA_R_32F
+_COMPUTE_TYPE = 68  # cublasComputeType of the sums: CUBLAS_COMPUTE_32F
+_ONE, _ZERO = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
+_DEFAULT_ALGORITHM = -1  # cuBLAS: CUBLAS_GEMM_DEFAULT
 _ADAM_BLOCK = (32, 8)  # threads per factor vector (a warp), factor vectors per block
 _SIMULATED_BLOCK = (2, 2)  # the same under the simulator
+_SIMULATED_THREADS = 2  # variables per block under the simulator, where each thread is a CPU thread
 
 
-class DeviceNodeArrays(DeviceArrays):
-    """Device arrays for nodes, a ``NodeArrays``; NumPy arrays under Numba's simulator."""
+class DeviceNodeArrays:
+    """CuPy's arrays, a ``NodeArrays``; NumPy arrays under Numba's simulator.
+
+    Attributes
+    ----------
+    module : module
+        CuPy, or NumPy under the simulator.
+    """
 
     half: Any = np.float16
+
+    def __init__(self) -> None:
+        self._device, self._simulated = shared_device(), not allows_concurrent_use()
+        self.module: Any = np if self._simulated else _cupy()
+
+    def put(self, array: Array) -> Any:
+        """Return a copy on the device."""
+        return array.copy() if self._simulated else self.module.asarray(array)
+
+    def get(self, array: Any) -> Array:
+        """Return a copy on the host; waits until all queued work is complete."""
+        found: Array = array if self._simulated else self.module.asnumpy(array)
+        return found
+
+    def multiply(self, left: Any, right: Any, out: Any, transposed: bool = False) -> None:
+        """Compute ``out = left @ right`` for stacks of row-major matrices, (count, rows, columns) each.
+
+        Parameters
+        ----------
+        left, right : arrays of one dtype
+            Stacks of matrices, float16 or float32; sums of products are float32.
+        out : array
+            Output.
+        transposed : bool
+            Whether the right matrices are transposed first.
+        """
+        if self._simulated:
+            right = right.transpose(0, 2, 1) if transposed else right
+            out[:] = np.matmul(left.astype(np.float32), right.astype(np.float32))
+            return
+        from cupy.cuda import device
+        from cupy_backends.cuda.libs import cublas
+
+        (count, left_rows, inner), (_, right_rows, right_columns), columns = left.shape, right.shape, out.shape[2]
+        dtype, out_dtype = _CUBLAS_TYPES[left.dtype.type], _CUBLAS_TYPES[out.dtype.type]
+        # cuBLAS is column-major and these arrays are row-major: it computes the transposed product of the transposes.
+        cublas.gemmStridedBatchedEx(
+            device.get_cublas_handle(), int(transposed), 0, columns, left_rows, inner, _ONE.ctypes.data,
+            right.data.ptr, dtype, right_columns, right_rows * right_columns,
+            left.data.ptr, dtype, inner, left_rows * inner,
+            _ZERO.ctypes.data, out.data.ptr, out_dtype, columns, left_rows * columns, count,
+            _COMPUTE_TYPE, _DEFAULT_ALGORITHM,
+        )  # fmt: skip
 
     def passes(self, inputs: NodeInputs, work: NodeWorkspace, schedule: Any, shape: NodeShape) -> StepPasses:
         """Return launches of the passes of a step.
@@ -51,7 +96,8 @@ class DeviceNodeArrays(DeviceArrays):
             Sizes of the arrays.
         """
         h, d, m, vector_count = shape.h, shape.d, shape.m, shape.nodes * shape.m
-        _, threads = launch_shape(h, d, self._simulated)
+        # threads of a block: values of a variable, and variables
+        threads = d, min(h, _SIMULATED_THREADS if self._simulated else max(1, kernels.MAX_BLOCK_THREADS // d))
         pairs_per_block = min(threads[1], kernels.tables_per_block(d))
         pair_grid, pair_block = (max(1, -(-(h - 1) // pairs_per_block)), h, shape.nodes), (d, pairs_per_block)
         tables = inputs.utilities, inputs.agents, work.products, work.messages, inputs.sizes, schedule
@@ -59,16 +105,8 @@ class DeviceNodeArrays(DeviceArrays):
             work.products, work.messages, work.value_maxima, inputs.values, inputs.sizes, inputs.table_counts, schedule,
             work.weights, work.best, h, m,
         )  # fmt: skip
-        adam_arguments = (
-            work.vectors,
-            work.half_vectors,
-            work.gradients,
-            work.first_moment,
-            work.second_moment,
-            schedule,
-            vector_count,
-            shape.r,
-        )
+        vectors = work.vectors, work.half_vectors, work.gradients, work.first_moment, work.second_moment
+        adam_arguments = (*vectors, schedule, vector_count, shape.r)
         adam_block = _SIMULATED_BLOCK if self._simulated else _ADAM_BLOCK
         return StepPasses(
             lambda step: self.multiply(work.half_vectors, work.half_vectors, work.products, transposed=True),
@@ -81,29 +119,23 @@ class DeviceNodeArrays(DeviceArrays):
             self._launched(kernels.adam_step, adam_arguments, -(-vector_count // adam_block[1]), adam_block),
         )
 
-    def exact_products(self, vectors: Any) -> Any:
-        """Return the Gram matrices, (nodes, m, m) float64, of integer vectors, (nodes, m, r) float64."""
-        n_nodes, m, _ = vectors.shape
-        out = self.module.empty((n_nodes, m, m))
-        self.multiply(vectors, vectors, out, transposed=True)
-        return out
-
-    def maxima_sums(self, inputs: ExactInputs, shape: NodeShape) -> Ints:
-        """Return the sums of the exact maxima of the nodes' pairwise tables, (nodes,) int64; see ``NodeArrays``."""
-        xp, maxima = self.module, self.module.zeros((shape.nodes, shape.h, shape.h), dtype=np.int64)
-        blocks, threads = launch_shape(shape.h, shape.d, self._simulated)
-        arguments = [self._flat(array) for array in (*inputs, maxima)]
-        launch = self._device.prepare_launch(maxima_kernel(shape.d), (*arguments, shape.m, shape.h), len(arguments) + 1)
-        launch(shape.h, (blocks // shape.h, shape.h, shape.nodes), threads)
-        infeasible = (maxima == MINUS_INFINITY).any(axis=(1, 2))
-        sums: Ints = self.get(xp.where(infeasible, np.int64(MINUS_INFINITY), maxima.sum(axis=(1, 2))))
-        return sums
-
     def _launched(self, kernel: Any, arguments: tuple[Any, ...], blocks: Any, threads: Any) -> PassLaunch:
         """Return a launch of a kernel whose last argument is the index of the step.
 
         ``arguments`` are all other arguments; ``blocks`` and ``threads`` are the sizes of the grid and of a block.
         """
-        flat = [self._flat(argument) if hasattr(argument, "reshape") else argument for argument in arguments]
+        flat = [argument.reshape(-1) if hasattr(argument, "reshape") else argument for argument in arguments]
         launch: Callable[..., None] = self._device.prepare_launch(kernel, (*flat, 0), len(flat))
         return lambda step: launch(step, blocks, threads)
+
+    def close(self) -> None:
+        """Return unused memory to the device."""
+        if not self._simulated:
+            self.module.get_default_memory_pool().free_all_blocks()
+
+
+def _cupy() -> Any:
+    """Import CuPy, which is optional, and return it."""
+    import cupy
+
+    return cupy

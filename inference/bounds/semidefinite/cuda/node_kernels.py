@@ -43,7 +43,6 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import MAX_BLOCK_THREADS
 from dmcmc.inference.bounds.semidefinite.node_steps import POWER
 from dmcmc.inference.bounds.tuning.semidefinite import (
     ADAM_EPSILON,
@@ -58,6 +57,7 @@ from dmcmc.inference.runtime.compile import cuda_jit
 # correction of the first moment, and the factor that corrects the bias of the second moment's root.
 INVERSE_TEMPERATURE, STEP_SIZE, BIAS_CORRECTION = range(3)
 FIELDS_PER_STEP = 3
+MAX_BLOCK_THREADS = 256  # per block of a kernel over pairs
 TABLE_BYTES = 40 << 10  # shared memory per block for transposed tables; the rest of the 48 KiB is for reductions
 MAXIMUM_THREADS = 8  # threads that compute partial maxima over a variable's values; chosen by measurement
 ENTRIES_PER_LOAD = 4  # entries that a thread loads before it uses the first one, which hides the latency
@@ -95,18 +95,14 @@ def value_maxima_kernel(domain):
         v = np.uint32(u + np.uint32(1) + cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
         exists = v < h and sizes[b * h + u] > 0 and sizes[b * h + v] > 0
         table_start = np.uint32(cuda.threadIdx.y * d * stride)
-        inverse_temperature, total, two = (
-            schedule[np.uint32(step * FIELDS_PER_STEP + INVERSE_TEMPERATURE)],
-            np.float32(0),
-            np.float32(2),
-        )
+        inverse_temperature = schedule[np.uint32(step * FIELDS_PER_STEP + INVERSE_TEMPERATURE)]
+        total = np.float32(0)
+        two = np.float32(2)
         if exists and j < sizes[b * h + v]:
             position = np.uint32((b * m + u * d) * m + v * d + j)
             utility_at = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
-            messages_of_u_at, message_of_v_at = (
-                np.uint32((b * h + v) * n + u * d),
-                np.uint32((b * h + u) * n + v * d + j),
-            )
+            messages_of_u_at = np.uint32((b * h + v) * n + u * d)
+            message_of_v_at = np.uint32((b * h + u) * n + v * d + j)
             message, best = messages[message_of_v_at], _LOW
             for i in range(domain):
                 x = (
@@ -253,11 +249,9 @@ def message_kernel(domain):
                 unary += damped * (sum_maxima - (n_tables - np.float32(1)) * target)
             buffer_b[thread_index] = unary
             cuda.syncthreads()
-            maximum, total, inverse_temperature = (
-                _LOW,
-                zero,
-                schedule[np.uint32(step * FIELDS_PER_STEP + INVERSE_TEMPERATURE)],
-            )
+            maximum = _LOW
+            total = zero
+            inverse_temperature = schedule[np.uint32(step * FIELDS_PER_STEP + INVERSE_TEMPERATURE)]
             for k in range(domain):
                 maximum = max(maximum, buffer_b[np.uint32(first_thread + k)])
             for k in range(domain):
@@ -303,10 +297,8 @@ def pair_weights_kernel(domain):
         entry = np.uint32((b * m + u * d) * m + v * d + j)
         if in_table:
             position, utility_at = entry, np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
-            messages_of_u_at, message = (
-                np.uint32((b * h + v) * n + u * d),
-                messages[np.uint32((b * h + u) * n + v * d + j)],
-            )
+            messages_of_u_at = np.uint32((b * h + v) * n + u * d)
+            message = messages[np.uint32((b * h + u) * n + v * d + j)]
             for i in range(domain):
                 x = (
                     utilities[utility_at]
@@ -390,11 +382,9 @@ def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, sch
     gradient = cuda.local.array(ENTRIES_PER_LOAD, np.float32)
     lane, lanes = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
     row = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-    first_partial, offset, size = (
-        np.uint32(cuda.threadIdx.y * lanes),
-        np.uint32(step * FIELDS_PER_STEP),
-        np.uint32(width),
-    )
+    first_partial = np.uint32(cuda.threadIdx.y * lanes)
+    offset = np.uint32(step * FIELDS_PER_STEP)
+    size = np.uint32(width)
     exists, start, square_sum, moment = row < n_vectors, np.uint32(row * size), np.float32(0), np.float32(0)
     if exists:
         moment = second_moment[row]
@@ -417,19 +407,15 @@ def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, sch
         denominator = np.float32(math.sqrt(moment)) * schedule[np.uint32(offset + BIAS_CORRECTION)] + np.float32(
             ADAM_EPSILON
         )
-        step_length, last_component = (
-            schedule[np.uint32(offset + STEP_SIZE)] / denominator,
-            np.uint32(size - np.uint32(1)),
-        )
+        step_length = schedule[np.uint32(offset + STEP_SIZE)] / denominator
+        last_component = np.uint32(size - np.uint32(1))
         component = lane
         while component < size:
             for i in range(ENTRIES_PER_LOAD):
                 index = np.uint32(start + min(np.uint32(component + np.uint32(i) * lanes), last_component))
-                current[i], gradient[i], momentum[i] = (
-                    vectors[index],
-                    np.float32(gradients[index]),
-                    np.float32(first_moment[index]),
-                )
+                current[i] = vectors[index]
+                gradient[i] = np.float32(gradients[index])
+                momentum[i] = np.float32(first_moment[index])
             for i in range(ENTRIES_PER_LOAD):
                 momentum[i] = np.float32(MOMENTUM) * momentum[i] + np.float32(1 - MOMENTUM) * gradient[i]
                 current[i] -= step_length * momentum[i]
@@ -437,9 +423,7 @@ def adam_step(vectors, half_vectors, gradients, first_moment, second_moment, sch
                 q = np.uint32(component + np.uint32(i) * lanes)
                 if q < size:
                     index = np.uint32(start + q)
-                    vectors[index], half_vectors[index], first_moment[index] = (
-                        current[i],
-                        np.float16(current[i]),
-                        np.float16(momentum[i]),
-                    )
+                    vectors[index] = current[i]
+                    half_vectors[index] = np.float16(current[i])
+                    first_moment[index] = np.float16(momentum[i])
             component = np.uint32(component + np.uint32(ENTRIES_PER_LOAD) * lanes)

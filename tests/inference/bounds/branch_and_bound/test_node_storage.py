@@ -31,11 +31,15 @@ WIDTH = 8
 
 def random_tables(rng, largest, forbidden):
     tables = make_working_tables(HIDDEN, WIDTH)
-    for table, bound_on_entries in ((tables.unary, 99), (tables.pair, 999), (tables.triplet, largest)):
+    for table, bound_on_entries in (
+        (tables.potentials.unary, 99),
+        (tables.potentials.pair, 999),
+        (tables.potentials.triangle, largest),
+    ):
         table[:] = rng.integers(-bound_on_entries, bound_on_entries + 1, table.shape)
         table[rng.random(table.shape) < forbidden] = FORBIDDEN
-    tables.triplet.flat[0] = -largest
-    tables.domains[:] = rng.integers(1, 6, tables.domains.size)
+    tables.potentials.triangle.flat[0] = -largest
+    tables.graph.domains[:] = rng.integers(1, 6, tables.graph.domains.size)
     tables.value_of[:] = rng.integers(0, WIDTH, tables.value_of.shape)
     return tables
 
@@ -43,12 +47,12 @@ def random_tables(rng, largest, forbidden):
 def assignment_sums(tables):
     """Return the sums of all assignments over all tables, and over each triplet region."""
     index = np.indices((WIDTH,) * 4)
-    total = sum(tables.unary[v].astype(np.int64)[index[v]] for v in range(4))
+    total = sum(tables.potentials.unary[v].astype(np.int64)[index[v]] for v in range(4))
     for e, (a, b) in enumerate(HIDDEN.pairs.tolist()):
-        total = total + tables.pair[e].astype(np.int64)[index[a], index[b]]
+        total = total + tables.potentials.pair[e].astype(np.int64)[index[a], index[b]]
     triplets = [
         sum(
-            tables.triplet[t, k].astype(np.int64)[index[u], index[v]]
+            tables.potentials.triangle[t, k].astype(np.int64)[index[u], index[v]]
             for k, (u, v) in enumerate(((a, b), (a, c), (b, c)))
         )
         for t, (a, b, c) in enumerate(HIDDEN.corners.tolist())
@@ -67,8 +71,11 @@ def test_stored_tables_keep_all_sums_and_triplets_do_not_increase(seed, largest,
     tables = random_tables(np.random.default_rng(seed), largest, forbidden)
     buffer = make_node_buffer(HIDDEN, WIDTH, 3)
     before, triplets = assignment_sums(tables)
-    stored = [table.copy() for table in (tables.unary, tables.domains, tables.value_of, tables.triplet)]
-    store(buffer, 1, tables, HIDDEN)
+    stored = [
+        table.copy()
+        for table in (tables.potentials.unary, tables.graph.domains, tables.value_of, tables.potentials.triangle)
+    ]
+    store(buffer, 1, tables)
     fetched = make_working_tables(HIDDEN, WIDTH)
     fetch(buffer, 1, fetched)
     after, fetched_triplets = assignment_sums(fetched)
@@ -76,9 +83,10 @@ def test_stored_tables_keep_all_sums_and_triplets_do_not_increase(seed, largest,
     assert (after[allowed] == before[allowed]).all() and (after[~allowed] < FORBIDDEN_BELOW).all()
     assert all((x <= y).all() for x, y in zip(fetched_triplets, triplets, strict=True))
     assert all(
-        (x == y).all() for x, y in zip((fetched.unary, fetched.domains, fetched.value_of), stored[:3], strict=True)
+        (x == y).all()
+        for x, y in zip((fetched.potentials.unary, fetched.graph.domains, fetched.value_of), stored[:3], strict=True)
     )
-    assert largest > MAX_INT16 or (fetched.triplet == stored[3]).all()
+    assert largest > MAX_INT16 or (fetched.potentials.triangle == stored[3]).all()
 
 
 @pytest.mark.parametrize("largest", [0, 1, MAX_INT16, MAX_INT16 + 1, 2 * MAX_INT16, 2 * MAX_INT16 + 2, MAX_MAGNITUDE])

@@ -16,8 +16,8 @@ from dmcmc import Factor
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.semidefinite.certificate import pair_maxima_sum
 from dmcmc.inference.bounds.semidefinite.initial_factors import spectral_start
-from dmcmc.inference.bounds.semidefinite.node_kernels import pair_maxima
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation, is_suitable
 from dmcmc.inference.bounds.semidefinite.utility_matrix import build_utility_matrix, joint_matrix
 from dmcmc.inference.bounds.tuning.semidefinite import TRIAL_STEPS
@@ -141,17 +141,17 @@ def test_exact_maxima_equal_the_numpy_reference():
     matrix = build_utility_matrix(agent(6, hidden=4, hard=0.3))
     rng, n, h = np.random.default_rng(1), matrix.variable_of.size, matrix.starts.size - 1
     vectors, messages = rng.integers(-9, 10, (n, 3)).astype(np.float64), rng.integers(-99, 100, (h, n))
-    for u in range(h):
-        values_u = slice(*matrix.starts[u : u + 2])
-        products, expected = vectors[values_u] @ vectors[matrix.starts[u + 1] :].T, 0
-        for v in range(u + 1, h):
-            values_v = slice(*matrix.starts[v : v + 2])
-            product = vectors[values_u] @ vectors[values_v].T
-            table = (matrix.pairs[values_u, values_v].astype(np.int64) << 4) + 2 * product.astype(np.int64)
-            table -= messages[v, values_u][:, None] + messages[u, values_v]
-            table[matrix.pairs[values_u, values_v] < FORBIDDEN_BELOW] = MINUS_INFINITY
-            expected = MINUS_INFINITY if MINUS_INFINITY in (expected, table.max()) else expected + int(table.max())
-        assert pair_maxima(matrix.pairs, products, messages, 4, matrix.starts, u) == expected
+    expected = 0
+    for u, v in combinations(range(h), 2):
+        values_u, values_v = slice(*matrix.starts[u : u + 2]), slice(*matrix.starts[v : v + 2])
+        product = vectors[values_u] @ vectors[values_v].T
+        table = (matrix.pairs[values_u, values_v].astype(np.int64) << 4) + 2 * product.astype(np.int64)
+        table -= messages[v, values_u][:, None] + messages[u, values_v]
+        table[matrix.pairs[values_u, values_v] < FORBIDDEN_BELOW] = MINUS_INFINITY
+        expected = MINUS_INFINITY if MINUS_INFINITY in (expected, table.max()) else expected + int(table.max())
+    assert pair_maxima_sum(matrix, vectors, messages, 4) == expected
+    matrix.pairs[values_u, values_v] = -(1 << 29)
+    assert pair_maxima_sum(matrix, vectors, messages, 4) == MINUS_INFINITY
 
 
 def test_a_dense_agent_is_bounded_better_than_by_ascent_on_pairs():

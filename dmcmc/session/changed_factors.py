@@ -1,0 +1,97 @@
+"""The factors of a problem while it is changed: found by name or position, each with its level of the objective."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from dmcmc.inference.levels.weights import weighted_again
+from dmcmc.inference.model.building.unknown_names import suggest_name
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.runtime.errors import ProblemError
+
+NUMBERS = "numbers of factors"  # attribute of a problem that caches the positions of its factors by name
+
+
+class ChangedFactors:
+    """The factors of a problem, which may be replaced, added and removed.
+
+    Where the objective has levels, the utilities of new factors are in the unit of their level. The weights of all
+    levels are computed again, so that an earlier level still counts more than all later ones.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem, which is not changed.
+
+    Attributes
+    ----------
+    factors : list of Factor
+        The factors; those of the problem are weighted by their levels, new ones are not.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._given, self.factors = problem, list(problem.factors)
+        self._same_names = True
+        # Per factor: its level, and the weight by which its utilities are multiplied (1 for new factors)
+        self._level_of = list(problem.level_of) or [0] * len(self.factors)
+        self._weights = [1] * len(self.factors)
+        if problem.levels:
+            self._weights = [problem.levels[level].weight for level in self._level_of]
+
+    def parts(self) -> dict[str, Any]:
+        """Return the attributes of the changed problem: ``factors``, and ``levels`` and ``level_of`` with levels."""
+        names = [level.name for level in self._given.levels]
+        if not names:
+            return {"factors": tuple(self.factors)}
+        factors, levels = weighted_again(self.factors, self._weights, names, self._level_of)
+        return {"factors": factors, "levels": levels, "level_of": tuple(self._level_of)}
+
+    def replace(self, position: int, factor: Factor) -> None:
+        """Replace the factor at a position by another one of the same name and level."""
+        self.factors[position], self._weights[position] = factor, 1
+
+    def append(self, factor: Factor, level: str) -> None:
+        """Add a factor at the end, to a level of the objective; the first level if its name is empty."""
+        names = [one.name for one in self._given.levels]
+        if level and level not in names:
+            raise ProblemError(f"level {level!r} does not exist{suggest_name(level, names, 'known levels')}")
+        self._same_names = False
+        self.factors.append(factor)
+        self._level_of.append(names.index(level) if level else 0)
+        self._weights.append(1)
+
+    def remove(self, positions: Iterable[int]) -> None:
+        """Remove the factors at some positions."""
+        self._same_names, gone = False, set(positions)
+        kept = [position for position in range(len(self.factors)) if position not in gone]
+        self.factors = [self.factors[position] for position in kept]
+        self._level_of = [self._level_of[position] for position in kept]
+        self._weights = [self._weights[position] for position in kept]
+
+    def change_all(self, change: Callable[[Factor], Factor]) -> None:
+        """Replace each factor by a function of it that keeps name and weight."""
+        self.factors = [change(factor) for factor in self.factors]
+
+    def position(self, factor: str | int) -> int:
+        """Return the position of a factor that is given by its position or by its name."""
+        if not isinstance(factor, str):
+            if not 0 <= factor < len(self.factors):
+                raise ProblemError(f"factor {factor} does not exist; there are {len(self.factors)} factors")
+            return int(factor)
+        numbers = self._numbers_by_name().get(factor, ())
+        if len(numbers) != 1:
+            what = "is not unique; give its position" if numbers else "does not exist"
+            names = [] if numbers else [one.name for one in self.factors if one.name]
+            raise ProblemError(f"factor {factor!r} {what}{suggest_name(factor, names, 'known factors')}")
+        return numbers[0]
+
+    def _numbers_by_name(self) -> Mapping[str, Sequence[int]]:
+        """Return the positions of the factors by name; kept from one problem to the next while the names stay."""
+        known: Mapping[str, Sequence[int]] | None = self._given.__dict__.get(NUMBERS) if self._same_names else None
+        if known is not None:
+            return known
+        found: dict[str, list[int]] = {}
+        for number, factor in enumerate(self.factors):
+            found.setdefault(factor.name, []).append(number)
+        if self._same_names:
+            self._given.__dict__[NUMBERS] = found
+        return found

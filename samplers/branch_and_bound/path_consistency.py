@@ -1,0 +1,149 @@
+"""Make a network of costs path consistent before it is searched; see :mod:`.path_consistency_kernels`."""
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.samplers.branch_and_bound.cost_network import CostTables, Ints, Tables, offsets_of
+from dmcmc.samplers.branch_and_bound.path_consistency_kernels import pass_over
+
+# Passes end when two of them, one in each direction, raise the bound by less than this part of it. The bound converges
+# like that of dual ascent: most of its gain is made in the first passes, and a pass costs less than some nodes.
+_MIN_GAIN = 1e-3
+_MAX_PASSES = 100
+MAX_TRIPLE_ENTRIES = 1 << 22  # entries of all triples' tables: 32 MiB, and some hundredths of a second per pass
+
+
+class TripleTables(NamedTuple):
+    """The costs of a network in flat arrays, which the kernels change; all arrays are int64.
+
+    Attributes
+    ----------
+    domains, first : (n,) and (n + 1,)
+        Domain sizes, and offset of each variable's values in ``unary``.
+    unary : (values,)
+        Unary costs.
+    ends, cell_at : (m, 2) and (m,)
+        The two variables of each pair, ascending, and the offset of its costs in ``cells``.
+    cells : (cells,)
+        Costs of the pairs, in C order.
+    triples, sides : (t, 3)
+        The variables a < b < c of each triple, and its pairs ab, ac and bc.
+    entry_at : (t,)
+        Offset of each triple's costs in ``entries``.
+    entries : (entries,)
+        Costs of the triples, in C order.
+    bound : (1,)
+        The lower bound.
+    """
+
+    domains: Ints
+    first: Ints
+    unary: Ints
+    ends: NDArray[np.int64]
+    cell_at: Ints
+    cells: Ints
+    triples: NDArray[np.int64]
+    sides: NDArray[np.int64]
+    entry_at: Ints
+    entries: Ints
+    bound: Ints
+
+
+def make_path_consistent(
+    costs: CostTables,
+    max_entries: int = MAX_TRIPLE_ENTRIES,
+    may_continue: Callable[[], bool] = lambda: True,
+    halt: NDArray[np.uint8] | None = None,
+) -> CostTables:
+    """Return the same costs with a higher lower bound: costs of triples move to pairs, values and the bound.
+
+    Parameters
+    ----------
+    costs : CostTables
+        The costs; they are not changed.
+    max_entries : int
+        Maximum number of entries of the tables of all triples together; the smallest triples are used.
+    may_continue : callable
+        Asked before each pass.
+    halt : (1,) uint8, optional
+        Nonzero ends a pass early.
+
+    Returns
+    -------
+    CostTables
+        Costs of the same sum for every assignment. Triples without costs are left out.
+    """
+    tables = _flat(costs, triples_of(costs.pairs, costs.domains, max_entries))
+    halt, before = np.zeros(1, dtype=np.uint8) if halt is None else halt, -1.0
+    for number in range(_MAX_PASSES):
+        if not may_continue() or halt[0]:
+            break
+        pass_over(tables, number % 2 == 0, halt)
+        if number % 2:
+            if tables.bound[0] - before <= _MIN_GAIN * tables.bound[0]:
+                break
+            before = float(tables.bound[0])
+    return _named(costs, tables)
+
+
+def triples_of(pairs: Tables, domains: Ints, max_entries: int) -> list[tuple[int, int, int]]:
+    """Return the triples of variables of which every two share a pair, ascending; the smallest ones if there are many.
+
+    ``max_entries`` is the maximum number of entries of their tables together.
+    """
+    later: dict[int, set[int]] = {}
+    for v, u in pairs:
+        later.setdefault(v, set()).add(u)
+    found = [(v, u, w) for v, u in pairs for w in later.get(u, set()) & later[v]]
+    sizes = domains[np.array(found, dtype=np.int64).reshape(-1, 3)].prod(axis=1)
+    order = np.argsort(sizes, kind="stable")
+    used = order[np.cumsum(sizes[order]) <= max_entries]
+    return sorted(found[number] for number in used.tolist())
+
+
+def _flat(costs: CostTables, triples: list[tuple[int, int, int]]) -> TripleTables:
+    """Return the costs in flat arrays, with empty tables of the triples."""
+    number = {pair: p for p, pair in enumerate(sorted(costs.pairs))}
+    ends = np.array(sorted(costs.pairs), dtype=np.int64).reshape(-1, 2)
+    corners = np.array(triples, dtype=np.int64).reshape(-1, 3)
+    sides = [[number[pair] for pair in combinations(triple, 2)] for triple in triples]
+    entry_at = offsets_of(costs.domains[corners].prod(axis=1))
+    none = np.zeros(0, dtype=np.int64)
+    return TripleTables(
+        costs.domains,
+        offsets_of(costs.domains),
+        np.concatenate([*costs.unary, none]),
+        ends,
+        offsets_of(costs.domains[ends].prod(axis=1))[:-1].copy(),
+        np.concatenate([*(costs.pairs[pair].reshape(-1) for pair in number), none]),
+        corners,
+        np.array(sides, dtype=np.int64).reshape(-1, 3),
+        entry_at[:-1].copy(),
+        np.zeros(int(entry_at[-1]), dtype=np.int64),
+        np.array([costs.bound], dtype=np.int64),
+    )
+
+
+def _named(costs: CostTables, tables: TripleTables) -> CostTables:
+    """Return flat costs as tables by variables."""
+
+    def shaped(flat: Ints, at: int, variables: list[int]) -> Ints:
+        """Return the table over some variables that begins at an offset."""
+        sizes = costs.domains[variables].tolist()
+        return flat[at : at + int(np.prod(sizes))].reshape(sizes)
+
+    pairs = zip(tables.ends.tolist(), tables.cell_at.tolist(), strict=True)
+    triples = {
+        (a, b, c): shaped(tables.entries, at, [a, b, c])
+        for (a, b, c), at in zip(tables.triples.tolist(), tables.entry_at.tolist(), strict=True)
+    }
+    return costs._replace(
+        unary=np.split(tables.unary, tables.first[1:-1]) if costs.unary else [],
+        pairs={(v, u): shaped(tables.cells, at, [v, u]) for (v, u), at in pairs},
+        triples={triple: table for triple, table in triples.items() if table.any()},
+        bound=int(tables.bound[0]),
+    )
