@@ -11,8 +11,8 @@ from dmcmc.config.keywords import Keywords, settings_from
 from dmcmc.config.settings import Settings
 from dmcmc.files.write import check_folder, check_writable
 from dmcmc.inference.model.builder import Builder, as_problem
+from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.mpi.world import World
 from dmcmc.report.plan import Plan, plan_of

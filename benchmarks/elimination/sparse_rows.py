@@ -28,10 +28,11 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowLimits
+from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering
 from dmcmc.inference.sparse.join_steps import Bucket, BucketInput, steps_of
 from dmcmc.inference.sparse.outside_bounds import MiniBucketRelaxation
+from dmcmc.inference.sparse.row_steps import RowLimits
 from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS
 from dmcmc.inference.sparse.sparse_table import SparseTable
 

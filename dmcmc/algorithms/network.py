@@ -63,24 +63,10 @@ class AgentNetwork:
         self.neighbour = self.layout.neighbour
         self.source = np.repeat(np.arange(problem.n_variables), np.diff(self.layout.pair_start))
         self._sent: dict[str, SentByAgent] = {}
+        # Messages of one round, (agents,) int64: one per variable and neighbouring agent.
         self._messages_per_round = _count_links(problem, self.source, self.neighbour)
         mine = np.where(self.layout.mine, work, 0.0)
         self.parallel = float(np.bincount(problem.owner, mine, problem.n_agents).max(initial=0) / max(mine.sum(), 1.0))
-
-    @property
-    def links(self) -> Ints:
-        """Messages that each agent sends per round, (agents,) int64: one per variable and neighbouring agent."""
-        return self._messages_per_round
-
-    @property
-    def messages(self) -> Ints:
-        """Messages that each agent has sent so far, (agents,) int64; those between its own variables do not count."""
-        return sum((sent.messages for sent in self.sent_by_kind().values()), np.zeros(self.problem.n_agents, np.int64))
-
-    @property
-    def bytes(self) -> Ints:
-        """Bytes of these messages, (agents,) int64."""
-        return sum((sent.bytes for sent in self.sent_by_kind().values()), np.zeros(self.problem.n_agents, np.int64))
 
     def sent_by_kind(self) -> "dict[str, SentByAgent]":
         """Return the messages so far by kind; callable from any thread."""
@@ -113,22 +99,18 @@ class AgentNetwork:
             SentByAgent(count, size) if before is None else SentByAgent(before.messages + count, before.bytes + size)
         )
 
-    def sends(self, rounds: int, size: "int | Ints" = BYTES, links: "Ints | None" = None, kind: str = "VALUE") -> None:
-        """Count one message of ``size`` bytes from each variable to each agent of its neighbours, in each round.
+    def sends(self, rounds: int, kind: str = "VALUE") -> None:
+        """Count one message of one number from each variable to each agent of its neighbours, in each round.
 
         Parameters
         ----------
         rounds : int
             Number of rounds.
-        size : int or (agents,) int64
-            Bytes per message.
-        links : (agents,) int64, optional
-            Messages that each agent sends per round; :attr:`links` by default.
         kind : str
             Kind of the messages, under which results report them.
         """
-        count = rounds * (self._messages_per_round if links is None else links)
-        self._add(kind, count, count * size)
+        count = rounds * self._messages_per_round
+        self._add(kind, count, count * BYTES)
 
     def start(self, rng: np.random.Generator) -> Ints:
         """Return a random assignment, shape (n,), int64."""

@@ -23,7 +23,7 @@ from dmcmc.anytime.union.union_plan import union_provider
 from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
@@ -185,7 +185,7 @@ def _solve_planned(
     world, timed, kernels = search.world, search.parts.timed, search.kernels
     union = world.on_first_rank(partial(union_provider, setup))
     needed = world.bcast(
-        agent_kernel_sets.agent_work(setup, "deadline" if search.stoppable else "none", solve_tiny, union)
+        agent_kernel_sets.agent_work(setup, "none" if search.stop is NO_DEADLINE else "deadline", solve_tiny, union)
     )
     tables = needed.tables
     if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):

@@ -11,7 +11,8 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.local_search import MIN_RELATIVE_GAIN, IncumbentSearch
+from dmcmc.anytime.background_local_search import MIN_RELATIVE_GAIN
+from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 
+from dmcmc.formats.calendar.data.clashes import clashes
 from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 
@@ -118,5 +119,5 @@ class MeetingSearch:
 
         Bit i stands for choice i of ``n``.
         """
-        packed = np.packbits(~self.calendar.clashes(m, n), axis=1, bitorder="little")
+        packed = np.packbits(~clashes(self.calendar, m, n), axis=1, bitorder="little")
         return [int.from_bytes(row.tobytes(), "little") for row in packed]

@@ -6,9 +6,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.tables import normalise
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.session.changed_factors import NUMBERS, ChangedFactors
 

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 from dmcmc.config.keywords import Keywords, settings_from
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import read_index
+from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result

@@ -14,19 +14,15 @@ Shenoy-Shafer messages: a message contains every message that its sender receive
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dmcmc.inference.junction_tree.clique_rows import BYTES_PER_ROW, list_rows
 from dmcmc.inference.junction_tree.cliques import CliqueTree
 from dmcmc.inference.junction_tree.message_kernels import DOWN, SEPARATOR_MARGINAL, UP
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
-from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
-from dmcmc.inference.sparse.join import all_values, join, project_keys
-from dmcmc.inference.sparse.sparse_table import SparseTable, fields_of, size_of
-
-_BYTES_PER_ROW = 40  # bytes per row of a clique: key, value, indices in separators, and the memory of a join
+from dmcmc.inference.sparse.sparse_table import SparseTable, fields_of
 
 
 class SparsePasses:
@@ -89,17 +85,12 @@ class SparsePasses:
     ) -> None:
         self.tree, self.domains, self.arithmetic, self.maximise, self.stop = tree, domains, arithmetic, maximise, stop
         self.observed = np.full(domains.size, -1, dtype=np.int64)
-        self._max_rows = (1 << 62 if memory is None else memory) // _BYTES_PER_ROW
-        self.cliques: list[SparseTable] = []
-        self.separators: list[Ints] = []
-        for clique in range(len(tree.scopes)):
-            stop.check()
-            clique_tables = [table for table, home in zip(tables, tree.home, strict=True) if home == clique]
-            self._list_rows(clique, clique_tables)
-        self._prune()
-        self.clique_to_separator = [self._separator_index(c, c) for c in range(len(self.cliques))]
+        max_rows = (1 << 62 if memory is None else memory) // BYTES_PER_ROW
+        listed = list_rows(tree, tables, domains, arithmetic, max_rows, stop)
+        self.cliques, self.separators = listed.cliques, listed.separators
+        self.clique_to_separator = [listed.separator_index(c, c) for c in range(len(self.cliques))]
         self.parent_to_separator = [
-            self._separator_index(p, c) if p >= 0 else np.zeros(0, dtype=np.intp) for c, p in enumerate(tree.parent)
+            listed.separator_index(p, c) if p >= 0 else np.zeros(0, dtype=np.intp) for c, p in enumerate(tree.parent)
         ]
         lowest = arithmetic.lowest
         self.up, self.down = ([np.full(s.size, lowest, arithmetic.dtype) for s in self.separators] for _ in range(2))
@@ -149,54 +140,6 @@ class SparsePasses:
                 self.down[clique] = self._project(values, self.parent_to_separator[clique], self.down[clique].size)
             elif table_kind not in (UP, DOWN):
                 self._compute_marginals(clique, table_kind == SEPARATOR_MARGINAL)
-
-    def _list_rows(self, clique: int, clique_tables: Sequence[SparseTable]) -> None:
-        """List a clique's rows: the join of its factors and of its children's separators.
-
-        The smallest table is joined first, then the one whose rows per value of the shared variables are fewest.
-        """
-        scope, zero = self.tree.scopes[clique], self.arithmetic.dtype.type(0)
-        to_join = list(clique_tables)
-        for child in self.tree.children[clique]:
-            keys = self.separators[child]
-            to_join.append(SparseTable(self.tree.separators[child], keys, np.full(keys.size, zero)))
-        max_rows = self._max_rows - sum(table.rows for table in self.cliques)
-        table = to_join.pop(min(range(len(to_join)), key=lambda i: to_join[i].rows)) if to_join else None
-        if table is None:
-            table = all_values(scope[0], self.domains, self.arithmetic)
-        while to_join:
-            rows_before, present = table.rows, set(table.scope)
-            shared = [
-                size_of([v for v in table_to_join.scope if v in present], self.domains) for table_to_join in to_join
-            ]
-            growth = [table_to_join.rows / size for table_to_join, size in zip(to_join, shared, strict=True)]
-            table = join(table, to_join.pop(growth.index(min(growth))), self.domains, max_rows)
-            MEMORY_ACCOUNT.claim(_BYTES_PER_ROW * max(0, table.rows - rows_before), "the rows of a junction tree")
-        for v in scope:
-            if v not in table.scope:
-                table = join(table, all_values(v, self.domains, self.arithmetic), self.domains, max_rows)
-        self.cliques.append(table.reordered(scope, self.domains))
-        self.separators.append(
-            np.unique(project_keys(self.cliques[clique], self.tree.separators[clique], self.domains))
-        )
-
-    def _prune(self) -> None:
-        """Remove the rows without a partner in the parent, parents first."""
-        for clique in reversed(range(len(self.cliques))):
-            parent, table = self.tree.parent[clique], self.cliques[clique]
-            if parent < 0:
-                continue
-            scope = self.tree.separators[clique]
-            keys = np.unique(project_keys(self.cliques[parent], scope, self.domains))
-            retained = np.isin(project_keys(table, scope, self.domains), keys)
-            self.separators[clique] = keys
-            if not retained.all():
-                self.cliques[clique] = SparseTable(table.scope, table.keys[retained], table.values[retained])
-
-    def _separator_index(self, clique: int, separator: int) -> NDArray[np.intp]:
-        """Return the index in a separator for each row of a clique."""
-        keys = project_keys(self.cliques[clique], self.tree.separators[separator], self.domains)
-        return self.separators[separator].searchsorted(keys).astype(np.int32 if keys.size < 1 << 31 else np.int64)
 
     def _homes(self) -> tuple[Ints, list[list[int]]]:
         """Return the clique of each variable's table, and the variables of cliques, then of separators.

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmcmc.inference.model.building.unknown_names import list_values, suggest_name
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
 from dmcmc.inference.model.summary import html_table, one_line, problem_facts
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden, forbidden_value, normalise
-from dmcmc.inference.model.unknown_names import list_values, suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, DerivedFacts, Memo, digest
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.runtime.types import Label as Label
 
 if TYPE_CHECKING:
     from dmcmc.inference.model.builder import Builder
-
-Label = str | int | float
 
 _FACTS_BY_SHAPE = Memo[DerivedFacts](64)  # derived facts by a digest of the problem's structure, for small problems
 

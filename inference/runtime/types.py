@@ -9,3 +9,4 @@ Number = int | float
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
+Label = str | int | float  # the name of a value of a variable

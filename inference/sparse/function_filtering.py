@@ -6,28 +6,27 @@ has no row left, or the optimum is not better, the incumbent is proven optimal. 
 back. Small messages are dense tables; the others are sparse (CUBE calls them incomplete).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
-from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.inference.runtime.types import Array, Number
-from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice, RowLimits, TooManyRows
+from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice
+from dmcmc.inference.sparse.dense_messages import dense_message, drop_dominated
 from dmcmc.inference.sparse.join_steps import Bucket, BucketInput, steps_of
-from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds
+from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds, with_wider_numbers
+from dmcmc.inference.sparse.read_back import read_back
+from dmcmc.inference.sparse.row_steps import RowLimits, TooManyRows
 from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS, MAX_ENTRIES_PER_ROW, SizeStatistics
 from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseTable, size_of
 
@@ -39,7 +38,6 @@ _MIN_ALLOWED_ENTRIES = 16  # allowed joined entries from which rows take at leas
 _PARALLEL_START = 1.1e7  # to start all cores, in dense joined cells: some milliseconds
 _MIN_SPARSE_INPUT = 1 << 16  # entries from which an input table may be stored as a sparse table
 _SPARSE_RATIO = 8  # entries per allowed entry from which it is
-_ENTRIES_PER_PIECE = 1 << 16  # entries of a dense message that are filtered at once
 _ROUNDING_FACTOR = 8  # the rounding error of a sum of all tables, times this, is added to the cutoff's tolerance
 
 
@@ -148,7 +146,7 @@ class FunctionFiltering:
         position = {v: b for b, v in enumerate(query.order)}
         for table in query.tables:
             if table.scope:
-                self._inputs[min(position[v] for v in table.scope)].append(self._as_input(table))
+                self._inputs[min(position[v] for v in table.scope)].append(_as_input(table, query))
             else:
                 self._total = max(self._total + table.values.item(), query.arithmetic.lowest)
 
@@ -197,63 +195,32 @@ class FunctionFiltering:
         utility = self._total
         if self.arithmetic.is_lowest(utility) or (self.incumbent is not None and utility <= self.incumbent):
             return FilteringResult(None, None)
-        return FilteringResult(utility, self._read_back())
+        return FilteringResult(utility, read_back(self.query, self._inputs))
 
     def message(self, b: int, stop: Deadline = NO_DEADLINE) -> EncodedTable | SparseTable:
         """Make the message of bucket ``b`` from its inputs, with dense tables if they fit and cost less.
 
         A dense elimination counts towards the limit on rows with the number of row candidates that would take as long.
         """
-        variable, separator, inputs = self.query.order[b], self.outside.separator(b), self._inputs[b]
-        size = int(self.query.domains[variable])
-        cells = size_of(separator, self.query.domains) * size
+        size = int(self.query.domains[self.query.order[b]])
+        cells = size_of(self.outside.separator(b), self.query.domains) * size
         fits = self.dense > 0 and self._fits_dense(b)
         if fits and cells <= self.dense:
             return self._dense(b, stop)
         if self._builder is None:
-            bucket = Bucket(variable, separator, inputs, self.outside.bounds_of(b), self.query.domains, self.arithmetic)
             work = cells * (1 + _CELLS_PER_DENSE_ENTRY / size)  # cost with dense tables, in units of a dense cell
+            cells_per_candidate = _CELLS_PER_CANDIDATE + _CELLS_PER_VALUE * size
+            candidates = int(work / cells_per_candidate)
             # a sample of rows would take as long
-            if fits and work <= _PARALLEL_START and cells * self._fill(b) >= _MIN_ALLOWED_ENTRIES:
-                self._row_limits.count(0, int(work / (_CELLS_PER_CANDIDATE + _CELLS_PER_VALUE * size)))
-                return self._dense(b, stop)
-            scope, steps = steps_of(bucket, self.relaxation)
-            self._row_limits.message_rows = self._max_rows()
+            if fits and work <= _PARALLEL_START and cells * _fill(self._inputs[b], self.query) >= _MIN_ALLOWED_ENTRIES:
+                return self._dense(b, stop, candidates)
+            scope, steps = steps_of(self._bucket(b, self.outside.bounds_of(b)), self.relaxation)
+            self._row_limits.message_rows = _max_rows(self.memory - self.message_bytes, self.arithmetic)
             self._builder = RowBuilder(scope, steps, size, self.arithmetic, self._threshold(), self._row_limits)
-            if fits and self._expects_more(
-                max(0.0, work - _PARALLEL_START) / (_CELLS_PER_CANDIDATE + _CELLS_PER_VALUE * size), stop
-            ):
+            if fits and _expects_more(self._builder, max(0.0, work - _PARALLEL_START) / cells_per_candidate, stop):
                 self._builder = None
-                self._row_limits.count(0, int(work / (_CELLS_PER_CANDIDATE + _CELLS_PER_VALUE * size)))
-                return self._dense(b, stop)
+                return self._dense(b, stop, candidates)
         return self._builder.resume(self.threads, stop, self.row_device)
-
-    def _as_input(self, table: EncodedTable) -> BucketInput:
-        """Return a table as an input; a large table with few allowed entries becomes sparse and is its own bound."""
-        if table.values.size >= _MIN_SPARSE_INPUT:
-            possible = int(np.count_nonzero(table.values > self.arithmetic.forbidden_below))
-            if possible * _SPARSE_RATIO <= table.values.size:
-                with suppress(KeyTooWide):
-                    return BucketInput(SparseTable.of(table, self.query.domains, self.arithmetic), (table,))
-        return BucketInput(table)
-
-    def _expects_more(self, rows: float, stop: Deadline) -> bool:
-        """Return whether the steps of the current bucket are expected to check more candidates than ``rows``."""
-        assert self._builder is not None
-        try:
-            return self._builder.estimate_candidates(rows, stop) > rows
-        except TooManyRows:
-            return True
-
-    def _fill(self, b: int) -> float:
-        """Return the expected fraction of a bucket's joined entries that is allowed, if its tables are independent."""
-        fill = 1.0
-        for table in (bucket_input.table for bucket_input in self._inputs[b]):
-            if isinstance(table, SparseTable):
-                fill *= table.rows / max(1.0, size_of(table.scope, self.query.domains))
-            else:
-                fill *= np.count_nonzero(table.values >= self.arithmetic.forbidden_below) / table.values.size
-        return fill
 
     def _fits_dense(self, b: int) -> bool:
         """Return whether a bucket's tables fit the memory as dense tables.
@@ -263,13 +230,6 @@ class FunctionFiltering:
         inputs = sum(size_of(bucket_input.scope, self.query.domains) for bucket_input in self._inputs[b])
         message = size_of(self.outside.separator(b), self.query.domains)
         return (2 * inputs + 3 * message) * self.arithmetic.dtype.itemsize <= self.memory - self.message_bytes
-
-    def _max_rows(self) -> int:
-        """Return the largest number of rows of a message: blocks, the message, and a copy in another order must fit."""
-        free_bytes = self.memory - self.message_bytes
-        if free_bytes <= 0:
-            raise TooManyRows("the messages of an elimination do not fit the memory")
-        return free_bytes // (3 * (8 + self.arithmetic.dtype.itemsize))
 
     def _threshold(self) -> Number:
         """Return the number that the bound of a row must exceed.
@@ -282,52 +242,25 @@ class FunctionFiltering:
         slack = _ROUNDING_FACTOR * self.arithmetic.rounding(len(self.query.tables) + 1) + self.relaxation.margin
         return self.incumbent - slack if slack else self.incumbent
 
-    def _dense(self, b: int, stop: Deadline) -> EncodedTable | SparseTable:
-        """Eliminate a bucket with dense tables and drop the entries that cannot win."""
+    def _bucket(self, b: int, outside: Sequence[EncodedTable] = ()) -> Bucket:
+        """Return bucket ``b`` with its inputs so far and its outside bounds."""
         variable, separator = self.query.order[b], self.outside.separator(b)
-        tables = [bucket_input.table for bucket_input in self._inputs[b]]
-        dense = [t if isinstance(t, EncodedTable) else t.dense(self.query.domains, self.arithmetic) for t in tables]
-        plan = plan_elimination([t.scope for t in dense], self.query.domains, [variable], separator)
-        result = eliminate(dense, plan, self.arithmetic, self.threads, stop=stop).table(plan.output(0))
-        message = EncodedTable(result.scope, result.values.copy())
+        return Bucket(variable, separator, self._inputs[b], outside, self.query.domains, self.arithmetic)
+
+    def _dense(self, b: int, stop: Deadline, candidates: int = 0) -> EncodedTable | SparseTable:
+        """Eliminate a bucket with dense tables, which counts as some row candidates; drop entries that cannot win."""
+        if candidates:
+            self._row_limits.count(0, candidates)
+        message = dense_message(self._bucket(b), self.threads, stop)
         self.joined.add(b)
-        if not separator:
+        if not message.scope:
             return message
-        self._drop_dominated(message, [_broadcast(table, message.scope) for table in self.outside.bounds_of(b)], stop)
+        bounds = self.outside.bounds_of(b)
+        drop_dominated(message, bounds, self._threshold(), self.arithmetic, self.threads, stop)
         n_allowed = int(np.count_nonzero(message.values > self.arithmetic.lowest))
         if n_allowed and n_allowed * MAX_ENTRIES_PER_ROW >= message.values.size:
             return message
         return SparseTable.of(message, self.query.domains, self.arithmetic)
-
-    def _drop_dominated(self, message: EncodedTable, bounds: Sequence[Array], stop: Deadline) -> None:
-        """Set entries to −∞ whose sum with the bounds does not exceed the threshold, in pieces that fit a core's cache.
-
-        ``bounds`` are the outside bounds, broadcast to one axis per variable of the message.
-        """
-        number = np.int64 if self.arithmetic.exact else np.float64
-        lowest, threshold, values = number(self.arithmetic.lowest), self._threshold(), message.values
-        axes, piece = 0, values.size
-        while piece > _ENTRIES_PER_PIECE and axes < values.ndim:
-            piece //= values.shape[axes]
-            axes += 1
-
-        def filter_pieces(pieces: Sequence[tuple[int, ...]]) -> None:
-            """Filter the pieces at these indices."""
-            for index in pieces:
-                entries = values[index]
-                bound = entries.astype(number)
-                for table in bounds:
-                    bound += table[tuple(i if n > 1 else 0 for i, n in zip(index, table.shape, strict=False))]
-                    np.maximum(bound, lowest, out=bound)
-                dominated = bound <= threshold
-                dominated |= entries < self.arithmetic.forbidden_below
-                entries[dominated] = self.arithmetic.lowest
-
-        pieces = list(np.ndindex(values.shape[:axes]))
-        per_task = -(-len(pieces) // (4 * self.threads))  # four tasks per thread, so that all finish together
-        tasks = [partial(filter_pieces, pieces[i : i + per_task]) for i in range(0, len(pieces), per_task)]
-        if not run_parallel(tasks, self.threads if axes else 1, stop):
-            stop.check()
 
     def _pass_to_parent(self, b: int, message: EncodedTable | SparseTable) -> None:
         """Pass a message to its parent bucket; a nearly full one as a dense table."""
@@ -347,53 +280,41 @@ class FunctionFiltering:
         bounds = self.outside.inside_bounds(b) if isinstance(message, SparseTable) else ()
         self._inputs[self.outside.parent[b]].append(BucketInput(message, bounds))
 
-    def _read_back(self) -> NDArray[np.int64]:
-        """Return the best values, last bucket first; ties go to the lowest value."""
-        values: dict[int, int] = {}
-        for b in reversed(range(len(self.query.order))):
-            variable, best = self.query.order[b], None
-            for x in range(int(self.query.domains[variable])):
-                values[variable] = x
-                utility = self._utility(self._inputs[b], values)
-                if utility is not None and (best is None or utility > best[0]):
-                    best = utility, x
-            values[variable] = 0 if best is None else best[1]
-        assignment = np.zeros(self.query.domains.size, dtype=np.int64)
-        assignment[list(values)] = list(values.values())
-        return assignment
 
-    def _utility(self, inputs: Sequence[BucketInput], values: Mapping[int, int]) -> Number | None:
-        """Return the sum of a bucket's tables for an assignment; None for −∞."""
-        total: Number = 0
-        for bucket_input in inputs:
-            if isinstance(bucket_input.table, SparseTable):
-                entry = bucket_input.table.entry(values, self.query.domains)
-            else:
-                entry = bucket_input.table.values[tuple(values[v] for v in bucket_input.scope)].item()
-            if entry is None or self.arithmetic.is_lowest(entry):
-                return None
-            total += entry
-        return total
+def _as_input(table: EncodedTable, query: EliminationQuery) -> BucketInput:
+    """Return a table as an input; a large table with few allowed entries becomes sparse and is its own bound."""
+    if table.values.size >= _MIN_SPARSE_INPUT:
+        possible = int(np.count_nonzero(table.values > query.arithmetic.forbidden_below))
+        if possible * _SPARSE_RATIO <= table.values.size:
+            with suppress(KeyTooWide):
+                return BucketInput(SparseTable.of(table, query.domains, query.arithmetic), (table,))
+    return BucketInput(table)
 
 
-def _broadcast(table: EncodedTable, scope: Sequence[int]) -> Array:
-    """Return a table's entries with one axis per variable of ``scope``, which contains the table's scope."""
-    axes = sorted(range(len(table.scope)), key=lambda axis: scope.index(table.scope[axis]))
-    shape = [table.values.shape[table.scope.index(v)] if v in table.scope else 1 for v in scope]
-    return table.values.transpose(axes).reshape(shape)
+def _max_rows(free_bytes: int, arithmetic: Arithmetic) -> int:
+    """Return the largest number of rows of a message: blocks, the message, and a copy in another order must fit."""
+    if free_bytes <= 0:
+        raise TooManyRows("the messages of an elimination do not fit the memory")
+    return free_bytes // (3 * (8 + arithmetic.dtype.itemsize))
 
 
-def with_wider_numbers(query: EliminationQuery) -> EliminationQuery:
-    """Return the query in an arithmetic that can hold cost shifts."""
-    old, new = query.arithmetic, with_headroom(query.arithmetic)
-    if new.dtype == old.dtype:
-        return query
-    tables = []
-    for scope, values in query.tables:
-        entries = values.astype(new.dtype)
-        entries[values < old.forbidden_below] = new.lowest
-        tables.append(EncodedTable(scope, entries))
-    return EliminationQuery(tables, query.domains, query.order, query.keep, new)
+def _expects_more(builder: RowBuilder, rows: float, stop: Deadline) -> bool:
+    """Return whether the steps of a bucket are expected to check more candidates than ``rows``."""
+    try:
+        return builder.estimate_candidates(rows, stop) > rows
+    except TooManyRows:
+        return True
+
+
+def _fill(inputs: Sequence[BucketInput], query: EliminationQuery) -> float:
+    """Return the expected fraction of a bucket's joined entries that is allowed, if its tables are independent."""
+    fill = 1.0
+    for table in (bucket_input.table for bucket_input in inputs):
+        if isinstance(table, SparseTable):
+            fill *= table.rows / max(1.0, size_of(table.scope, query.domains))
+        else:
+            fill *= np.count_nonzero(table.values >= query.arithmetic.forbidden_below) / table.values.size
+    return fill
 
 
 def z_within(query: EliminationQuery, cells: int) -> int:

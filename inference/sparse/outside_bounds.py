@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
+from dmcmc.inference.minibuckets.moment_matching import eliminate_matched, with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -175,3 +175,16 @@ class OutsideBounds:
             tables += [*self._input_tables[p], *self._downward_messages[p]]
         eliminated = {v for table in tables for v in table.scope} - set(self.separator(c))
         return self.relaxation(tables, sorted(eliminated))
+
+
+def with_wider_numbers(query: EliminationQuery) -> EliminationQuery:
+    """Return the query in an arithmetic that can hold cost shifts."""
+    old, new = query.arithmetic, with_headroom(query.arithmetic)
+    if new.dtype == old.dtype:
+        return query
+    tables = []
+    for scope, values in query.tables:
+        entries = values.astype(new.dtype)
+        entries[values < old.forbidden_below] = new.lowest
+        tables.append(EncodedTable(scope, entries))
+    return EliminationQuery(tables, query.domains, query.order, query.keep, new)

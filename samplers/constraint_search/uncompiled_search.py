@@ -6,21 +6,15 @@ violated constraints get other combinations (min-conflicts: Minton et al., Artif
 change lowers the violation, the weights of all violated constraints rise (the breakout method: Morris, AAAI 1993). A
 repair that takes long is begun anew; units of constraints that were often violated are then assigned first (the
 weighted degree: Boussemart et al., ECAI 2004).
-
-The violation of all combinations of a unit is computed at once, by prefix sums over the cells of each constraint.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.samplers.constraint_search.search_model import SearchModel
-
-Values = NDArray[np.int64]
-Costs = NDArray[np.float64]
-Unit = tuple[int, ...]
+from dmcmc.samplers.constraint_search.uncompiled_state import Costs, UncompiledState, Unit, Values
 
 _MAX_COMBINATIONS = 2**16  # combinations of values of two variables that are examined at once
 _MAX_CANDIDATES = 4  # units of a violated constraint that are examined before one of them changes
@@ -45,23 +39,15 @@ class UncompiledSearch:
 
     Attributes
     ----------
-    values : (n,) int64
-        The present assignment; −1 for an unassigned variable.
+    state : UncompiledState
+        The present assignment and its violations.
     """
 
     def __init__(self, model: SearchModel, seed: int) -> None:
         self.model, self._rng = model, np.random.default_rng(seed)
-        n, constraints = model.domains.size, model.constraints
-        self.values = np.full(n, -1, dtype=np.int64)
-        self._load = np.zeros(int(model.cell_start[-1]), dtype=np.int64)
-        self._degree = np.zeros(constraints + model.factors, dtype=np.int64)
-        self._weight = np.ones(constraints + model.factors)
-        self._violated = set[int]()
-        self._often_violated = np.ones(constraints + model.factors)  # sums of the weights of all repairs
-        self._items = [model.items[model.items_start[v] : model.items_start[v + 1]].tolist() for v in range(n)]
-        self._units = sorted({self._unit(v) for v in range(n)})
-        for c in np.flatnonzero(model.hard).tolist():  # a degree can be positive without any load
-            self._set_degree(c, self._constraint_degree(c))
+        self.state = UncompiledState(model)
+        self._often_violated = np.ones(model.constraints + model.factors)  # sums of the weights of all repairs
+        self._units = sorted({self._unit(v) for v in range(model.domains.size)})
 
     def search(
         self, stop: Deadline, ends: Callable[[], bool], report: Callable[[Values], object]
@@ -84,41 +70,36 @@ class UncompiledSearch:
         degree : int
             Its degree of violation.
         """
-        best, least, steps = self.values, -1, _FIRST_STEPS + _STEPS_PER_UNIT * len(self._units)
+        best, least, steps = self.state.values, -1, _FIRST_STEPS + _STEPS_PER_UNIT * len(self._units)
         while least and not (stop.over or (least > 0 and ends())):
             self.construct(stop)
             for step in range(steps):
-                degree = self.degree
+                degree = self.state.degree
                 if least < 0 or degree < least:
-                    best, least = self.values.copy(), degree
+                    best, least = self.state.values.copy(), degree
                     if degree and not step:
                         report(np.maximum(best, 0))
                 if not degree or stop.over:
                     break
                 self._repair()
-            self._often_violated += self._weight - 1
-            self._weight[:] = 1
+            self._often_violated += self.state.weight - 1
+            self.state.weight[:] = 1
             steps = int(_STEPS_GROWTH * steps)
         if not least and not (best < 0).any():
             report(best)
             self.climb(stop)
-            best = self.values
+            best = self.state.values
         return np.maximum(best, 0), least if (best >= 0).all() else -1
-
-    @property
-    def degree(self) -> int:
-        """The degree of violation of all hard constraints, tables and automata."""
-        return int(self._degree[sorted(self._violated)].sum())
 
     def construct(self, stop: Deadline) -> None:
         """Assign all variables anew; those that are left when the deadline passes stay unassigned."""
         for unit in self._units:
-            self._assign(unit, (-1,) * len(unit))
+            self.state.assign(unit, (-1,) * len(unit))
         rank = np.array([self._construction_rank(unit) for unit in self._units])
         for k in np.lexsort((self._rng.random(rank.size), rank)).tolist():
             if stop.over:
                 return
-            self._assign(self._units[k], self._cheapest(*self.costs(self._units[k])))
+            self.state.assign(self._units[k], self._cheapest(*self.state.costs(self._units[k])))
 
     def climb(self, stop: Deadline) -> None:
         """Give each unit once its best combination of values, in random order."""
@@ -126,16 +107,16 @@ class UncompiledSearch:
             if stop.over:
                 return
             unit = self._units[k]
-            now = self._assign(unit, (-1,) * len(unit))
-            hard, soft = self.costs(unit)
+            now = self.state.assign(unit, (-1,) * len(unit))
+            hard, soft = self.state.costs(unit)
             new = self._cheapest(hard, soft)
             is_better = (hard[new], soft[new] + _TIE * abs(soft[new])) < (hard[now], soft[now])
-            self._assign(unit, new if is_better else now)
+            self.state.assign(unit, new if is_better else now)
 
     def _construction_rank(self, unit: Unit) -> float:
         """Return the number of combinations of a unit, divided by the weights of what it can violate."""
         model = self.model
-        constraints = {int(model.item_constraint[i]) for v in unit for i in self._items[v]}
+        constraints = {int(model.item_constraint[i]) for v in unit for i in self.state.items[v]}
         weight = sum(float(self._often_violated[c]) for c in constraints if model.hard[c])
         for v in unit:
             factors = model.factor[model.start[v] : model.start[v + 1]]
@@ -151,140 +132,41 @@ class UncompiledSearch:
 
     def _repair(self) -> None:
         """Change one unit of a violated constraint, or raise the weights of what is violated."""
-        violated = sorted(self._violated)
+        violated = sorted(self.state.violated)
         candidates = self._candidates(violated[int(self._rng.integers(len(violated)))])
         if candidates and self._rng.random() < _NOISE:
             unit = candidates[0]
-            self._assign(unit, tuple(self._rng.integers(self.model.domains[list(unit)]).tolist()))
+            self.state.assign(unit, tuple(self._rng.integers(self.model.domains[list(unit)]).tolist()))
             return
         best: tuple[float, Unit, tuple[int, ...]] | None = None
         for unit in candidates:
-            now = self._assign(unit, (-1,) * len(unit))
-            hard, soft = self.costs(unit)
+            now = self.state.assign(unit, (-1,) * len(unit))
+            hard, soft = self.state.costs(unit)
             present = float(hard[now])
             hard[now] = np.inf
             chosen = self._cheapest(hard, soft)
-            self._assign(unit, now)
+            self.state.assign(unit, now)
             if np.isfinite(hard[chosen]) and (best is None or hard[chosen] - present < best[0]):
                 best = float(hard[chosen]) - present, unit, chosen
         if best is None or best[0] >= 0:
-            self._weight[violated] += 1
+            self.state.weight[violated] += 1
             if best is None or self._rng.random() >= _SIDEWAYS_PROBABILITY:
                 return
-        self._assign(best[1], best[2])
+        self.state.assign(best[1], best[2])
 
     def _candidates(self, c: int) -> list[Unit]:
         """Return some units of a violated constraint, table or automaton; half the time only those in its bad cells."""
-        model, constraints = self.model, self.model.constraints
+        state, model, constraints = self.state, self.model, self.model.constraints
         if c >= constraints:
             variables = model.scope[model.scope_start[c - constraints] : model.scope_start[c - constraints + 1]]
         else:
             items = np.arange(model.item_start[c], model.item_start[c + 1])
             if not model.counts_runs[c] and self._rng.random() < _FOCUS:
-                cells = slice(int(model.cell_start[c]), int(model.cell_start[c + 1]))
-                bad = np.concatenate([[0], np.cumsum(self._penalties(c)[self._load[cells]] > 0)])
-                begin = np.array([self._first_cell(i) for i in items.tolist()], dtype=np.int64) - cells.start
-                end = np.where(begin < 0, 0, begin + model.item_length[items])
-                inside = bad[end] > bad[np.maximum(begin, 0)]
-                items = items[inside] if inside.any() else items
+                items = state.items_in_bad_cells(c)
             variables = model.item_variable[items, 0]
         units = sorted({self._unit(int(v)) for v in variables})
         order = self._rng.permutation(len(units))[:_MAX_CANDIDATES]
         return [units[int(i)] for i in order]
-
-    def costs(self, unit: Unit) -> tuple[Costs, Costs]:
-        """Return the weighted violation and the soft cost that each combination of values of an unassigned unit adds.
-
-        Tables with other unassigned variables count nothing; of constraints the best value of the other variable does.
-        Several items of the unit in one constraint are counted one by one, as if the others were not there.
-        """
-        model = self.model
-        shape = tuple(model.domains[list(unit)].tolist())
-        hard, soft = np.zeros(shape), np.zeros(shape)
-        for item in dict.fromkeys(i for v in unit for i in self._items[v]):
-            c = int(model.item_constraint[item])
-            if model.hard[c]:
-                hard += self._weight[c] * self._item_costs(unit, item)
-            else:
-                soft += model.unit_cost[c] * self._item_costs(unit, item)
-        for f in self._factors(unit):
-            entry = self._entries(unit, f)
-            if entry is not None:
-                forbidden = entry == np.inf
-                hard += self._weight[model.constraints + f] * forbidden
-                soft += np.where(forbidden, 0.0, entry)
-        return hard, soft
-
-    def _factors(self, unit: Unit) -> Iterable[int]:
-        """Return the tables and automata of the variables of a unit."""
-        model = self.model
-        return dict.fromkeys(f for v in unit for f in model.factor[model.start[v] : model.start[v + 1]].tolist())
-
-    def _item_costs(self, unit: Unit, item: int) -> Costs:
-        """Return the degree that an item adds, in an array that fits the combinations of a unit."""
-        model = self.model
-        a, b = model.item_variable[item].tolist()
-        start, sizes = int(model.item_first[item]), [int(model.domains[v]) for v in (a, b) if v >= 0]
-        first = model.first[start : start + int(np.prod(sizes))].reshape(sizes)
-        added = self._placing_costs(int(model.item_constraint[item]), item, first)
-        axes: list[int] = []
-        for axis, v in reversed(list(enumerate((a, b)[: len(sizes)]))):
-            if v in unit:
-                axes.insert(0, unit.index(v))
-            else:
-                known = int(self.values[v])
-                added = np.asarray(added.min(axis=axis) if known < 0 else added.take(known, axis=axis))
-        if axes != sorted(axes):
-            added = added.T
-        return added.reshape([int(model.domains[v]) if i in axes else 1 for i, v in enumerate(unit)])
-
-    def _placing_costs(self, c: int, item: int, first: NDArray[np.int64]) -> Costs:
-        """Return the degree that an item adds to a constraint for each first cell; 0 for none (−1)."""
-        model, length = self.model, int(self.model.item_length[item])
-        begin, end = int(model.cell_start[c]), int(model.cell_start[c + 1])
-        load, penalty = self._load[begin:end], self._penalties(c)
-        at = np.where(first < 0, 0, first - begin)
-        if model.counts_runs[c]:
-            occupied = np.concatenate([[False], load > 0, [False]])  # shifted by one cell
-            starts = np.concatenate([[0, 0], np.cumsum(occupied[1:] & ~occupied[:-1])])
-            runs = int(starts[-1])
-            touched = occupied[at] + starts[at + length + 2] - starts[at + 1]  # runs next to and inside the range
-            added = penalty.take(runs + 1 - touched, mode="clip") - penalty[runs]
-        else:
-            # Cells that the item cannot reach may be full; their differences cancel out.
-            rise = penalty.take(load + int(model.item_weight[item]), mode="clip") - penalty[load]
-            sums = np.concatenate([[0], np.cumsum(rise)])
-            added = sums[at + length] - sums[at]
-        return np.where(first < 0, 0, added).astype(np.float64)
-
-    def _penalties(self, c: int) -> NDArray[np.int64]:
-        """Return the penalties of a constraint, and of all that follow."""
-        return self.model.penalty[int(self.model.penalty_start[c]) :]
-
-    def _entries(self, unit: Unit, f: int) -> Costs | None:
-        """Return the costs of a table or an automaton; None if a variable outside the unit is not assigned."""
-        model = self.model
-        scope = range(int(model.scope_start[f]), int(model.scope_start[f + 1]))
-        chosen: list[Values] = []
-        for s in scope:
-            v = int(model.scope[s])
-            if v in unit:
-                shape = [1] * len(unit)
-                shape[unit.index(v)] = -1
-                chosen.append(np.arange(model.domains[v]).reshape(shape))
-            elif self.values[v] < 0:
-                return None
-            else:
-                chosen.append(self.values[v : v + 1].reshape([1] * len(unit)))
-        if f < model.dense:
-            offsets = sum(x * int(model.stride[s]) for s, x in zip(scope, chosen, strict=True))
-            return model.cost[int(model.table_start[f]) + offsets]
-        state, total = np.zeros([1] * len(unit), dtype=np.int64), np.zeros([1] * len(unit))
-        for s, x in zip(scope, chosen, strict=True):
-            transition = int(model.stride[s]) + state * int(model.domains[model.scope[s]]) + x
-            total = total + model.cost[model.first_step + transition]
-            state = model.following[transition].astype(np.int64)
-        return total
 
     def _cheapest(self, hard: Costs, soft: Costs) -> tuple[int, ...]:
         """Return a random one of the combinations with the least violation and then the least soft cost."""
@@ -292,45 +174,3 @@ class UncompiledSearch:
         flat = np.flatnonzero(soft.reshape(-1) <= soft.min())
         index = int(flat[int(self._rng.integers(flat.size))])
         return tuple(int(i) for i in np.unravel_index(index, soft.shape))
-
-    def _first_cell(self, item: int) -> int:
-        """Return the first cell that an item occupies, or −1."""
-        index = 0
-        for v in self.model.item_variable[item].tolist():
-            if v >= 0:
-                if self.values[v] < 0:
-                    return -1
-                index = index * int(self.model.domains[v]) + int(self.values[v])
-        return int(self.model.first[int(self.model.item_first[item]) + index])
-
-    def _assign(self, unit: Unit, new: tuple[int, ...]) -> tuple[int, ...]:
-        """Give the variables of a unit new values (−1: none), and update what depends on them; return the old ones."""
-        model, old = self.model, tuple(self.values[list(unit)].tolist())
-        items = list(dict.fromkeys(i for v in unit for i in self._items[v]))
-        for sign in (-1, 1):
-            for item in items:
-                if (cell := self._first_cell(item)) >= 0:
-                    self._load[cell : cell + int(model.item_length[item])] += sign * int(model.item_weight[item])
-            if sign < 0:
-                self.values[list(unit)] = new
-        for c in dict.fromkeys(model.item_constraint[items].tolist()):
-            if model.hard[c]:
-                self._set_degree(c, self._constraint_degree(c))
-        for f in self._factors(unit):
-            entry = self._entries((), f)
-            self._set_degree(model.constraints + f, int(entry is not None and bool(entry == np.inf)))
-        return old
-
-    def _constraint_degree(self, c: int) -> int:
-        """Return the degree of violation of a constraint by its loads."""
-        begin, end = int(self.model.cell_start[c]), int(self.model.cell_start[c + 1])
-        load, penalty = self._load[begin:end], self._penalties(c)
-        if not self.model.counts_runs[c]:
-            return int(penalty[load].sum())
-        occupied = load > 0
-        return int(penalty[np.count_nonzero(occupied[1:] & ~occupied[:-1]) + int(occupied[:1].any())])
-
-    def _set_degree(self, c: int, degree: int) -> None:
-        """Set the degree of a constraint, table or automaton."""
-        self._degree[c] = degree
-        (self._violated.add if degree else self._violated.discard)(c)

@@ -1,6 +1,6 @@
 """One round of a tournament (successive halving) of annealed chains; an interrupted round continues later."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.samplers.local_search.chains import Candidate, PairDescent
+from dmcmc.samplers.local_search.rank_exchange import Exchange
 
 
 class CandidateResult(NamedTuple):
@@ -102,3 +103,22 @@ class TournamentRound:
         if needed > left:
             for chain in self.chains:
                 chain.skip_sweeps(left / needed)
+
+    def run_on_ranks(self, exchange: Exchange, run: Callable[[Sequence[Candidate]], object]) -> list[CandidateResult]:
+        """Run each candidate on one of the ranks; return all results on every rank.
+
+        Parameters
+        ----------
+        exchange : Exchange
+            Joins the ranks.
+        run : callable
+            Runs some candidates on this rank.
+        """
+        rank, size, results = exchange.rank, exchange.size, list[CandidateResult]()
+        local_candidates = self.candidates[rank::size]
+        run(local_candidates)
+        best = max(local_candidates, key=lambda one: one.best_score, default=None)
+        parts = exchange.all([CandidateResult.of(one, is_best=one is best) for one in local_candidates])
+        for place in range(len(self.candidates)):
+            results.append(parts[place % size][place // size])
+        return results

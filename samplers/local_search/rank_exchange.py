@@ -2,7 +2,11 @@
 
 from typing import Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 T = TypeVar("T")
+Values = NDArray[np.int64]
 
 
 class Exchange(Protocol):
@@ -35,3 +39,15 @@ class SingleProcess:
 
 
 SINGLE_PROCESS = SingleProcess()
+
+
+def from_first_rank(exchange: Exchange, numbers: Values) -> Values:
+    """Return the numbers of the first rank, on every rank."""
+    if exchange.size == 1:
+        return numbers
+    return exchange.all(numbers if exchange.rank == 0 else numbers[:0])[0]
+
+
+def first_rank_says(exchange: Exchange, over: bool) -> bool:
+    """Return the first rank's decision to stop, on every rank."""
+    return bool(from_first_rank(exchange, np.array([over], dtype=np.int64))[0])

@@ -9,8 +9,11 @@ has proven its result.
 import threading
 from typing import Any
 
+from dmcmc.samplers.external import problem_arrays
 from dmcmc.samplers.external.problem_arrays import Arrays
-from dmcmc.samplers.max_sat.encoding import Encoding
+from dmcmc.samplers.max_sat.encoded_variables import EncodedVariables
+from dmcmc.samplers.max_sat.load_constraints import LoadConstraints
+from dmcmc.samplers.max_sat.tables import add_cost_functions
 
 _SOLVER = "g4"  # Glucose 4.1, which can be interrupted
 
@@ -33,13 +36,15 @@ def search(job: dict[str, Any], arrays: Arrays) -> None:
     """
     from pysat.formula import WCNF
 
-    encoding, formula = Encoding(arrays), WCNF()
+    encoded, formula = EncodedVariables(arrays), WCNF()
+    add_cost_functions(encoded, arrays)
+    LoadConstraints(encoded, problem_arrays.constraints(arrays)).add()
     arrays.clear()
-    soft, constant = encoding.formula.soft(), encoding.formula.constant
-    formula.extend(encoding.formula.clauses)
+    soft, constant = encoded.formula.soft(), encoded.formula.constant
+    formula.extend(encoded.formula.clauses)
     formula.extend([[literal] for literal, _ in soft], [weight for _, weight in soft])
-    encoding.formula.clauses.clear()
-    search = _search_of(formula, encoding, constant, job["top"])
+    encoded.formula.clauses.clear()
+    search = _search_of(formula, encoded, constant, job["top"])
     timer = threading.Timer(job["seconds"], search.end)
     timer.start()
     try:
@@ -54,7 +59,7 @@ class _Beaten(Exception):
     """Raised if no assignment is better than the known one."""
 
 
-def _search_of(formula: Any, encoding: Encoding, constant: int, top: int) -> Any:
+def _search_of(formula: Any, encoded: EncodedVariables, constant: int, top: int) -> Any:
     """Return RC2 on a formula, which prints its bounds and models."""
     from pysat.examples.rc2 import RC2Stratified
 
@@ -107,6 +112,6 @@ def _search_of(formula: Any, encoding: Encoding, constant: int, top: int) -> Any
             """Print the values of the variables in the last model."""
             known = self.vmap.i2e
             true = {known[abs(x)] if x > 0 else -known[abs(x)] for x in self.oracle.get_model() if abs(x) in known}
-            print("solution", *encoding.values(true), flush=True)
+            print("solution", *encoded.values(true), flush=True)
 
     return Search(formula, solver=_SOLVER, adapt=True, exhaust=True, minz=True)

@@ -18,6 +18,7 @@ from dmcmc.cli.commands import _prepare as prepare_run
 from dmcmc.cli.main import main
 from dmcmc.cli.solve_command import prepare as prepare_solve
 from dmcmc.files.text import SourceFile
+from dmcmc.formats.calendar.data.clashes import clashes
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.report.calendar import ics
 from dmcmc.report.calendar.answer import answer_of
@@ -54,7 +55,7 @@ def answer(text):
     """A solved calendar: each meeting has the first choice that is compatible with the meetings before it."""
     calendar, chosen = calendar_of(text), {}
     for m, choices in enumerate(calendar.choices):
-        fits = (i for i in range(len(choices)) if not any(calendar.clashes(n, m)[j, i] for n, j in chosen.items()))
+        fits = (i for i in range(len(choices)) if not any(clashes(calendar, n, m)[j, i] for n, j in chosen.items()))
         if (index := next(fits, None)) is not None:
             chosen[m] = index
     words = {m: calendar.label(calendar.choices[m][i]) for m, i in chosen.items()}

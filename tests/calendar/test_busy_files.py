@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dmcmc.files.text import SourceFile
+from dmcmc.formats.calendar.data.clashes import clashes
 from dmcmc.formats.calendar.data.grid import TimeGrid
 from dmcmc.formats.calendar.data.plan import MeetingChoice, union
 from dmcmc.formats.calendar.data.rules import mask_of
@@ -196,7 +197,7 @@ def test_occurrences_of_a_series_have_one_time_unless_the_file_says_otherwise(sa
     meeting = f"meetings: {{A: {{people: [Ann], repeat: weekly{same}}}}}\n"
     calendar = calendar_of(f"{days}people: {{Ann: }}\nrooms: {{Blue: , Red: }}\n{meeting}")
     assert [meeting.name for meeting in calendar.meetings] == ["A, week 1", "A, week 2"]
-    clash = calendar.clashes(0, 1)
+    clash = clashes(calendar, 0, 1)
     for i, first in enumerate(calendar.choices[0]):
         for j, second in enumerate(calendar.choices[1]):
             is_same_time = second.start - first.start == 5 * 8

@@ -13,12 +13,13 @@ from dmcmc.inference.execution.sparse_rows import RowsOnGpu, rows_on_gpu
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import Device, gpu_problem
-from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowLimits
+from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.cuda import extend_rows
 from dmcmc.inference.sparse.cuda.extend_rows import GpuRowExtender, RowsExceedDevice
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering
 from dmcmc.inference.sparse.join_steps import steps_of
 from dmcmc.inference.sparse.outside_bounds import MiniBucketRelaxation
+from dmcmc.inference.sparse.row_steps import RowLimits
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -52,7 +53,7 @@ def test_a_message_has_the_rows_of_the_cpu(query, listed, threshold):
     keys, values = (np.concatenate([block[k] for block in rows] or [[]]) for k in (0, 1))
     np.testing.assert_array_equal(keys, expected.keys)
     np.testing.assert_array_equal(values, expected.values)
-    assert shared.row_limits.step_rows == alone.row_limits.step_rows
+    assert shared.row_steps.row_limits.step_rows == alone.row_steps.row_limits.step_rows
 
 
 class Always(RowsOnGpu):

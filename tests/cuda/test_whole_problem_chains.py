@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from itertools import pairwise, product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,13 +183,15 @@ def test_the_background_search_of_a_run_improves_the_incumbent_and_reports_its_g
     dense = densify(problem, 1 << 20).problem
     search = LocalSearch(problem, dense, 0, 1, stop)
 
-    def take(values):
-        before, after = score_of(problem, taken[-1]), score_of(problem, values[:7])
-        if after > before:
-            taken.append(values)
-        return float(after > before)
+    incumbent = SimpleNamespace(values=taken[0], utility=0)
 
-    on_gpu = BackgroundGpuChains(search, lambda: taken[-1], take, False, stop)
+    def update(values, by):
+        if score_of(problem, values[:7]) > score_of(problem, taken[-1]):
+            taken.append(values)
+            incumbent.values, incumbent.utility = values, incumbent.utility + 1
+
+    incumbent.update = update
+    on_gpu = BackgroundGpuChains(search, incumbent, False, stop)
     best = max(score_of(problem, z) for z in product(*map(range, problem.domains.tolist())))
     until = time.perf_counter() + 500
     while score_of(problem, taken[-1][:7]) < best and time.perf_counter() < until and on_gpu.running:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
+from dmcmc.inference.presolve.dominated_entries import forbid_dominated, slack_of
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
 from dmcmc.samplers.local_search.local_search import LocalSearch
 
 
@@ -60,7 +60,7 @@ def test_constraints_written_as_costs_are_recognised():
     assert forbid_dominated(problem, slack_of(problem, none + 1)) is problem  # many violations
     search = LocalSearch(problem, problem, 0, 1, Deadline())
     found = search.improve(search.first(), None, 100)
-    assert search._factory.hard
+    assert search.chains.chain_problem.factory.hard
     assert score(problem, found) >= score(problem, search.first())
 
 

@@ -7,7 +7,7 @@ seconds of their allocation, or pause without one.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
 from dmcmc.results.improver_names import GPU_CHAINS
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
+from dmcmc.solving.incumbent import Incumbent
 
 _LOG = logging.getLogger(__name__)
 _MIN_TIME_PER_OPENING = 5.0  # shortest time budget, as a multiple of the seconds to open a GPU
@@ -55,10 +56,8 @@ class BackgroundGpuChains:
     ----------
     search : LocalSearch
         Knows the problem, and makes assignments that the chains find 1-optimal.
-    incumbent_values : callable
-        Returns the best assignment so far, (n,) int64.
-    record_found : callable
-        Records an assignment that the chains have found; returns by how much the incumbent's utility has improved.
+    incumbent : Incumbent
+        The best assignment so far, where the chains record better ones.
     alone : bool
         Whether no other work uses the GPU: the chains may then use all of it, whatever their allocation.
     stop : Deadline
@@ -68,15 +67,16 @@ class BackgroundGpuChains:
     def __init__(
         self,
         search: LocalSearch,
-        incumbent_values: Callable[[], NDArray[np.int64]],
-        record_found: Callable[[NDArray[np.int64]], float],
+        incumbent: Incumbent,
         alone: bool,
         stop: Deadline,
     ) -> None:
         from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
         from dmcmc.samplers.local_search.cuda.chains import DeviceAnnealingChains, chains_of, fits_device
 
-        n = search.original.n_variables
+        def incumbent_values() -> NDArray[np.int64]:
+            assert incumbent.values is not None
+            return incumbent.values
 
         def make_chains() -> DeviceAnnealingChains | None:
             graph = search.graph_from(incumbent_values())
@@ -86,8 +86,12 @@ class BackgroundGpuChains:
             return DeviceAnnealingChains(graph, key, chains=lambda layout: chains_of(layout, n, alone))
 
         def take_found(values: NDArray[np.int64]) -> None:
-            self._objective_gain += record_found(search.one_opt(values))
+            before = incumbent.utility
+            incumbent.update(search.one_opt(values), GPU_CHAINS)
+            after = incumbent.utility
+            self._objective_gain += 0.0 if before is None or after is None else max(0.0, float(after - before))
 
+        n = search.original.n_variables
         self._alone, self._objective_gain, self._seconds = alone, 0.0, 0.0
         self._chains = BackgroundChains(
             make_chains, IncumbentObserver(lambda: incumbent_values()[:n], take_found), stop

@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from dmcmc.formats.calendar.data.clashes import gap_between
 from dmcmc.formats.calendar.data.plan import Calendar, union
 from dmcmc.formats.calendar.participations import Participation
 from dmcmc.formats.calendar.sums import bounded_sum, free_run
@@ -61,7 +62,7 @@ def meetings_apart(calendar: Calendar, p: int, attended: Sequence[Participation]
 def _common_gap(calendar: Calendar, p: int, attended: Sequence[Participation]) -> int | None:
     """Return the slots that a person needs between any two meetings of a day; None if they depend on the meetings."""
     pairs = combinations(attended, 2)
-    gaps = {calendar.grid.slots_of(calendar.gap_between(x.meeting, y.meeting, p)) for x, y in pairs}
+    gaps = {calendar.grid.slots_of(gap_between(calendar, x.meeting, y.meeting, p)) for x, y in pairs}
     travels = calendar.travel and sum((x.rooms >= 0).all() for x in attended) > 1
     return None if travels or len(gaps) > 1 else gaps.pop()
 

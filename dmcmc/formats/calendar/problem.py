@@ -14,6 +14,14 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from dmcmc.files.text import SourceFile
+from dmcmc.formats.calendar.data.clashes import (
+    Places,
+    clashes,
+    close_pairs,
+    different_in_series,
+    gap_between,
+    out_of_order,
+)
 from dmcmc.formats.calendar.data.plan import Calendar, Meeting, points_of_person
 from dmcmc.formats.calendar.fair_shares import levels_of
 from dmcmc.formats.calendar.participations import Participation, common_times, participations
@@ -189,9 +197,9 @@ def _apart(
     if required or _are_related(calendar, a, b, pairs and not is_covered):
         m, n = first[0].meeting, second[0].meeting
         if is_covered:
-            clash = calendar.out_of_order(m, n) | calendar.different_in_series(m, n)
+            clash = out_of_order(calendar, m, n) | different_in_series(calendar, m, n)
         else:
-            clash = calendar.clashes(m, n)
+            clash = clashes(calendar, m, n)
         if clash.any():
             x, y = first[0], second[0]
             table = normalise(_forbidding(clash, (x.size, y.size)))
@@ -203,8 +211,8 @@ def _apart(
                 factors.append(Factor((x.variable, y.variable), table, name))
     for x, y in common:
         if x.weight is not None or y.weight is not None:
-            gap = calendar.gap_between(x.meeting, y.meeting, x.person)
-            clash = calendar.close_pairs(((x.starts, x.rooms), a.length), ((y.starts, y.rooms), b.length), gap)
+            gap = gap_between(calendar, x.meeting, y.meeting, x.person)
+            clash = close_pairs(calendar, Places(x.starts, x.rooms, a.length), Places(y.starts, y.rooms, b.length), gap)
             if clash.any():
                 name = f"{a.name} and {b.name} of {calendar.people[x.person].name}"
                 factors.append(Factor.of((x.variable, y.variable), _forbidding(clash, (x.size, y.size)), name=name))

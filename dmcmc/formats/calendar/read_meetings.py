@@ -141,7 +141,7 @@ class _MeetingReader:
             return [self.at_given_times(key, entry, meeting, ())]
         if given not in ("weekly", "daily"):
             reader.fail((*key, "repeat"), f"expected weekly or daily, got {show(given)}")
-        series = self.series(key, entry, given == "weekly")
+        series = _series(self.reader, key, entry, given == "weekly")
         found = []
         for suffix, days, week in occurrences(reader.grid, given == "weekly"):
             inside = np.isin(np.arange(reader.grid.size) // reader.grid.slots, days)
@@ -276,14 +276,6 @@ class _MeetingReader:
         mask[slot : slot + length] = True
         return mask
 
-    def series(self, key: Key, entry: dict[str, Any], weekly: bool) -> SeriesRule:
-        """Return what the occurrences of a repeated meeting have in common: ``same`` is time, room, both or none."""
-        given = entry.get("same", [*_SAME])
-        same = [] if given == "none" else given if isinstance(given, list) else [given]
-        if any(word not in _SAME for word in same):
-            self.reader.fail((*key, "same"), f"expected time, room, a list of both, or none, got {show(given)}")
-        return SeriesRule(key[-1], weekly, "time" in same, "room" in same)
-
     def at_given_times(self, key: Key, entry: dict[str, Any], meeting: Meeting, weeks: tuple[int, ...]) -> Meeting:
         """Return a meeting with the start of ``fixed`` and the time and room of ``booked``, if they are given."""
         reader = self.reader
@@ -302,6 +294,15 @@ class _MeetingReader:
             room = None if given is None else reader.one_of((*place, "room"), str(given), names, "rooms")
             meeting = replace(meeting, booked=MeetingChoice(start, room))
         return meeting
+
+
+def _series(reader: RuleReader, key: Key, entry: dict[str, Any], weekly: bool) -> SeriesRule:
+    """Return what the occurrences of a repeated meeting have in common: ``same`` is time, room, both or none."""
+    given = entry.get("same", [*_SAME])
+    same = [] if given == "none" else given if isinstance(given, list) else [given]
+    if any(word not in _SAME for word in same):
+        reader.fail((*key, "same"), f"expected time, room, a list of both, or none, got {show(given)}")
+    return SeriesRule(key[-1], weekly, "time" in same, "room" in same)
 
 
 def occurrences(grid: TimeGrid, weekly: bool) -> list[_Occurrence]:

@@ -18,7 +18,7 @@ class Compiler:
     """Compile syntax nodes to closures and collect the free names.
 
     A *closure* is a function that takes an environment (a dict from names to values) and returns the value of its node.
-    Each method ``on_...`` compiles one type of node; a node without such a method is refused. One compiler compiles one
+    The functions of ``_NODES`` compile one type of node each; other nodes are refused. One compiler compiles one
     expression.
 
     Attributes
@@ -71,185 +71,16 @@ class Compiler:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise ExpressionError("is nested too deeply")
-        method = getattr(self, f"on_{type(node).__name__.lower()}", None)
-        if method is None:
+        compile_node = _NODES.get(type(node))
+        if compile_node is None:
             _refuse(node)
-        built: Closure = method(node)
+        built = compile_node(self, node)
         self.depth -= 1
         return built
 
     def nodes(self, nodes: Sequence[ast.expr]) -> list[Closure]:
         """Compile several nodes."""
         return [self.node(n) for n in nodes]
-
-    def on_constant(self, node: ast.Constant) -> Closure:
-        """Compile a number, a truth value or a string."""
-        value = node.value
-        if not isinstance(value, bool | int | float | str):
-            _refuse(node)
-        library.number(value) if not isinstance(value, str) else None
-        return lambda env: value
-
-    def on_name(self, node: ast.Name) -> Closure:
-        """Compile a constant, a local name or a free name."""
-        name = node.id
-        if name not in self.local:
-            if name in library.CONSTANTS:
-                value = library.CONSTANTS[name]
-                return lambda env: value
-            self.names[name] = None
-
-        def lookup(env: Environment) -> Any:
-            try:
-                return env[name]
-            except KeyError:
-                raise ExpressionError(f"uses {name} before it has a value") from None
-
-        return lookup
-
-    def on_binop(self, node: ast.BinOp) -> Closure:
-        """Compile an arithmetic operation; a chain such as a + b + c, which may be long, becomes a loop."""
-        operations: list[tuple[Callable[[Any, Any], Any], ast.expr]] = []
-        left: ast.expr = node
-        while isinstance(left, ast.BinOp):
-            function = library.BINARY.get(type(left.op))
-            if function is None:
-                _refuse(left.op)
-            operations.append((function, left.right))
-            left = left.left
-        leftmost = self.node(left)
-        steps = [(function, self.node(right)) for function, right in reversed(operations)]
-        if len(steps) == 1:
-            ((operation, right),) = steps
-            return lambda env: operation(leftmost(env), right(env))
-
-        def chain(env: Environment) -> Any:
-            value = leftmost(env)
-            for function, right in steps:
-                value = function(value, right(env))
-            return value
-
-        return chain
-
-    def on_unaryop(self, node: ast.UnaryOp) -> Closure:
-        """Compile a sign or ``not``."""
-        function = library.UNARY.get(type(node.op))
-        if function is None:
-            _refuse(node.op)
-        operand = self.node(node.operand)
-        return lambda env: function(operand(env))
-
-    def on_boolop(self, node: ast.BoolOp) -> Closure:
-        """Compile ``and`` or ``or``, which return the deciding operand as in Python."""
-        parts, deciding_value = self.nodes(node.values), isinstance(node.op, ast.Or)
-
-        def first_deciding(env: Environment) -> Any:
-            value: Any = None
-            for part in parts:
-                value = part(env)
-                if bool(value) == deciding_value:
-                    return value
-            return value
-
-        return first_deciding
-
-    def on_compare(self, node: ast.Compare) -> Closure:
-        """Compile a comparison, possibly chained."""
-        leftmost, operands = self.node(node.left), self.nodes(node.comparators)
-        functions = [library.COMPARE.get(type(op)) or _refuse(op) for op in node.ops]
-        if len(operands) == 1:
-            function, right = functions[0], operands[0]
-            return lambda env: function(leftmost(env), right(env))
-
-        def chain(env: Environment) -> Any:
-            left = leftmost(env)
-            for function, part in zip(functions, operands, strict=True):
-                right = part(env)
-                if not function(left, right):
-                    return False
-                left = right
-            return True
-
-        return chain
-
-    def on_ifexp(self, node: ast.IfExp) -> Closure:
-        """Compile a conditional expression."""
-        test, yes, no = self.nodes([node.test, node.body, node.orelse])
-        return lambda env: yes(env) if test(env) else no(env)
-
-    def on_tuple(self, node: ast.Tuple) -> Closure:
-        """Compile a tuple."""
-        parts = self.nodes(node.elts)
-        library.check_length(len(parts))
-        return lambda env: tuple(part(env) for part in parts)
-
-    def on_list(self, node: ast.List) -> Closure:
-        """Compile a list as a tuple."""
-        return self.on_tuple(ast.Tuple(node.elts))
-
-    def on_set(self, node: ast.Set) -> Closure:
-        """Compile a set."""
-        parts = self.nodes(node.elts)
-        library.check_length(len(parts))
-        return lambda env: frozenset(part(env) for part in parts)
-
-    def on_subscript(self, node: ast.Subscript) -> Closure:
-        """Compile an index."""
-        sequence, index = self.nodes([node.value, node.slice])
-
-        def item(env: Environment) -> Any:
-            try:
-                return sequence(env)[library.integer(index(env))]
-            except IndexError:
-                raise ExpressionError("has an index outside its sequence") from None
-
-        return item
-
-    def on_call(self, node: ast.Call) -> Closure:
-        """Compile a call of a permitted function, with or without the prefix ``math.``."""
-        name = node.func.id if isinstance(node.func, ast.Name) else None
-        if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-            name = node.func.attr if node.func.value.id == "math" else None
-        if name is None or name not in self.functions:
-            called = ast.unparse(node.func)[:40]
-            raise ExpressionError(f"calls {called}(), which is none of {', '.join(sorted(self.functions))}")
-        if node.keywords:
-            raise ExpressionError(f"calls {name}() with named arguments, which are not supported")
-        function, arguments, budget = self.functions[name], self.nodes(node.args), self.budget
-
-        def call(env: Environment) -> Any:
-            given = [argument(env) for argument in arguments]
-            budget.spend(sum(len(g) for g in given if isinstance(g, tuple | str | frozenset | range)))
-            return function(*given)
-
-        return call
-
-    def on_generatorexp(self, node: ast.GeneratorExp | ast.ListComp) -> Closure:
-        """Compile a comprehension with a single loop; its value is a tuple.
-
-        At run time it spends the number of items times the number of nodes compiled so far, an upper bound on its
-        steps.
-        """
-        if len(node.generators) != 1 or not isinstance(node.generators[0].target, ast.Name):
-            _refuse(node)
-        clause = node.generators[0]
-        source, name, outer = self.node(clause.iter), node.generators[0].target.id, set(self.local)
-        self.local.add(name)
-        body, tests = self.node(node.elt), self.nodes(clause.ifs)
-        self.local, budget, size = outer, self.budget, self.size
-
-        def comprehension(env: Environment) -> Any:
-            items, inner = library.sequence(source(env)), dict(env)
-            budget.spend(len(items) * size)
-            result = []
-            for inner[name] in items:
-                if all(test(inner) for test in tests):
-                    result.append(body(inner))
-            return tuple(result)
-
-        return comprehension
-
-    on_listcomp = on_generatorexp
 
     def block(self, statements: list[ast.stmt]) -> Callable[[Environment], tuple[Any] | None]:
         """Return a closure that runs statements; it gives a 1-tuple of the returned value, or None without a return."""
@@ -288,6 +119,204 @@ class Compiler:
             value = self.node(ast.BinOp(ast.Name(node.target.id), node.op, node.value))
             return _assign(node.target.id, value)
         _refuse(node)
+
+
+def _constant(compiler: Compiler, node: ast.Constant) -> Closure:
+    """Compile a number, a truth value or a string."""
+    value = node.value
+    if not isinstance(value, bool | int | float | str):
+        _refuse(node)
+    library.number(value) if not isinstance(value, str) else None
+    return lambda env: value
+
+
+def _name(compiler: Compiler, node: ast.Name) -> Closure:
+    """Compile a constant, a local name or a free name."""
+    name = node.id
+    if name not in compiler.local:
+        if name in library.CONSTANTS:
+            value = library.CONSTANTS[name]
+            return lambda env: value
+        compiler.names[name] = None
+
+    def lookup(env: Environment) -> Any:
+        try:
+            return env[name]
+        except KeyError:
+            raise ExpressionError(f"uses {name} before it has a value") from None
+
+    return lookup
+
+
+def _operation(compiler: Compiler, node: ast.BinOp) -> Closure:
+    """Compile an arithmetic operation; a chain such as a + b + c, which may be long, becomes a loop."""
+    operations: list[tuple[Callable[[Any, Any], Any], ast.expr]] = []
+    left: ast.expr = node
+    while isinstance(left, ast.BinOp):
+        function = library.BINARY.get(type(left.op))
+        if function is None:
+            _refuse(left.op)
+        operations.append((function, left.right))
+        left = left.left
+    leftmost = compiler.node(left)
+    steps = [(function, compiler.node(right)) for function, right in reversed(operations)]
+    if len(steps) == 1:
+        ((operation, right),) = steps
+        return lambda env: operation(leftmost(env), right(env))
+
+    def chain(env: Environment) -> Any:
+        value = leftmost(env)
+        for function, right in steps:
+            value = function(value, right(env))
+        return value
+
+    return chain
+
+
+def _unary_operation(compiler: Compiler, node: ast.UnaryOp) -> Closure:
+    """Compile a sign or ``not``."""
+    function = library.UNARY.get(type(node.op))
+    if function is None:
+        _refuse(node.op)
+    operand = compiler.node(node.operand)
+    return lambda env: function(operand(env))
+
+
+def _boolean_operation(compiler: Compiler, node: ast.BoolOp) -> Closure:
+    """Compile ``and`` or ``or``, which return the deciding operand as in Python."""
+    parts, deciding_value = compiler.nodes(node.values), isinstance(node.op, ast.Or)
+
+    def first_deciding(env: Environment) -> Any:
+        value: Any = None
+        for part in parts:
+            value = part(env)
+            if bool(value) == deciding_value:
+                return value
+        return value
+
+    return first_deciding
+
+
+def _comparison(compiler: Compiler, node: ast.Compare) -> Closure:
+    """Compile a comparison, possibly chained."""
+    leftmost, operands = compiler.node(node.left), compiler.nodes(node.comparators)
+    functions = [library.COMPARE.get(type(op)) or _refuse(op) for op in node.ops]
+    if len(operands) == 1:
+        function, right = functions[0], operands[0]
+        return lambda env: function(leftmost(env), right(env))
+
+    def chain(env: Environment) -> Any:
+        left = leftmost(env)
+        for function, part in zip(functions, operands, strict=True):
+            right = part(env)
+            if not function(left, right):
+                return False
+            left = right
+        return True
+
+    return chain
+
+
+def _conditional(compiler: Compiler, node: ast.IfExp) -> Closure:
+    """Compile a conditional expression."""
+    test, yes, no = compiler.nodes([node.test, node.body, node.orelse])
+    return lambda env: yes(env) if test(env) else no(env)
+
+
+def _tuple(compiler: Compiler, node: ast.Tuple) -> Closure:
+    """Compile a tuple."""
+    parts = compiler.nodes(node.elts)
+    library.check_length(len(parts))
+    return lambda env: tuple(part(env) for part in parts)
+
+
+def _list(compiler: Compiler, node: ast.List) -> Closure:
+    """Compile a list as a tuple."""
+    return _tuple(compiler, ast.Tuple(node.elts))
+
+
+def _set(compiler: Compiler, node: ast.Set) -> Closure:
+    """Compile a set."""
+    parts = compiler.nodes(node.elts)
+    library.check_length(len(parts))
+    return lambda env: frozenset(part(env) for part in parts)
+
+
+def _item(compiler: Compiler, node: ast.Subscript) -> Closure:
+    """Compile an index."""
+    sequence, index = compiler.nodes([node.value, node.slice])
+
+    def item(env: Environment) -> Any:
+        try:
+            return sequence(env)[library.integer(index(env))]
+        except IndexError:
+            raise ExpressionError("has an index outside its sequence") from None
+
+    return item
+
+
+def _call(compiler: Compiler, node: ast.Call) -> Closure:
+    """Compile a call of a permitted function, with or without the prefix ``math.``."""
+    name = node.func.id if isinstance(node.func, ast.Name) else None
+    if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+        name = node.func.attr if node.func.value.id == "math" else None
+    if name is None or name not in compiler.functions:
+        called = ast.unparse(node.func)[:40]
+        raise ExpressionError(f"calls {called}(), which is none of {', '.join(sorted(compiler.functions))}")
+    if node.keywords:
+        raise ExpressionError(f"calls {name}() with named arguments, which are not supported")
+    function, arguments, budget = compiler.functions[name], compiler.nodes(node.args), compiler.budget
+
+    def call(env: Environment) -> Any:
+        given = [argument(env) for argument in arguments]
+        budget.spend(sum(len(g) for g in given if isinstance(g, tuple | str | frozenset | range)))
+        return function(*given)
+
+    return call
+
+
+def _comprehension(compiler: Compiler, node: ast.GeneratorExp | ast.ListComp) -> Closure:
+    """Compile a comprehension with a single loop; its value is a tuple.
+
+    At run time it spends the number of items times the number of nodes compiled so far, an upper bound on its
+    steps.
+    """
+    if len(node.generators) != 1 or not isinstance(node.generators[0].target, ast.Name):
+        _refuse(node)
+    clause = node.generators[0]
+    source, name, outer = compiler.node(clause.iter), node.generators[0].target.id, set(compiler.local)
+    compiler.local.add(name)
+    body, tests = compiler.node(node.elt), compiler.nodes(clause.ifs)
+    compiler.local, budget, size = outer, compiler.budget, compiler.size
+
+    def comprehension(env: Environment) -> Any:
+        items, inner = library.sequence(source(env)), dict(env)
+        budget.spend(len(items) * size)
+        result = []
+        for inner[name] in items:
+            if all(test(inner) for test in tests):
+                result.append(body(inner))
+        return tuple(result)
+
+    return comprehension
+
+
+_NODES: dict[type[ast.expr], Callable[[Compiler, Any], Closure]] = {
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.BinOp: _operation,
+    ast.UnaryOp: _unary_operation,
+    ast.BoolOp: _boolean_operation,
+    ast.Compare: _comparison,
+    ast.IfExp: _conditional,
+    ast.Tuple: _tuple,
+    ast.List: _list,
+    ast.Set: _set,
+    ast.Subscript: _item,
+    ast.Call: _call,
+    ast.GeneratorExp: _comprehension,
+    ast.ListComp: _comprehension,
+}
 
 
 def _conditions(body: list[ast.stmt]) -> ast.expr | None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dmcmc.formats.calendar.data.clashes import Places, clashes, close_pairs, gap_between
 from dmcmc.formats.calendar.data.plan import Calendar, MeetingChoice, TimeRule
 from dmcmc.results.calendar_result import CalendarResult
 from dmcmc.results.result import Result
@@ -26,7 +27,7 @@ def reason_of(calendar: Calendar, m: int, chosen: Mapping[int, MeetingChoice]) -
     choices = calendar.choices[m]
     if not choices:
         return no_time(calendar, m)
-    blocks = {n: calendar.clashes(m, n)[:, calendar.choices[n].index(choice)] for n, choice in chosen.items()}
+    blocks = {n: clashes(calendar, m, n)[:, calendar.choices[n].index(choice)] for n, choice in chosen.items()}
     blocks = {n: column for n, column in blocks.items() if column.any()}
     n_conflicts = np.sum(list(blocks.values()), axis=0) if blocks else np.zeros(len(choices), dtype=int)
     free = np.flatnonzero(n_conflicts == 0)
@@ -117,7 +118,7 @@ def reason_of_move(calendar: Calendar, m: int, chosen: Mapping[int, MeetingChoic
     others = [
         calendar.meetings[n].name
         for n, choice in chosen.items()
-        if n != m and there and calendar.clashes(m, n)[there, calendar.choices[n].index(choice)].all()
+        if n != m and there and clashes(calendar, m, n)[there, calendar.choices[n].index(choice)].all()
     ]
     if others:
         return f"what was booked does not fit with {_listed(others)}"
@@ -140,10 +141,12 @@ def reason_of_absence(
     absent
         For each of these, the optional attendees who do not attend.
     """
-    meeting, choice = calendar.meetings[m], chosen[m]
-    if rules := _blocking_rules(calendar, m, p, choice.start):
+    if rules := _blocking_rules(calendar, m, p, chosen[m].start):
         return f"busy: {_listed(rules)}"
-    places = {n: tuple(np.array([x]) for x in (c.start, -1 if c.room is None else c.room)) for n, c in chosen.items()}
+    places = {
+        n: Places(np.array([c.start]), np.array([-1 if c.room is None else c.room]), calendar.meetings[n].length)
+        for n, c in chosen.items()
+    }
     attended = [
         n
         for n in chosen
@@ -152,11 +155,7 @@ def reason_of_absence(
     others = [
         calendar.meetings[n].name
         for n in attended
-        if calendar.close_pairs(
-            ((places[m][0], places[m][1]), meeting.length),
-            ((places[n][0], places[n][1]), calendar.meetings[n].length),
-            calendar.gap_between(m, n, p),
-        ).any()
+        if close_pairs(calendar, places[m], places[n], gap_between(calendar, m, n, p)).any()
     ]
     return f"attends {_listed(others)}" if others else "limits of the day, or little weight"
 

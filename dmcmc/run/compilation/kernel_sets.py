@@ -231,7 +231,7 @@ def chains(variant: SearchVariant) -> KernelSet:
 def _compile_chains(variant: SearchVariant) -> None:
     """Anneal chains on a tiny problem."""
     search = tiny_search(variant)
-    search.may_move_blocks = no_block_moves
+    search.chains.may_move_blocks = no_block_moves
     search.improve(np.zeros(search.problem.n_variables, dtype=np.int64), None, _TINY_SWEEPS)
 
 

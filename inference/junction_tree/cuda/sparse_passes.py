@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.junction_tree.cliques import CliqueTree
 from dmcmc.inference.junction_tree.cuda.passes import TreeExceedsDevice
 from dmcmc.inference.junction_tree.cuda.sparse_message_kernels import HEADER, THREADS, reduce_chunks, reduce_rows
 from dmcmc.inference.junction_tree.message_kernels import DOWN, MARGINAL, SEPARATOR_MARGINAL, UP
@@ -139,7 +140,7 @@ class CudaSparsePasses:
         OutOfTime
             If the deadline passes.
         """
-        for wave in self._waves(table_kind, cliques.tolist()):
+        for wave in _waves(self.host.tree, table_kind, cliques.tolist()):
             self.host.stop.check()
             self._compute([message for clique in wave for message in self._messages_of.get((table_kind, clique), ())])
         self._fetch(table_kind, cliques.tolist())
@@ -213,19 +214,6 @@ class CudaSparsePasses:
             buffer[: data.size].copy_to_device(data)
         return buffer
 
-    def _waves(self, table_kind: int, cliques: Sequence[int]) -> list[list[int]]:
-        """Return waves of cliques: the messages of one wave depend only on earlier waves."""
-        if table_kind not in (UP, DOWN):
-            return [list(cliques)]
-        waves, wave_of, tree = list[list[int]](), dict[int, int](), self.host.tree
-        for c in cliques:
-            dependencies = tree.children[c] if table_kind == UP else (tree.parent[c],)
-            wave_of[c] = 1 + max((wave_of.get(other, -1) for other in dependencies), default=-1)
-            if wave_of[c] == len(waves):
-                waves.append([])
-            waves[wave_of[c]].append(c)
-        return waves
-
     def _compute(self, messages: Sequence[SparseMessage]) -> None:
         """Compute messages that do not depend on each other."""
         if not messages:
@@ -247,7 +235,7 @@ class CudaSparsePasses:
             for m, is_final, position, source in zip(active, final, positions.tolist(), start, strict=False):
                 # the fields CHUNKS, TO, FINAL and FROM of a record
                 header = [m.groups.levels[level][0], m.to if is_final else position, int(is_final), source]
-                records.append([*header, *(self._row_record(m) if level == 0 else ())])
+                records.append([*header, *(_row_record(m, self.host) if level == 0 else ())])
             descriptor = device.upload("junction/words", _launch_descriptor(counts, records))
             blocks, common = -(-sum(counts) // THREADS), (sums, lowest, half, tops, totals)
             if level == 0 and blocks:
@@ -260,23 +248,6 @@ class CudaSparsePasses:
                 position for position, is_final in zip(positions.tolist(), final, strict=False) if not is_final
             ]
             results_so_far = int(positions[-1])
-
-    def _row_record(self, message: SparseMessage) -> list[int]:
-        """Return the part of a message's record about its rows, in the order of ``sparse_message_kernels``.
-
-        These are the offsets of keys and values, the numbers of added messages and of observed variables, then two
-        numbers per added message and three (shift, mask, value) per observed variable. ``shift`` and ``mask`` extract a
-        variable's value from a packed key.
-        """
-        source, observed = message.source, self.host.observed
-        fields, evidence = fields_of(source.scope, self.host.domains), list[int]()
-        for i, v in enumerate(source.scope):
-            if observed[v] >= 0:
-                evidence += [int(fields.shift[i]), int(fields.mask[i]), int(observed[v])]
-        added = [number for message_added in message.added for number in message_added]
-        record = [source.keys, source.values, len(message.added), len(evidence) // 3, *added, *evidence]
-        assert len(record) == HEADER - 4 + len(added) + len(evidence)
-        return record
 
     def _fetch(self, table_kind: int, cliques: Sequence[int]) -> None:
         """Copy totals and marginals to the host."""
@@ -307,3 +278,35 @@ def _launch_descriptor(counts: Sequence[int], records: Sequence[Sequence[int]]) 
     positions = header_length + np.cumsum([0, *map(len, records)])[:-1]
     flat = [number for record in records for number in record]
     return np.array([len(counts), *np.cumsum([0, *counts]).tolist(), *positions.tolist(), *flat], dtype=np.int64)
+
+
+def _waves(tree: CliqueTree, table_kind: int, cliques: Sequence[int]) -> list[list[int]]:
+    """Return waves of cliques: the messages of one wave depend only on earlier waves."""
+    if table_kind not in (UP, DOWN):
+        return [list(cliques)]
+    waves, wave_of = list[list[int]](), dict[int, int]()
+    for c in cliques:
+        dependencies = tree.children[c] if table_kind == UP else (tree.parent[c],)
+        wave_of[c] = 1 + max((wave_of.get(other, -1) for other in dependencies), default=-1)
+        if wave_of[c] == len(waves):
+            waves.append([])
+        waves[wave_of[c]].append(c)
+    return waves
+
+
+def _row_record(message: SparseMessage, host: SparsePasses) -> list[int]:
+    """Return the part of a message's record about its rows, in the order of ``sparse_message_kernels``.
+
+    These are the offsets of keys and values, the numbers of added messages and of observed variables, then two
+    numbers per added message and three (shift, mask, value) per observed variable. ``shift`` and ``mask`` extract a
+    variable's value from a packed key.
+    """
+    source, observed = message.source, host.observed
+    fields, evidence = fields_of(source.scope, host.domains), list[int]()
+    for i, v in enumerate(source.scope):
+        if observed[v] >= 0:
+            evidence += [int(fields.shift[i]), int(fields.mask[i]), int(observed[v])]
+    added = [number for message_added in message.added for number in message_added]
+    record = [source.keys, source.values, len(message.added), len(evidence) // 3, *added, *evidence]
+    assert len(record) == HEADER - 4 + len(added) + len(evidence)
+    return record

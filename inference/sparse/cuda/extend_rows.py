@@ -16,7 +16,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.types import Array, Ints
-from dmcmc.inference.sparse.bucket_rows import RowBuilder, Rows
+from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.cuda import descriptors as w
 from dmcmc.inference.sparse.cuda.row_kernels import (
     MAX_TABLES,
@@ -29,6 +29,7 @@ from dmcmc.inference.sparse.cuda.row_kernels import (
     write_rows,
 )
 from dmcmc.inference.sparse.join_steps import JoinStep
+from dmcmc.inference.sparse.row_steps import Rows
 
 _MAX_WINDOW = 1 << 22  # largest number of rows of a step's buffer: some milliseconds of a kernel
 _MIN_WINDOW = 1 << 12  # smallest number of rows of a step's buffer: with fewer the launches cost more than the work
@@ -105,13 +106,13 @@ class GpuRowExtender:
     """
 
     def __init__(self, builder: RowBuilder, device: Device, limit: int) -> None:
-        self.builder, self.device, self.dtype = builder, device, builder.dtype
-        steps = builder.steps
+        self.row_steps, self.device, self.dtype = builder.row_steps, device, builder.row_steps.dtype
+        steps, size = builder.row_steps.steps, builder.row_steps.size
         fixed = sum(_bytes_of(step) for step in steps)
         # Bytes per row: keys, vectors, first partners and counts of each step; a window's part of the first table, its
         # flags, and the results. Buffers are allocated an eighth larger; a seventh is added for safety.
-        bytes_of_row, item = 8 + builder.size * self.dtype.itemsize, self.dtype.itemsize
-        bytes_per_row = (len(steps) + 1) * (bytes_of_row + 16) + 16 + builder.size * (4 + item) + item + 4
+        bytes_of_row, item = 8 + size * self.dtype.itemsize, self.dtype.itemsize
+        bytes_per_row = (len(steps) + 1) * (bytes_of_row + 16) + 16 + size * (4 + item) + item + 4
         self.window = int(min(_MAX_WINDOW, (limit - fixed) // (bytes_per_row + bytes_per_row // 7)))
         # The kernels hold offsets of a limited number of tables per thread, as int32.
         max_tables = max(step.lookups.offset.size for step in steps)
@@ -163,8 +164,8 @@ class GpuRowExtender:
         The buffer of step ``j`` is passed on when less than a quarter of it is free, so that no kernel starts for a
         small window.
         """
-        last = j == len(self.builder.steps)
-        self.builder.row_limits.count(rows_in.rows if last else 0, rows_in.rows)
+        last = j == len(self.row_steps.steps)
+        self.row_steps.row_limits.count(rows_in.rows if last else 0, rows_in.rows)
         if not rows_in.rows:
             return
         if last:
@@ -184,7 +185,7 @@ class GpuRowExtender:
 
     def _count(self, j: int, tables: _DeviceStepTables, rows_in: _DeviceRows) -> int:
         """Return the number of candidates of the rows in a step."""
-        step = self.builder.steps[j]
+        step = self.row_steps.steps[j]
         if step.partner is None:
             return rows_in.rows * step.size
         begin, counts, sums = self._scratch(j, rows_in.rows)
@@ -217,7 +218,7 @@ class GpuRowExtender:
 
         ``n_made`` rows are in ``out`` already.
         """
-        lowest, threshold = self.builder.lowest_and_threshold
+        lowest, threshold = self.row_steps.lowest_and_threshold
         half = self.dtype.type(lowest // 2) if self.dtype.kind == "i" else lowest
         blocks, device = -(-count // THREADS), self.device
         flags, sums = device.buffer("rows/flags", self.window, _FLAGS), self._sums("window", self.window)
@@ -237,7 +238,7 @@ class GpuRowExtender:
         """Return the keys and the largest value of each vector, on the host."""
         best = self.device.buffer("rows/best", self.window, self.dtype)
         best_rows[-(-rows_in.rows // THREADS), THREADS](
-            rows_in.vectors, rows_in.stride, rows_in.rows, self.builder.size, best
+            rows_in.vectors, rows_in.stride, rows_in.rows, self.row_steps.size, best
         )
         keys, values = np.empty(rows_in.rows, dtype=np.int64), np.empty(rows_in.rows, dtype=self.dtype)
         rows_in.keys[: rows_in.rows].copy_to_host(keys)
@@ -247,12 +248,12 @@ class GpuRowExtender:
     def _buffer(self, j: int) -> _DeviceRows:
         """Return the buffer for the rows that step ``j`` makes."""
         keys = self.device.buffer(f"rows/keys{j}", self.window, _LONGS)
-        vectors = self.device.buffer(f"rows/vectors{j}", self.window * self.builder.size, self.dtype)
+        vectors = self.device.buffer(f"rows/vectors{j}", self.window * self.row_steps.size, self.dtype)
         return _DeviceRows(0, keys, vectors, self.window)
 
     def _scratch(self, j: int, rows: int) -> tuple[Any, Any, Any]:
         """Return buffers for the first partners and their numbers in step ``j``, and for the prefix sums of blocks."""
-        partner = self.builder.steps[j].partner
+        partner = self.row_steps.steps[j].partner
         capacity = max(rows, self.window) if partner is not None else 1
         begin, counts = (self.device.buffer(f"rows/{name}{j}", capacity, _LONGS) for name in ("begin", "counts"))
         return begin, counts, self._sums(str(j), capacity)
@@ -263,7 +264,7 @@ class GpuRowExtender:
 
     def _first(self, begin: int, end: int) -> tuple[_DeviceStepTables, int]:
         """Return vectors of the first table on the device, with keys in place of ``new_values``, and their number."""
-        step = self.builder.steps[0]
+        step = self.row_steps.steps[0]
         table = step.table
         assert table is not None
         rows = slice(int(table.start[begin]), int(table.start[end]))
@@ -287,7 +288,7 @@ class GpuRowExtender:
     def _on_device(self, name: str, step: JoinStep, lists: tuple[Ints, Ints, Ints, Array]) -> _DeviceStepTables:
         """Copy the descriptor, the dense tables and the given lists of a step to the device."""
         descriptor, data = (
-            self._copy("words" + name, _step_descriptor(step, self.builder.size)),
+            self._copy("words" + name, _step_descriptor(step, self.row_steps.size)),
             self._copy("data" + name, step.lookups.data),
         )
         new_values, start = self._copy("new_values" + name, lists[0]), self._copy("start" + name, lists[1])

@@ -199,7 +199,10 @@ def test_new_evidence_recomputes_only_dependent_messages(monkeypatch):
     tree.set_evidence({"v0": 1})
     tree.propagate()
     count = {what: sum(c.size for w, c in computed if w == what) for what in (UP, DOWN)}
-    cliques, on_path = len(tree.tree.scopes), len(tree._path(tree._cliques_of[0][0]))
+    path = [next(clique for clique, scope in enumerate(tree.tree.scopes) if 0 in scope)]
+    while tree.tree.parent[path[-1]] >= 0:
+        path.append(tree.tree.parent[path[-1]])
+    cliques, on_path = len(tree.tree.scopes), len(path)
     # towards the root on the path from the evidence, away from it in the other cliques
     assert count == {UP: on_path, DOWN: cliques - on_path}
     computed.clear()

@@ -18,11 +18,12 @@ from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.sparse import bucket_rows
-from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowLimits, TooManyRows
+from dmcmc.inference.sparse import bucket_rows, row_steps
+from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_within
 from dmcmc.inference.sparse.join_steps import steps_of
 from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds
+from dmcmc.inference.sparse.row_steps import RowLimits, TooManyRows
 from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
 from dmcmc.inference.sparse.sparse_table import SparseTable
 
@@ -33,7 +34,7 @@ LISTED = st.integers(0, 255)  # bit i: whether table i of a bucket is sparse
 @pytest.fixture(autouse=True, scope="module")
 def blocks_are_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr(bucket_rows, "_ROWS_PER_BLOCK", 3)
+    patch.setattr(row_steps, "ROWS_PER_BLOCK", 3)
     patch.setattr(bucket_rows, "_MIN_RANGES", 4)
     yield
     patch.undo()
@@ -81,10 +82,10 @@ def test_the_estimate_from_all_ranges_is_the_number_of_candidates_and_a_smaller_
         np.testing.assert_array_equal(message.keys, expected.keys)
         np.testing.assert_array_equal(message.values, expected.values)
         if n_ranges_per_sample == 1:
-            steps_left = len(builder.steps) - (1 if builder.start is None else builder.start[0])
+            steps_left = len(builder.row_steps.steps) - (1 if builder.start is None else builder.start[0])
             # every row of the message was a candidate of the last step
             assert estimate >= message.rows if steps_left else estimate == 0
-            assert estimate <= len(builder.steps) * prod(query.domains.tolist()) * max(1, len(bucket.inputs))
+            assert estimate <= len(builder.row_steps.steps) * prod(query.domains.tolist()) * max(1, len(bucket.inputs))
 
 
 @given(queries(), LISTED)

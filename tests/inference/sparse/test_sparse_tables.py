@@ -14,11 +14,12 @@ from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.sparse import bucket_rows, function_filtering
-from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowLimits, TooManyRows
+from dmcmc.inference.sparse import bucket_rows, function_filtering, row_steps
+from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering
 from dmcmc.inference.sparse.join_steps import steps_of
 from dmcmc.inference.sparse.outside_bounds import MiniBucketRelaxation, OutsideBounds
+from dmcmc.inference.sparse.row_steps import RowLimits, TooManyRows
 from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseTable, fields_of
 
 
@@ -33,7 +34,7 @@ def as_floats(query, table):
 @pytest.fixture(autouse=True, scope="module")
 def no_size_is_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr(bucket_rows, "_ROWS_PER_BLOCK", 3)
+    patch.setattr(row_steps, "ROWS_PER_BLOCK", 3)
     patch.setattr(bucket_rows, "_MIN_RANGES", 4)
     patch.setattr(function_filtering, "_MIN_SPARSE_INPUT", 2)
     patch.setattr(function_filtering, "_SPARSE_RATIO", 2)

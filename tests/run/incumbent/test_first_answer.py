@@ -17,6 +17,7 @@ from dmcmc.inference.dpop import division, pseudotree
 from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.orders import estimate_cost
+from dmcmc.inference.presolve.dominated_entries import forbid_dominated, slack_of
 from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -26,7 +27,6 @@ from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import first_search_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.samplers.local_search.dominated_entries import forbid_dominated, slack_of
 from dmcmc.solving.initial_incumbent import find_first_answer
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning import affordable

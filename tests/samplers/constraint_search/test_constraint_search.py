@@ -17,6 +17,7 @@ from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.constraint_search.search_model import search_model
 from dmcmc.samplers.constraint_search.state_kernels import DEGREE, SOFT, WEIGHTED, change_value, cost_change
 from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
+from dmcmc.samplers.constraint_search.uncompiled_state import UncompiledState
 from dmcmc.samplers.constraint_search.walker import Walker
 from dmcmc.samplers.local_search.ascent import ConstraintAscent
 from dmcmc.samplers.local_search.local_search import LocalSearch
@@ -136,7 +137,7 @@ def test_tables_of_pairs_are_searched_until_nothing_is_violated():
     problem = build.problem()
     token = CancellationToken()
     search = LocalSearch(problem, problem, 0, 1, Deadline(cancellation=token))
-    search.may_search_constraints = lambda: True
+    search.chains.may_search_constraints = lambda: True
 
     def end_if_feasible(values):
         if not problem.evaluate(values).violation:
@@ -187,24 +188,25 @@ def test_the_first_answer_needs_no_kernels():
 
 def test_uncompiled_costs_are_the_changes_of_the_definition():
     for seed, problem in enumerate(problems(8)):
-        search, rng = UncompiledSearch(search_model(problem), seed), np.random.default_rng(seed)
+        state, rng = UncompiledState(search_model(problem)), np.random.default_rng(seed)
         for v, x in enumerate(rng.integers(problem.domains).tolist()):
-            search._assign((v,), (x,))
-        for unit in search._units:
-            constraints = [search.model.item_constraint[i] for i in {i for v in unit for i in search._items[v]}]
+            state.assign((v,), (x,))
+        partners = enumerate(state.model.partner.tolist())
+        for unit in {(v,) if other < 0 else (min(v, other), max(v, other)) for v, other in partners}:
+            constraints = [state.model.item_constraint[i] for i in {i for v in unit for i in state.items[v]}]
             if len(constraints) > len(set(constraints)):
                 continue  # the costs are those of one item at a time
-            now = search._assign(unit, (-1,) * len(unit))
-            hard, soft = search.costs(unit)
+            now = state.assign(unit, (-1,) * len(unit))
+            hard, soft = state.costs(unit)
             found = {}
             for chosen in np.ndindex(hard.shape):
-                search._assign(unit, chosen)
-                degree, cost = cost_of(problem, search.values)
-                assert search.degree == degree
+                state.assign(unit, chosen)
+                degree, cost = cost_of(problem, state.values)
+                assert state.degree == degree
                 found[chosen] = degree - hard[chosen], cost - soft[chosen]
-                search._assign(unit, (-1,) * len(unit))
+                state.assign(unit, (-1,) * len(unit))
             assert np.ptp(np.array(list(found.values())), axis=0) == pytest.approx([0, 0])
-            search._assign(unit, now)
+            state.assign(unit, now)
 
 
 def test_the_uncompiled_search_satisfies_small_problems_that_can_be_satisfied():
@@ -255,6 +257,6 @@ def test_the_uncompiled_search_reads_no_penalties_of_loads_that_cannot_occur():
     build = Problem.build()
     names = [build.variable("fixed", [0]), build.variable("other", [1, 2])]
     problem = build.all_different(names).problem()
-    search = UncompiledSearch(search_model(problem), 0)
-    search._assign((0,), (0,))
-    assert search.costs((1,))[0].tolist() == [0, 0]
+    state = UncompiledState(search_model(problem))
+    state.assign((0,), (0,))
+    assert state.costs((1,))[0].tolist() == [0, 0]

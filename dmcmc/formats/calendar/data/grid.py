@@ -98,10 +98,6 @@ class TimeGrid:
             found[:, : self.slots - length + 1] = windows.all(axis=2)
         return found.reshape(-1)
 
-    def free_starts(self, free: Mask, length: int) -> NDArray[np.int64]:
-        """Return the slots at which ``length`` consecutive free slots of one day begin; see :meth:`start_mask`."""
-        return np.flatnonzero(self.start_mask(free, length)).astype(np.int64)
-
     def widened(self, mask: Mask, minutes: int) -> Mask:
         """Return a mask with the slots of the same day that are less than ``minutes`` before or after it."""
         by_day = mask.reshape(len(self.days), self.slots)

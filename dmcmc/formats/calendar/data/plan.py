@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.calendar.data.grid import DAY_MINUTES, Mask, TimeGrid
+from dmcmc.formats.calendar.data.grid import Mask, TimeGrid
 from dmcmc.inference.runtime.types import Array, Number
 
 NOT_HELD = "not held"
@@ -330,101 +330,6 @@ class Calendar:
         moment = self.grid.moment(choice.start)
         when = f"{moment:%a} {moment.day} {moment:%b %H:%M}"
         return when if choice.room is None else f"{when}, {self.rooms[choice.room].name}"
-
-    def gap_between(self, first: int, second: int, person: int) -> int:
-        """Return the minutes that a person needs between two meetings, without travel."""
-        return max(self.meetings[first].buffer, self.meetings[second].buffer, self.people[person].buffer)
-
-    def clashes(self, first: int, second: int) -> Mask:
-        """Return which choices of two meetings exclude each other.
-
-        Two choices clash if they use one room at the same time, if a common participant would have to be in two places
-        at once, or if the break between them is shorter than the travel or the buffer that the participant needs. A
-        meeting that comes after another one clashes with each earlier time, and the occurrences of a series clash if
-        they do not have the time or the room in common that the series demands.
-
-        Returns
-        -------
-        ndarray of bool, shape (choices of the first, choices of the second)
-        """
-        a, b = self.meetings[first], self.meetings[second]
-        common = {*a.people} & {*b.people}
-        in_order = self.out_of_order(first, second) | self.different_in_series(first, second)
-        if common:
-            gap = max(self.gap_between(first, second, p) for p in common)
-            places = [(self.starts_and_rooms[m], self.meetings[m].length) for m in (first, second)]
-            return in_order | self.close_pairs(places[0], places[1], gap)
-        return in_order | self.in_one_room(first, second)
-
-    def close_pairs(
-        self,
-        first: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], int],
-        second: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], int],
-        gap: int,
-    ) -> Mask:
-        """Return which pairs of meeting times overlap, or leave a break shorter than travel or ``gap`` minutes.
-
-        Each meeting is given by its first slots, its rooms (−1 for none) and its length in slots.
-        """
-        ((starts_a, rooms_a), length_a), ((starts_b, rooms_b), length_b) = first, second
-        starts_a, starts_b = starts_a[:, None], starts_b[None, :]
-        needed: NDArray[np.int64] | int = self.grid.slots_of(gap)
-        if self.travel and (rooms_a >= 0).all() and (rooms_b >= 0).all():
-            slots = np.zeros((len(self.rooms), len(self.rooms)), dtype=np.int64)
-            for pair, minutes in self.travel.items():
-                slots[pair] = self.grid.slots_of(minutes)
-            needed = np.maximum(slots[rooms_a[:, None], rooms_b[None, :]], needed)
-        overlap = (starts_a < starts_b + length_b) & (starts_b < starts_a + length_a)
-        near = (starts_a < starts_b + length_b + needed) & (starts_b < starts_a + length_a + needed)
-        same_day = starts_a // self.grid.slots == starts_b // self.grid.slots
-        return np.asarray(overlap | (near & same_day))
-
-    def in_one_room(self, first: int, second: int) -> Mask:
-        """Return which choices of two meetings use a single room at the same time; (choices, choices) bool."""
-        a, b = self.meetings[first], self.meetings[second]
-        (starts_a, rooms_a), (starts_b, rooms_b) = self.starts_and_rooms[first], self.starts_and_rooms[second]
-        starts_a, rooms_a = starts_a[:, None], rooms_a[:, None]
-        single = np.array([*(room.count == 1 for room in self.rooms), False])  # the last is for "no room" (−1)
-        overlap = (starts_a < starts_b + b.length) & (starts_b < starts_a + a.length)
-        return np.asarray(overlap & (rooms_a == rooms_b) & single[rooms_a])
-
-    def out_of_order(self, first: int, second: int) -> Mask:
-        """Return which choices of two meetings contradict their order; (choices, choices) bool."""
-        found = np.zeros((len(self.choices[first]), len(self.choices[second])), dtype=bool)
-        for m, n in ((first, second), (second, first)):
-            for earlier, gap in self.meetings[m].after:
-                if earlier == n:
-                    starts, ends = self.starts_and_rooms[m][0], self.starts_and_rooms[n][0] + self.meetings[n].length
-                    wrong = self._minutes(starts)[:, None] < self._minutes(ends, 1) + gap
-                    found |= wrong if m == first else wrong.T
-        return found
-
-    def different_in_series(self, first: int, second: int) -> Mask:
-        """Return which choices of two occurrences of a series differ in what they share; (choices, choices) bool."""
-        a, b = self.meetings[first].series, self.meetings[second].series
-        (starts_a, rooms_a), (starts_b, rooms_b) = self.starts_and_rooms[first], self.starts_and_rooms[second]
-        found = np.zeros((len(starts_a), len(starts_b)), dtype=bool)
-        if a is None or a != b:
-            return found
-        if a.same_time:
-            found |= self._time_in_period(starts_a, a)[:, None] != self._time_in_period(starts_b, a)
-        if a.same_room:
-            found |= rooms_a[:, None] != rooms_b
-        return found
-
-    def _time_in_period(self, starts: NDArray[np.int64], series: SeriesRule) -> NDArray[np.int64]:
-        """Return the slot within the week, or within the day, at which each start lies."""
-        weekdays = np.array([day.weekday() for day in self.grid.days], dtype=np.int64)
-        day, position = np.divmod(starts, self.grid.slots)
-        return position + weekdays[day] * self.grid.slots if series.day_counts else position
-
-    def _minutes(self, slots: NDArray[np.int64], ends: int = 0) -> NDArray[np.int64]:
-        """Return the minutes from the year 1 to the start of slots, or to the end of the slots before (``ends`` 1)."""
-        day, position = np.divmod(slots - ends, self.grid.slots)
-        ordinals = np.array([day.toordinal() for day in self.grid.days], dtype=np.int64)
-        minutes: NDArray[np.int64] = ordinals[day] * DAY_MINUTES + self.grid.opens
-        minutes += (position + ends) * self.grid.minutes
-        return minutes
 
     def utilities(self, index: int, person: int | None = None) -> list[Number]:
         """Return the utility of each choice of a meeting to one person: a sum over the rules that all its slots match.

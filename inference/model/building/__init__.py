@@ -1,0 +1,1 @@
+"""Parts of the builder of problems that know names and labels, but no tables."""

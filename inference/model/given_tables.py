@@ -1,0 +1,160 @@
+"""Factors from what a caller gives: an array, a function of the labels, or a mapping from labels to numbers."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dmcmc.inference.model.building.named_variables import NamedVariables
+from dmcmc.inference.model.building.python_number import python_number
+from dmcmc.inference.model.building.unknown_names import list_values
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.sparse_factor import tabulate
+from dmcmc.inference.model.tables import as_array, normalise
+from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.types import Array, Label
+
+Utilities = ArrayLike | Sequence[Any] | Callable[..., float] | Mapping[Any, float]
+
+_MAX_LIST_ENTRIES = 64  # tables of up to this many entries are filled as lists, which takes half of NumPy's time
+_NUMBERS = (int, float)  # the types of most values; others are converted, NaN is rejected
+_MAX_FUNCTION_CALLS = 10**7  # limit on the calls of one factor's function
+
+
+def factor_of(
+    named: NamedVariables, names: Sequence[str], utilities: Utilities, default: float, sense: str, name: str
+) -> Factor:
+    """Return the factor over some variables.
+
+    Parameters
+    ----------
+    named : NamedVariables
+        The variables of the problem.
+    names : sequence of str
+        The scope.
+    utilities, default, name
+        As for ``Builder.factor``.
+    sense : {"max", "min"}
+        Whether the numbers are utilities or costs.
+
+    Raises
+    ------
+    ProblemError
+        If a variable is unknown or repeated, the table has a wrong shape, a value is not a number, or a function
+        takes another number of arguments.
+    """
+    what = f"factor {name!r}" if name else f"factor over ({', '.join(map(str, names))})"
+    named.check_scope(names, what)
+    if isinstance(utilities, Mapping):
+        factor = _factor_of_mapping(named, names, utilities, default, sense, what)
+    else:
+        domains = [named.domains[v] for v in names]
+        table = _tabulate_function(names, domains, utilities, what) if callable(utilities) else utilities
+        factor = Factor(named.indices(names), normalise(_check_shape(names, domains, table, what), sense, what))
+    return factor.renamed(factor.scope, name)
+
+
+def _factor_of_mapping(
+    named: NamedVariables, names: Sequence[str], utilities: Mapping[Any, float], default: float, sense: str, what: str
+) -> Factor:
+    """Return the factor that is given by a mapping from labels to numbers."""
+    axes = [(len(named.domains[name]), named.label_indices(name)) for name in names]
+    flat_indices, values = [], []
+    for key, value in utilities.items():
+        labels = key if isinstance(key, tuple) else (key,)
+        flat_index = 0
+        try:
+            for (size, indices), label in zip(axes, labels, strict=True):
+                flat_index = flat_index * size + indices[label]
+        except (KeyError, ValueError):
+            raise _wrong_key(named, names, key, labels, what) from None
+        flat_indices.append(flat_index)
+        if type(value) not in _NUMBERS or value != value:
+            value = python_number(value, f"{what}: the value at {key!r}")
+        values.append(value)
+    default = python_number(default, f"{what}: default")
+    scope, shape = named.indices(names), [size for size, _ in axes]
+    if prod(shape) <= _MAX_LIST_ENTRIES:
+        entries = [default] * prod(shape)
+        for flat_index, value in zip(flat_indices, values, strict=True):
+            entries[flat_index] = value
+        return Factor(scope, normalise(as_array(entries, what).reshape(shape), sense, what))
+    rows = np.array([_unravelled(flat_index, shape) for flat_index in flat_indices], dtype=np.int64)
+    whose = what.removeprefix("factor ")  # tabulate puts the word in front of it
+    return tabulate(scope, shape, rows, values, default, sense, whose)
+
+
+def _wrong_key(
+    named: NamedVariables, names: Sequence[str], key: object, labels: Sequence[Label], what: str
+) -> ProblemError:
+    """Return the error for a key of a mapping with a wrong number of labels, or with an unknown label."""
+    if len(labels) != len(names):
+        return ProblemError(f"{what}: {key!r} has {len(labels)} values for {len(names)} variables")
+    axis = next(i for i, label in enumerate(labels) if label not in named.label_indices(names[i]))
+    shown = repr(labels[axis]) + (f" in {key!r}" if isinstance(key, tuple) else "")
+    values_known = list_values(named.domains[names[axis]])
+    return ProblemError(f"{what}: {shown} is not a value of {names[axis]!r}; {values_known}")
+
+
+def _tabulate_function(
+    names: Sequence[str], domains: Sequence[Sequence[Label]], function: Callable[..., float], what: str
+) -> Array:
+    """Return the table of a function's values; the last variable changes fastest."""
+    calls = prod(len(d) for d in domains)
+    if calls > _MAX_FUNCTION_CALLS:
+        raise ProblemError(f"{what}: its function would be called {calls:,} times; give an array, or a mapping")
+
+    def numbers() -> Iterator[int | float]:
+        """Yield the function's values."""
+        for labels in product(*domains):
+            value = function(*labels)
+            if type(value) not in _NUMBERS or value != value:
+                where = ", ".join(f"{v}={label!r}" for v, label in zip(names, labels, strict=True))
+                value = python_number(value, f"{what}: the function at {where}")
+            yield value
+
+    try:
+        values = list(numbers())
+    except TypeError as error:
+        if _takes(function, len(names)):
+            raise
+        raise ProblemError(f"{what}: its function has to take {len(names)} labels as arguments: {error}") from None
+    return as_array(values, what).reshape([len(d) for d in domains])
+
+
+def _takes(function: Callable[..., float], arguments: int) -> bool:
+    """Return whether a function can be called with a number of arguments; True if this is not known."""
+    try:
+        signature(function).bind(*range(arguments))
+    except TypeError:
+        return False
+    except ValueError:  # a built-in function without a signature
+        return True
+    return True
+
+
+def _check_shape(names: Sequence[str], domains: Sequence[Sequence[Label]], table: ArrayLike, what: str) -> ArrayLike:
+    """Return a table with one axis per variable; raise ProblemError if its shape is wrong."""
+    shape = tuple(len(d) for d in domains)
+    try:
+        array = np.asarray(table)
+    except ValueError:  # rows of different lengths
+        raise ProblemError(f"{what}: expected a table of shape {shape}, got rows of different lengths") from None
+    if array.shape != shape:
+        sizes = ", ".join(f"{v} has {n}" for v, n in zip(names, shape, strict=True))
+        values = f" (values: {sizes})" if sizes else ""
+        raise ProblemError(f"{what}: expected a table of shape {shape}{values}, got {array.shape}")
+    return array
+
+
+def _unravelled(flat_index: int, shape: Sequence[int]) -> list[int]:
+    """Return the indices of an entry in a table of some shape, of which the size may exceed 64 bits."""
+    indices = []
+    for size in reversed(shape):
+        flat_index, position = divmod(flat_index, size)
+        indices.append(position)
+    return indices[::-1]
