@@ -52,7 +52,7 @@ class Deadline:
     @property
     def over(self) -> bool:
         """Whether the deadline has passed."""
-        return time.perf_counter() - self.grace >= min(self.until, self.cancellation.requested_at)
+        return self.left <= 0
 
     @property
     def left(self) -> float:
@@ -74,7 +74,7 @@ class Deadline:
 
     def check(self) -> None:
         """Raise ``OutOfTime`` if the deadline has passed."""
-        if time.perf_counter() - self.grace >= min(self.until, self.cancellation.requested_at):
+        if self.over:
             raise OutOfTime("out of time")
 
 

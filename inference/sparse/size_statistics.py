@@ -60,7 +60,8 @@ def forecast(plan: EliminationPlan, fills: Sequence[float], itemsize: int) -> Si
     Examples
     --------
     >>> import numpy as np
-    >>>     >>> plan = plan_elimination([(0, 1), (0, 2)], np.array([128, 128, 128]), [0, 1, 2])
+    >>> from dmcmc.inference.elimination.plan import plan_elimination
+    >>> plan = plan_elimination([(0, 1), (0, 2)], np.array([128, 128, 128]), [0, 1, 2])
     >>> forecast(plan, [0.01, 0.01], 8).sparse_messages
     1
     """

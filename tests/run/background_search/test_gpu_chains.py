@@ -9,7 +9,7 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime import device
 from dmcmc.results.improver_names import GPU_CHAINS
-from dmcmc.run.compilation import prepare_gpu
+from dmcmc.run.compilation import gpu_kernel_sets
 
 
 class FakeChains:
@@ -38,7 +38,7 @@ made: list[FakeChains] = []
 def test_a_run_allocates_time_records_the_cost_and_ends_the_chains(clock, monkeypatch):
     monkeypatch.setattr(gpu_chains, "wanted", lambda settings: settings.budget.time == 600)
     monkeypatch.setattr(gpu_chains, "BackgroundGpuChains", FakeChains)
-    monkeypatch.setattr(prepare_gpu, "_load_search", lambda setup: None)
+    monkeypatch.setattr(gpu_kernel_sets, "_load_search", lambda variant: None)
     made.clear()
     progress = HurriedProgress(
         clock, "improving", times=2
