@@ -126,6 +126,8 @@ class GpuClaims:
 
 GPU_CLAIMS = GpuClaims()
 
+_RESERVED_SHARE = 1 / 16  # of the device's memory, which leases leave for named buffers
+
 
 class Device:
     """Memory and launches on the current GPU; buffers are kept between eliminations because allocation is expensive.
@@ -190,25 +192,44 @@ class Device:
         return memory
 
     def lease(self, entries: int, dtype: np.dtype[Any], owner: object) -> Any:
-        """Return device memory that belongs to ``owner`` until ``owner`` is garbage-collected; then it is reused."""
+        """Return device memory that belongs to ``owner`` until ``owner`` is garbage-collected; then it is reused.
+
+        Raises
+        ------
+        MemoryError
+            If too little memory would remain for named buffers, without which nothing can be done with the lease.
+        """
         candidates = [b for b in self._free if b.dtype == dtype and b.size >= entries]
         if candidates:
             memory = min(candidates, key=lambda b: b.size)
             self._free[:] = [b for b in self._free if b is not memory]
         else:
-            if self._free and entries * dtype.itemsize > self.free_bytes():
+            size = entries * dtype.itemsize
+            if self._free and size > self._leasable_bytes():
                 self._free.clear()
+                self._cuda.current_context().deallocations.clear()
+            if size > self._leasable_bytes():
+                raise MemoryError(f"the GPU is out of memory for {size:,} bytes of tables")
             memory = self._cuda.device_array(max(1, entries), dtype)
         weakref.finalize(owner, self._free.append, memory)
         return memory
 
     def free_bytes(self) -> int:
         """Return the free bytes of the device; 4 GiB in the simulator."""
+        return self._memory()[0]
+
+    def _leasable_bytes(self) -> int:
+        """Return the bytes that a new lease may take."""
+        free, total = self._memory()
+        return free - int(_RESERVED_SHARE * total)
+
+    def _memory(self) -> tuple[int, int]:
+        """Return the free and all bytes of the device; 4 GiB in the simulator."""
         try:
-            free, _ = self._cuda.current_context().get_memory_info()
-            return int(free)
+            free, total = self._cuda.current_context().get_memory_info()
+            return int(free), int(total)
         except (AttributeError, NotImplementedError, OverflowError):  # the simulator has no device memory
-            return 1 << 32
+            return 1 << 32, 1 << 32
 
     def page_locked(self, entries: int, dtype: np.dtype[Any]) -> Array:
         """Return new page-locked host memory, which the GPU copies at full speed; it is freed with its last view."""

@@ -21,6 +21,7 @@ from dmcmc.samplers.model.rounds import Round
 
 _SAMPLES = 2  # trials of a pass that only loads a kernel
 _ANY_KEY = 0, 0  # key of random bits
+_ROWS = 256  # rows of a tiny agent: enough for blocks that copy columns, and the most values that fit a byte
 
 
 def needed_shapes(sampler: Sampler, models: Sequence[ChainModel], runs: Iterable[int]) -> list[GibbsKernelShape]:
@@ -48,7 +49,7 @@ def needed_shapes(sampler: Sampler, models: Sequence[ChainModel], runs: Iterable
 
 def shapes_of_domain(size: int) -> list[GibbsKernelShape]:
     """Return the Gibbs kernels for domains with ``size`` values, small utilities and no hard constraints, by stage."""
-    shape = pack_models([_tiny_model((size, size, 2), True, False)], [_ANY_KEY], 1).shape
+    shape = pack_models([_tiny_model((size, _ROWS), True, False)], [_ANY_KEY], 1).shape
     return [shape._replace(stage=stage) for stage in STAGES]
 
 
@@ -62,14 +63,13 @@ def load_gibbs(shape: GibbsKernelShape) -> None:
 
 def tiny_model_of(shape: GibbsKernelShape) -> ChainModel:
     """Return the columns of an agent that needs the Gibbs kernel with this shape, for one of its stages."""
-    largest = shape.max_words * (4 if shape.compact else 2)
-    smallest = largest if shape.no_padding else max(1, largest - 1)
-    domains = largest, smallest, 2 if shape.byte_values else 257
+    hidden = shape.max_words * (4 if shape.compact else 2) - (0 if shape.no_padding else 1)
+    domains = hidden, _ROWS if shape.byte_values else _ROWS + 1
     return _tiny_model(domains, shape.compact, shape.counts_violations)
 
 
-def _tiny_model(domains: tuple[int, int, int], compact: bool, forbids: bool) -> ChainModel:
-    """Return the columns of an agent with two hidden variables and one boundary variable.
+def _tiny_model(domains: tuple[int, int], compact: bool, forbids: bool) -> ChainModel:
+    """Return the columns of an agent with one hidden variable, and with a boundary variable in no factor.
 
     Parameters
     ----------
@@ -80,9 +80,8 @@ def _tiny_model(domains: tuple[int, int, int], compact: bool, forbids: bool) -> 
     forbids
         Whether there is a hard constraint.
     """
-    inside, across = (np.zeros(shape, dtype=np.int32) for shape in (domains[:2], domains[1:]))
-    inside[-1] = 1 if compact else MAX_COMPACT_SCORE + 1
+    utilities = np.zeros(domains[0], dtype=np.int32)
+    utilities[0] = 1 if compact else MAX_COMPACT_SCORE + 1
     if forbids:
-        inside[-1, -1] = forbidden_value(inside.dtype)
-    factors = Factor((0, 1), inside), Factor((1, 2), across)
-    return build_model(LocalProblem(0, (2,), (0, 1), factors, np.array(domains)))
+        utilities[-1] = forbidden_value(utilities.dtype)
+    return build_model(LocalProblem(0, (1,), (0,), (Factor((0,), utilities),), np.array(domains)))
