@@ -539,7 +539,7 @@ CLAIMS = [
             + e.proven_by_method(AND_OR)
         ),
         Verdict.IN_PART,
-        "on grids, linkage analysis and random networks (`configs/papers/and-or-search.yaml`); messages from a card prove"
-        " no more than those of a CPU, since the search itself takes the time",
+        "on grids, linkage analysis and random networks (`configs/papers/and-or-search.yaml`); messages from a card"
+        " prove no more than those of a CPU, since the search itself takes the time",
     ),
 ]

@@ -207,7 +207,8 @@ class Device:
             size = entries * dtype.itemsize
             if self._free and size > self._leasable_bytes():
                 self._free.clear()
-                self._cuda.current_context().deallocations.clear()
+                if not self._simulated:  # Numba frees memory later
+                    self._cuda.current_context().deallocations.clear()
             if size > self._leasable_bytes():
                 raise MemoryError(f"the GPU is out of memory for {size:,} bytes of tables")
             memory = self._cuda.device_array(max(1, entries), dtype)

@@ -26,7 +26,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.runtime.device import Device, gpu_problem
+from dmcmc.inference.runtime.device import Device, gpu_problem, is_out_of_memory
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -131,6 +131,19 @@ def test_strides_decide_whether_32_bit_distances_suffice(both, stride, number):
         meta[at + w.STRIDES : at + record] = (2**40, 0) if table == 0 else (stride if table == both else 2, 1)
         meta[at + w.X_STRIDE] = 2**50  # a value of x moves the offset
     assert descriptor_kernels._kernel_number(meta, 0, True) == number
+
+
+def test_leases_leave_memory_for_named_buffers(monkeypatch):
+    device, free = Device(), [10_000]
+    monkeypatch.setattr(device, "_memory", lambda: (free[0], 16_000))
+    number, owner = np.dtype(np.int64), np.zeros(1)
+    first = device.lease(1_000, number, owner)
+    free[0] -= 8_000
+    with pytest.raises(MemoryError) as refused:
+        device.lease(200, number, owner)  # 1,600 of 2,000 bytes; 1,000 are reserved
+    assert is_out_of_memory(refused.value)
+    del owner, refused  # the array of the first lease is free now
+    assert device.lease(200, number, np.zeros(1)) is first
 
 
 @given(problems(), st.integers(40, 600), st.sampled_from([1, 2]))
