@@ -204,33 +204,13 @@ class Device:
             memory = min(candidates, key=lambda b: b.size)
             self._free[:] = [b for b in self._free if b is not memory]
         else:
-            size = entries * dtype.itemsize
-            if self._free and size > self._leasable_bytes():
-                self._free.clear()
-                if not self._simulated:  # Numba frees memory later
-                    self._cuda.current_context().deallocations.clear()
-            if size > self._leasable_bytes():
-                raise MemoryError(f"the GPU is out of memory for {size:,} bytes of tables")
-            memory = self._cuda.device_array(max(1, entries), dtype)
+            memory = _new_lease(entries, dtype, self._free)
         weakref.finalize(owner, self._free.append, memory)
         return memory
 
     def free_bytes(self) -> int:
         """Return the free bytes of the device; 4 GiB in the simulator."""
-        return self._memory()[0]
-
-    def _leasable_bytes(self) -> int:
-        """Return the bytes that a new lease may take."""
-        free, total = self._memory()
-        return free - int(_RESERVED_SHARE * total)
-
-    def _memory(self) -> tuple[int, int]:
-        """Return the free and all bytes of the device; 4 GiB in the simulator."""
-        try:
-            free, total = self._cuda.current_context().get_memory_info()
-            return int(free), int(total)
-        except (AttributeError, NotImplementedError, OverflowError):  # the simulator has no device memory
-            return 1 << 32, 1 << 32
+        return _memory()[0]
 
     def page_locked(self, entries: int, dtype: np.dtype[Any]) -> Array:
         """Return new page-locked host memory, which the GPU copies at full speed; it is freed with its last view."""
@@ -365,6 +345,43 @@ class Device:
         self._buffers.clear()
         self._free.clear()
         self._pinned.clear()
+
+
+def _memory() -> tuple[int, int]:
+    """Return the free and all bytes of the device; 4 GiB in the simulator."""
+    from numba import cuda
+
+    try:
+        free, total = cuda.current_context().get_memory_info()
+        return int(free), int(total)
+    except (AttributeError, NotImplementedError, OverflowError):  # the simulator has no device memory
+        return 1 << 32, 1 << 32
+
+
+def _new_lease(entries: int, dtype: np.dtype[Any], unused: list[Any]) -> Any:
+    """Return a new array on the device; if the memory is small, ``unused`` arrays are freed first.
+
+    Raises
+    ------
+    MemoryError
+        If too little memory would remain for named buffers.
+    """
+    from numba import config, cuda
+
+    size = entries * dtype.itemsize
+    if unused and size > _leasable_bytes():
+        unused.clear()
+        if not config.ENABLE_CUDASIM:  # Numba frees memory later
+            cuda.current_context().deallocations.clear()
+    if size > _leasable_bytes():
+        raise MemoryError(f"the GPU is out of memory for {size:,} bytes of tables")
+    return cuda.device_array(max(1, entries), dtype)
+
+
+def _leasable_bytes() -> int:
+    """Return the bytes that a new lease may take."""
+    free, total = _memory()
+    return free - int(_RESERVED_SHARE * total)
 
 
 def _kernel_words(argument: Any) -> list[Any]:

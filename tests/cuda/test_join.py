@@ -26,6 +26,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import flatten
+from dmcmc.inference.runtime import device as runtime_device
 from dmcmc.inference.runtime.device import Device, gpu_problem, is_out_of_memory
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -135,7 +136,7 @@ def test_strides_decide_whether_32_bit_distances_suffice(both, stride, number):
 
 def test_leases_leave_memory_for_named_buffers(monkeypatch):
     device, free = Device(), [10_000]
-    monkeypatch.setattr(device, "_memory", lambda: (free[0], 16_000))
+    monkeypatch.setattr(runtime_device, "_memory", lambda: (free[0], 16_000))
     number, owner = np.dtype(np.int64), np.zeros(1)
     first = device.lease(1_000, number, owner)
     free[0] -= 8_000
