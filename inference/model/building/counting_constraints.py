@@ -108,13 +108,12 @@ class CountingConstraints(GlobalConstraints):
         """
         names, wanted = as_names(variables), set(values)
         if isinstance(number, str):
-            scope = (*names, number)
-            self._check(scope, name or "count")
+            scope = self._scope((*names, number), name or "count")
             counted = [*self._named.counted(names, wanted), self._named.numbers(number)]
             factory = import_module("dmcmc.inference.constraints.count_variable").count_variable
             return self._append(factory(self._named.indices(scope), counted, cost, name or "count"))
         low, high = (number, number) if isinstance(number, int) else number
-        self._check(names, name or "count")
+        self._scope(names, name or "count")
         return self._constrain(
             "count", names, {"counted": self._named.counted(names, wanted), "low": low, "high": high}, cost, name
         )
@@ -145,6 +144,5 @@ class CountingConstraints(GlobalConstraints):
         ProblemError
             If a variable is unknown or repeated.
         """
-        names = as_names(variables)
-        self._check(names, name or "all_different")
+        names = self._scope(variables, name or "all_different")
         return self._constrain("all_different", names, {"codes": self._named.codes(names, set(exempt))}, cost, name)

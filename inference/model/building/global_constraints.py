@@ -68,8 +68,7 @@ class GlobalConstraints(ABC):
         ProblemError
             If a variable is unknown or repeated, or a parameter is missing or does not fit.
         """
-        names = as_names(variables)
-        self._check(names, name or kind)
+        names = self._scope(variables, name or kind)
         return self._constrain(kind, names, parameters, cost, name)
 
     def regular(self, variables: Iterable[str], automaton: Any, name: str = "") -> Self:
@@ -96,8 +95,7 @@ class GlobalConstraints(ABC):
         ResourceError
             If the automaton has too many states.
         """
-        names = as_names(variables)
-        self._check(names, name or "regular")
+        names = self._scope(variables, name or "regular")
         domains = [self._named.domains[v] for v in names]
         return self._append(automaton.factor(self._named.indices(names), domains, self.sense, name))
 
@@ -135,7 +133,7 @@ class GlobalConstraints(ABC):
             If a variable is unknown or repeated, or the index has more values than there are entries.
         """
         what = name or "element"
-        self._check((index, result), what)
+        self._scope((index, result), what)
         if len(self._named.domains[index]) > len(entries):
             raise ProblemError(f"constraint {what!r}: {index!r} has more values than the {len(entries)} entries")
         if not all(isinstance(entry, str) and entry in self._named.domains for entry in entries):
@@ -144,8 +142,7 @@ class GlobalConstraints(ABC):
             table = [[0 if entry == label else lost for label in self._named.domains[result]] for entry in constants]
             return self.factor((index, result), table, name=what)
         used = list(dict.fromkeys(str(entry) for entry in entries[: len(self._named.domains[index])]))
-        scope_names = (index, result, *used)
-        self._check(scope_names, what)
+        scope_names = self._scope((index, result, *used), what)
         selected = [used.index(str(entry)) for entry in entries[: len(self._named.domains[index])]]
         given = {"codes": self._named.codes(scope_names[1:]), "selected": selected}
         return self._constrain("element", scope_names, given, cost, name)
@@ -164,9 +161,17 @@ class GlobalConstraints(ABC):
             raise ProblemError(f"constraint {name or kind}: a parameter is missing or no number: {error}") from None
         return self._append(factor)
 
-    def _check(self, names: Sequence[str], what: str) -> None:
-        """Raise ProblemError if a variable of a constraint is unknown or repeated."""
+    def _scope(self, variables: Iterable[str], what: str) -> tuple[str, ...]:
+        """Return the names of a constraint's variables; ``what`` names the constraint in errors.
+
+        Raises
+        ------
+        ProblemError
+            If a variable is unknown or repeated.
+        """
+        names = as_names(variables)
         self._named.check_scope(names, f"constraint {what!r}")
+        return names
 
 
 def as_names(variables: Iterable[str]) -> tuple[str, ...]:

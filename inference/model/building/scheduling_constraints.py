@@ -45,8 +45,7 @@ class SchedulingConstraints(GlobalConstraints):
         """
         names = as_names(starts)
         where = None if places is None else as_names(places)
-        scope = names if where is None else (*names, *where)
-        self._check(scope, name or "no_overlap")
+        scope = self._scope((*names, *(where or ())), name or "no_overlap")
         given = {
             "times": [self._named.numbers(v) for v in names],
             "durations": _per_variable(durations, len(names)),
@@ -88,8 +87,7 @@ class SchedulingConstraints(GlobalConstraints):
         ProblemError
             If a variable is unknown or repeated, or a number is invalid or missing.
         """
-        names = as_names(starts)
-        self._check(names, name or "cumulative")
+        names = self._scope(starts, name or "cumulative")
         given = {
             "times": [self._named.numbers(v) for v in names],
             "durations": _per_variable(durations, len(names)),
@@ -131,8 +129,7 @@ class SchedulingConstraints(GlobalConstraints):
         ProblemError
             If a variable is unknown or repeated, or a number is invalid or missing.
         """
-        names = as_names(starts)
-        self._check(names, name or "breaks")
+        names = self._scope(starts, name or "breaks")
         times = [self._named.numbers(v) for v in names]
         given = {"times": times, "durations": _per_variable(durations, len(names)), "high": at_most}
         return self._constrain("breaks", names, given, cost, name)
@@ -162,8 +159,7 @@ class SchedulingConstraints(GlobalConstraints):
         ProblemError
             If a variable is unknown or both are the same.
         """
-        names = (first, second)
-        self._check(names, name or "precedence")
+        names = self._scope((first, second), name or "precedence")
         given = {"numbers": [self._named.numbers(v) for v in names], "distance": distance}
         return self._constrain("precedence", names, given, cost, name)
 
