@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dmcmc.cli.setup_commands.warm_up_child import GPU_STAGES
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import rounding_of
 from dmcmc.inference.dpop.division import LocalProblem
@@ -214,6 +215,7 @@ def test_the_kernel_of_each_place_of_the_columns_is_loaded(size, chosen):
 def test_a_domain_has_a_kernel_for_each_place_of_the_columns():
     shapes = shapes_of_domain(24)
     assert [shape.stage for shape in shapes] == [GLOBAL, SINGLE_BUFFER, DOUBLE_BUFFER, ALL_COLUMNS]
+    assert len(shapes) == GPU_STAGES, "the warm-up compiles all of them"
     assert {shape.max_words for shape in shapes} == {6} and shapes[0].no_padding
     assert not shapes_of_domain(10)[0].no_padding
 

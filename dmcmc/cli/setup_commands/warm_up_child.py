@@ -54,7 +54,7 @@ _GPU_TABLE_WIDTHS = (96, 64, 48, 32, 24, 16, 8)
 # usual problems, and the largest of the DMCMC paper's.
 _GPU_DOMAINS = (24, 12, 10)
 _GPU_SAMPLED_DOMAINS = (96, *_GPU_DOMAINS)
-_STAGES = 4  # places of the columns in a GPU's memory, each with its kernel (`samplers.cuda.gibbs_kernels.STAGES`)
+GPU_STAGES = 4  # places of the columns in a GPU's memory, each with its kernel (`samplers.cuda.gibbs_kernels.STAGES`)
 
 
 def tasks() -> dict[str, Callable[[str], object]]:
@@ -63,7 +63,7 @@ def tasks() -> dict[str, Callable[[str], object]]:
     on_gpu: dict[str, Callable[[], Sequence[KernelSet]]] = {
         f"dual ascent, tables of {width} columns": partial(_gpu_ascent, width) for width in _GPU_TABLE_WIDTHS
     }
-    for size, stage in product(_GPU_SAMPLED_DOMAINS, range(_STAGES)):
+    for size, stage in product(_GPU_SAMPLED_DOMAINS, range(GPU_STAGES)):
         on_gpu[f"Gibbs sampling, domains of {size} values, stage {stage}"] = partial(_gpu_sampling, size, stage)
     on_gpu |= {"local search": _gpu_search, "elimination": _gpu_elimination}
     relaxed: dict[str, int | None] = {f"domains of {size} values": size for size in _GPU_DOMAINS}
