@@ -297,7 +297,8 @@ def best_launch(batch: ModelBatch, runs: int, exchange: bool, stages: Collection
     stages : collection of int
         Preferred stagings of columns.
     """
-    return choose_launch(batch, runs, runs if exchange else 1, *gpu_limits(_GIBBS_REGISTERS), stages=stages)
+    launch = choose_launch(batch, runs, runs if exchange else 1, *gpu_limits(_GIBBS_REGISTERS), stages=stages)
+    return launch and launch._replace(shape=launch.shape._replace(exchange=exchange))
 
 
 def gibbs_launcher(sampler: Sampler, batch: ModelBatch, runs: int, stages: Collection[int]) -> _Launcher | None:
@@ -305,7 +306,7 @@ def gibbs_launcher(sampler: Sampler, batch: ModelBatch, runs: int, stages: Colle
     device, parameters = shared_device(), best_launch(batch, runs, sampler.exchange, stages)
     if parameters is None:
         return None
-    shape = parameters.shape._replace(exchange=sampler.exchange)
+    shape = parameters.shape
     table = device.upload("chains table", batch.table)
     ints = device.upload("chains ints", batch.ints)
     scales = device.upload("chains scales", batch.scales)

@@ -43,7 +43,7 @@ def needed_shapes(sampler: Sampler, models: Sequence[ChainModel], runs: Iterable
             batch = pack_models(members, [_ANY_KEY] * len(members), count)
             launch = best_launch(batch, count, sampler.exchange, ())
             if launch is not None:
-                shapes.add(launch.shape._replace(exchange=sampler.exchange))
+                shapes.add(launch.shape)
     return sorted(shapes)
 
 
