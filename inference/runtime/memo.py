@@ -31,10 +31,11 @@ class Memo(Generic[T]):
     Parameters
     ----------
     limit : int
-        The maximum number of results.
+        The maximum number of results; by default more than the agents of most problems, each of which may have its own
+        structure.
     """
 
-    def __init__(self, limit: int = 512) -> None:
+    def __init__(self, limit: int = 1 << 14) -> None:
         self._limit, self._results = limit, dict[Hashable, T]()
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:

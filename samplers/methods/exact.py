@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.eliminate import Elimination
+from dmcmc.inference.elimination.eliminate import Elimination, EliminationWitness, Witness
 from dmcmc.inference.elimination.plan import check_memory, kept_by_first_use, plan_elimination
 from dmcmc.inference.elimination.slices import Slices, choose_slices, eliminate_in_slices
 from dmcmc.inference.execution.backend import Backend
@@ -40,8 +40,6 @@ _MAX_LOOKUP_CELLS = 1 << 22  # maximum rows times variables for storing all hidd
 _MIN_SECONDS = 0.25
 # Factor of its proportional part of the time that one agent may take: most estimates are wrong by the same factor
 _MAX_OVERRUN = 3.0
-
-Witness = Callable[[Mapping[int, int]], dict[int, int]]
 
 
 class EliminatedTables(NamedTuple):
@@ -200,7 +198,7 @@ def _solve(problems: Sequence[LocalProblem], sampling: Sampling) -> list[Sampled
         cells = sum(done.plan.cells for done in batch)
         for done, tables in zip(batch, remaining, strict=True):
             agent_seconds = seconds * done.plan.cells / cells if cells else seconds / len(batch)
-            results.append(_table(tables, partial(_witness, done), agent_seconds, done.plan.cells))
+            results.append(_table(tables, EliminationWitness(done), agent_seconds, done.plan.cells))
         sampling.progress(len(batch))
         start = time.perf_counter()
     return results
@@ -338,13 +336,6 @@ def _table(tables: tuple[EncodedTable, ...], witness: Witness, seconds: float, c
     return SampledTable(tables, tables, witness, "exact", seconds, cells)
 
 
-def _witness(elimination: Elimination, values: Mapping[int, int]) -> dict[int, int]:
-    """Return the best hidden values for an interface assignment."""
-    chosen = dict(values)
-    elimination.maximise(chosen)
-    return {v: chosen[v] for v in chosen if v not in values}
-
-
 def _all_row_witnesses(local: LocalProblem, elimination: Elimination) -> NDArray[np.int32]:
     """Return the best hidden values of every row, (rows, hidden) int32."""
     values = np.zeros((local.rows, local.domains.size), dtype=np.int64)
@@ -374,7 +365,7 @@ def recompute_witness(
         row = entries[tuple(values.get(v, slice(None)) for v in scope)]
         tables.append(EncodedTable(tuple(v for v in scope if v not in values), np.ascontiguousarray(row)))
     plan = plan_elimination([t.scope for t in tables], local.domains, local.order.variables, ())
-    return _witness(backend.eliminate(tables, plan, arithmetic), {})
+    return EliminationWitness(backend.eliminate(tables, plan, arithmetic))({})
 
 
 SOLVER = ExactSolver()

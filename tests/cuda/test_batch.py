@@ -13,7 +13,7 @@ import dmcmc.inference.elimination.cuda.batch as gpu_batch
 import dmcmc.inference.execution.backend as backends
 from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.eliminate import eliminate, maximise_together
 from dmcmc.inference.elimination.plan import merge_plans
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.execution.backend import Backend
@@ -123,3 +123,18 @@ def test_equal_plans_are_merged_and_divided_once(batch):
         assert same_maximisers(expected, found)
     for expected, found in zip(one_by_one(*batch), first, strict=True):
         assert same_maximisers(expected, found)
+
+
+@given(batches(), st.integers(1, 60))
+@FEW
+def test_the_values_of_a_batch_are_looked_up_together(batch, threshold):
+    singles, together = one_by_one(*batch), all_at_once(*batch, threshold)
+    kept = [
+        {v: single.plan.program.domains[v] - 1 for table in single.remaining() for v in table.scope}
+        for single in singles
+    ]
+    values = [[dict(row) for row in kept] for _ in range(2)]
+    for single, row in zip(singles, values[0], strict=True):
+        single.maximise(row)
+    maximise_together(together, values[1])
+    assert values[0] == values[1]

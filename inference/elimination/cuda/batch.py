@@ -119,6 +119,13 @@ class EliminationBatch:
         self.merged_elimination.choose_rows(values, self.layout.ranges)
         return values
 
+    def choose(self, values: NDArray[np.int64]) -> None:
+        """Set maximising values of all plans in ``values`` (variables,) int64, which holds all kept variables.
+
+        This takes one launch.
+        """
+        self.merged_elimination.choose_rows(values[None], self.layout.ranges)
+
     def choose_all(self, index: int, values: NDArray[np.int64]) -> None:
         """Set the maximising values of one plan's variables in each row of ``values`` (rows, variables) int64.
 
@@ -155,6 +162,11 @@ class BatchedElimination(Elimination):
     def table(self, t: int) -> EncodedTable:
         """Return table ``t`` of this elimination's plan."""
         return self.batch.merged_elimination.table(int(self.batch.layout.numbers[self.index][t]))
+
+    @property
+    def chooser(self) -> EliminationBatch:
+        """The batch, which sets the values of several of its eliminations in one launch."""
+        return self.batch
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values; see :meth:`Elimination.choose`."""
