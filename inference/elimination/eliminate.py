@@ -102,6 +102,20 @@ class Elimination:
             self.plan.program, self.arena, values, self.arithmetic.lowest_scalar, 0, self.plan.buckets
         )
 
+    def values_of_rows(self, kept: Sequence[int], wanted: Sequence[int]) -> NDArray[np.int32]:
+        """Return the maximising values of some eliminated variables for every assignment of the kept variables.
+
+        Returns
+        -------
+        (rows, wanted) int32
+            The last kept variable changes fastest from row to row.
+        """
+        domains = self.plan.program.domains
+        values = np.zeros((int(np.prod(domains[list(kept)])), domains.size), dtype=np.int64)
+        values[:, list(kept)] = assignments_of(domains[list(kept)])
+        self.choose_all(values)
+        return values[:, list(wanted)].astype(np.int32)
+
     def maximise(self, values: MutableMapping[int, int]) -> None:
         """Add the maximising value of every eliminated variable to a mapping that holds the kept variables.
 
@@ -109,6 +123,11 @@ class Elimination:
         read.
         """
         maximise_together([self], [values])
+
+
+def assignments_of(domains: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all assignments of variables with these domain sizes, (rows, variables) int64, in C order."""
+    return np.indices(domains.tolist()).reshape(domains.size, -1).T if domains.size else np.zeros((1, 0), np.int64)
 
 
 class ValueChooser(Protocol):
