@@ -44,8 +44,9 @@ def test_a_second_problem_of_the_same_shape_reuses_the_plan(monkeypatch):
     def planning(*_):
         pytest.fail("planned again")
 
-    monkeypatch.setattr(best_order, "_searched_order", planning)
-    monkeypatch.setattr(pseudotree, "_cheapest", planning)
+    monkeypatch.setattr(best_order, "exact_order", planning)
+    monkeypatch.setattr(best_order, "search", planning)
+    monkeypatch.setattr(pseudotree.PseudoTree, "compact", planning)
     monkeypatch.setattr(util_and_value, "plan_elimination", planning)
     solve_generated(0)
 
@@ -83,8 +84,8 @@ def test_factor_graphs_of_equal_shape_share_their_index_arrays():
 
 def test_equal_local_graphs_share_an_order(monkeypatch):
     clear_caches()
-    searched, search = [], best_order._searched_order
-    monkeypatch.setattr(best_order, "_searched_order", lambda *rest: searched.append(1) or search(*rest))
+    searched, search = [], best_order.exact_order
+    monkeypatch.setattr(best_order, "exact_order", lambda *rest: searched.append(1) or search(*rest))
     chain = [(v, v + 1) for v in range(4)]
     shifted = [(v + 7, v + 8) for v in range(4)]
     sizes = dmcmc.generate("random", agents=1, variables_per_agent=12, domain_size=3).domains
