@@ -20,9 +20,9 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.problem import _FACTS_BY_SHAPE
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.memo import clear_memos
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
@@ -166,8 +166,8 @@ def forget_compiled_kernels():
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
-    kernel_sets._COMPILED.clear()
-    _FACTS_BY_SHAPE.clear()
+    kernel_sets.COMPILED.clear()
+    clear_memos()
 
 
 @contextmanager
@@ -203,7 +203,7 @@ def record_late_compilation(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setenv("DMCMC_COMPILE", "first")
         patched.setattr(kernel_sets, "compiled_marker", lambda name: None)
-        patched.setattr(KernelSupply, "_compile_here", without_clock(KernelSupply._compile_here))
+        patched.setattr(KernelSupply, "request", without_clock(KernelSupply.request))
         patched.setattr(solve_in_time, "prepare_gpu", without_clock(solve_in_time.prepare_gpu))
         patched.setattr(dividing, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)

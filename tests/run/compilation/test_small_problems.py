@@ -85,7 +85,6 @@ def no_compiler(monkeypatch):
         raise AssertionError(f"{self.py_func.__module__}.{self.py_func.__name__} is compiled")
 
     monkeypatch.setattr(Dispatcher, "compile", refuse)
-    monkeypatch.setattr(Dispatcher, "_compile_for_args", refuse, raising=False)
 
 
 @pytest.mark.parametrize(
