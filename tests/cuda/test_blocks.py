@@ -143,7 +143,7 @@ def test_starts_equal_those_of_the_cpu(reads, monkeypatch):
 
 def test_rows_equal_those_of_exact_elimination(monkeypatch):
     monkeypatch.setattr(Backend, "samples_on_gpu", lambda self, updates: self.device == "cuda")
-    monkeypatch.delattr("dmcmc.samplers.methods.blocks._on_cpu")
+    monkeypatch.delattr("dmcmc.samplers.methods.blocks.BlockSearch")  # the chains of the CPU
     problem = replace(deterministic_grid(3, np.random.default_rng(6)), agents=("a", "b"), owner=np.arange(9) // 5)
     locals_, arithmetic = divide(problem).locals, choose_arithmetic(problem.factors)
     local = min(locals_, key=lambda local: local.rows)
