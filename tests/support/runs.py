@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import pytest
 from numba.core.dispatcher import Dispatcher
 
 import dmcmc
@@ -34,6 +35,7 @@ from dmcmc.solving.monitoring.progress import NoProgress, Watch
 from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning import divided_problem as dividing
 from dmcmc.solving.planning.plan import prepare
+from dmcmc.solving.presolve import presolve_problem
 from dmcmc.solving.rank_tables import RankTables
 from support.clock import MovableClock
 
@@ -159,6 +161,23 @@ def hard_problem(variables=14, agents=2, domain=8, seed=0):
     factors = tuple(Factor.of(pair, rng.integers(0, 1000, (domain, domain))) for pair in pairs)
     names = tuple(f"x{v}" for v in range(n)), tuple(f"a{a}" for a in range(agents))
     return Problem(names[0], np.full(n, domain), names[1], owner, factors)
+
+
+def large_problem(agents=2):
+    """Return a problem whose only table takes more than 32 MiB."""
+    names, size = tuple(f"a{a}" for a in range(agents)), 2100
+    table = Factor.of((0, 1), np.full((size, size), 0.5))
+    return Problem(("x", "y"), np.full(2, size), names, np.arange(2) % agents, (table,))
+
+
+@contextmanager
+def presolving_small_problems():
+    """Presolve problems in this block although their eliminations are faster than presolve."""
+    clear_memos()  # they hold the sizes of eliminations
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(presolve_problem, "cells_upper_bound", lambda *_: float("inf"))
+        yield patch
+    clear_memos()
 
 
 def forget_compiled_kernels():
