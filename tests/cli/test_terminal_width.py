@@ -111,7 +111,7 @@ def test_a_log_file_has_lines_with_stage_objective_bound_and_time(capsys, clock)
     started, better, stepped = capsys.readouterr().err.splitlines()
     assert started == "dmcmc: 10 s: local tables"
     assert better == "dmcmc: 20 s: local tables: objective 90, bound 100, gap 11.1 %, 59 s left"
-    assert stepped == "dmcmc: 30 s: local tables: objective 90, bound 100, gap 11.1 %, 59 s left"
+    assert stepped == "dmcmc: 30 s: local tables: objective 90, bound 100, gap 11.1 %, 49 s left"
 
 
 def test_short_runs_print_nothing_unless_they_compile(capsys):
