@@ -22,9 +22,9 @@ for line in sys.stdin:
 """
 COMPILE = """
 import sys, numba
-from dmcmc.experiments.worker import _Answers
+from dmcmc.experiments.worker import AnswerLines
 
-answers = _Answers(sys.stdout.buffer)
+answers = AnswerLines(sys.stdout.buffer)
 answers.report_compiling()
 inner = numba.njit(lambda x: x + 1)
 outer = numba.njit(lambda x: 2 * inner(x))
