@@ -14,7 +14,7 @@ from itertools import pairwise
 import networkx as nx
 import pytest
 from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
-from support.private_names import private_imports, private_replacements
+from support.private_names import private_names
 
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
@@ -257,14 +257,15 @@ PATCHING = [
 def test_private_names_are_found_in_assignments_patches_and_programs_of_other_processes(tmp_path):
     (tmp_path / "a.py").write_text("\n".join(PATCHING))
     patches = ["a._b", "dmcmc.config._hidden.read", "settings._MOST", "settings._read", "settings.sections['a']._order"]
-    assert sorted(private_replacements(tmp_path / "a.py")) == patches
-    assert private_imports(tmp_path / "a.py") == ["dmcmc.config._hidden", "dmcmc.config._limits"]
+    found = private_names(tmp_path / "a.py")
+    assert sorted(found.replaced) == patches
+    assert found.imported == ["dmcmc.config._hidden", "dmcmc.config._limits"]
 
 
 def test_tests_use_what_is_public():
-    paths = sorted((ROOT / "tests").rglob("*.py"))
-    patches = [f"{path.relative_to(ROOT)}: {name}" for path in paths for name in private_replacements(path)]
-    imported = [f"{path.relative_to(ROOT)}: {name}" for path in paths for name in private_imports(path)]
+    found = {str(path.relative_to(ROOT)): private_names(path) for path in sorted((ROOT / "tests").rglob("*.py"))}
+    patches = [f"{path}: {name}" for path, names in found.items() for name in names.replaced]
+    imported = [f"{path}: {name}" for path, names in found.items() for name in names.imported]
     assert len(patches) <= REACHED["private patches"], patches
     assert len(imported) <= REACHED["private imports"], imported
 
