@@ -14,7 +14,7 @@ from itertools import pairwise
 import networkx as nx
 import pytest
 from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
-from support.private_names import private_names
+from support.structure.private_names import private_names
 
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
