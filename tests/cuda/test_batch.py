@@ -121,7 +121,7 @@ def test_equal_plans_are_merged_and_divided_once(batch):
         patch.setattr(backends, "_GPU_THRESHOLDS", np.array([2]))
         patch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
         first = [one for group in backend.eliminate_all(flat, plans, arithmetic) for one in group]
-        patch.setattr("dmcmc.inference.elimination.cuda.divide_work._divide", None)
+        patch.setattr("dmcmc.inference.elimination.cuda.divide_work.group_buckets", None)
         second = [one for group in backend.eliminate_all(other, again, arithmetic) for one in group]
     for expected, found in zip(one_by_one(plans, other, arithmetic), second, strict=True):
         assert same_tables(expected, found)
