@@ -1,7 +1,7 @@
 """Measure how the time of a warm exact solve grows with the number of agents.
 
-    python -m benchmarks.elimination.growth [--agents 100 300 1000] [--small 100000] [--repeats 3] [--device auto|cpu|cuda]
-        [--output FILE]
+    python -m benchmarks.elimination.growth [--agents 100 300 1000] [--small 100000] [--repeats 3]
+        [--device auto|cpu|cuda] [--output FILE]
 
 Meeting problems have the default kind: ten variables of 24 values per agent. The problem is made, solved once to load
 or compile all kernels, and then solved ``--repeats`` times; ``ms per agent`` is the median of these solves divided by
