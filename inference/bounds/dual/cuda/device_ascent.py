@@ -31,7 +31,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import gpu_limits, shared_device
+from dmcmc.inference.runtime.device import allow_shared, gpu_limits, shared_device
 from dmcmc.inference.runtime.types import Ints
 
 # Triangles that a block of 256 threads processes at once, one per warp; a colour (set of triangles that share no pair)
@@ -347,5 +347,5 @@ class DeviceDualAscent:
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         """Launch a kernel with this group's shared memory; append its size and ``octets`` to the arguments."""
         arguments = (*arguments, self._shared_entries, self._octets)
-        self.device.allow_shared(kernel, arguments, 4 * self._shared_entries)
+        allow_shared(kernel, arguments, 4 * self._shared_entries)
         kernel[blocks, self._threads, 0, 4 * self._shared_entries](*arguments)
