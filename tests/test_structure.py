@@ -29,7 +29,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "CalibratedBoundState": (190, 17),
     "Chains": (330, 20),
     "Changes": (234, 18),
-    "DeviceDualAscent": (205, 8),
     "DualState": (452, 27),
     "Frontier": (346, 22),
     "GpuRowExtender": (218, 13),
