@@ -31,7 +31,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Changes": (234, 18),
     "DualState": (452, 27),
     "Frontier": (346, 22),
-    "GpuRowExtender": (218, 13),
     "IncumbentSearch": (220, 20),
     "RankRun": (275, 19),
     "RankSearch": (171, 18),
