@@ -109,8 +109,8 @@ class RankRun:
             self._search_on_all_ranks,
             self._limits.enlarge,
             self._continue_engine,
-            searches.wait_for_engine,
-            searches.allow_gpu_seconds,
+            searches.background.wait_for_engine,
+            searches.background.allow_gpu_seconds,
         )
         if union_provider is not None:
             self._limits.size_factor = _FIRST_SIZE_WITH_UNION
@@ -142,7 +142,7 @@ class RankRun:
         if self.searches.exist and plan.timed and not will_prove(plan) and self.world.rank == 0:
             gained, seconds = _gain(before, incumbent.utility), time.perf_counter() - start
             self._measured_gains.append(MeasuredGain(LOCAL_SEARCH, seconds, objective_gain=gained))
-        self.goal_reached = self.searches.have_ended_run() or self.coordinator.gap_is_met(tables)
+        self.goal_reached = self.searches.background.have_ended_run() or self.coordinator.gap_is_met(tables)
 
     def combine(self) -> Cycle | ResourceError:
         """Send UTIL messages up and VALUE messages down; return the cycle, or the error if it did not finish or fit.
@@ -194,7 +194,7 @@ class RankRun:
 
     def _report(self, cycle: Cycle) -> RankReport:
         """Return what rank 0 needs to know of this rank's work since its last report."""
-        self._measured_gains += self.searches.take_gains()
+        self._measured_gains += self.searches.background.take_gains()
         cycle_report = CycleReport.of(self.tables, cycle, self._rows_pruned)
         report = RankReport(cycle_report.roots, self.proposals(cycle), tuple(self._measured_gains), *cycle_report[1:])
         self._measured_gains.clear()
@@ -284,7 +284,7 @@ class RankRun:
 
     def _continue_engine(self, wanted: bool) -> None:
         """Let the external search in the background go on, or end it, which frees its core."""
-        self.setup = self.searches.continue_engine(wanted, self.setup)
+        self.setup = self.searches.background.continue_engine(wanted, self.setup)
 
     def _search_on_all_ranks(self, seconds: float) -> float:
         """Search for some seconds on all ranks together; return the gain in utility (rank 0)."""

@@ -23,24 +23,19 @@ from dmcmc.solving.planning.setup import Setup
 _POLL_SECONDS = 0.05  # seconds between two polls of the external search engine
 
 
-class WholeSearches:
-    """The searches over the whole assignment of one rank; the methods are called by all ranks.
+class BackgroundSearches:
+    """The external engine and the GPU chains of one rank, which search in the background until they are ended.
 
     Parameters
     ----------
     world : World
         The ranks.
     search : IncumbentSearch or None
-        The local search, which has the external engine and the GPU chains; None if there are no such searches.
+        The search that has them; None if there are no searches over the whole assignment.
     """
 
     def __init__(self, world: World, search: IncumbentSearch | None) -> None:
         self._world, self._search = world, search
-
-    @property
-    def exist(self) -> bool:
-        """Whether there are searches over the whole assignment."""
-        return self._search is not None
 
     @property
     def engine_may_improve(self) -> bool:
@@ -51,6 +46,65 @@ class WholeSearches:
     def gpu_is_active(self) -> bool:
         """Whether a background search on this rank's GPU is still active."""
         return self._search is not None and self._search.gpu_search is not None and self._search.gpu_search.running
+
+    def have_ended_run(self) -> bool:
+        """Return whether the external engine has reached the goal of the run; called by all ranks."""
+        return self._search is not None and self._search.engine.has_ended_run()
+
+    def take_gains(self) -> list[MeasuredGain]:
+        """Return the seconds and gains of these searches since the last call."""
+        if self._search is None:
+            return []
+        on_gpu = self._search.gpu_search
+        return [*self._search.engine.take_gains(), *([] if on_gpu is None else on_gpu.take_gains())]
+
+    def continue_engine(self, wanted: bool, setup: Setup) -> Setup:
+        """Let the external engine go on, or end it; return the setup with the cores that are free."""
+        if self._search is None:
+            return setup
+        if not wanted:
+            return self._search.engine.disengage(setup)
+        self._search.engine.resume()
+        return setup
+
+    def allow_gpu_seconds(self, seconds: float) -> None:
+        """Let the chains in the background use some seconds of the GPU."""
+        if self._search is not None and self._search.gpu_search is not None:
+            self._search.gpu_search.allow(seconds)
+
+    def wait_for_engine(self, seconds: float) -> None:
+        """Wait for the external engine on all ranks, until it ends or the time is over."""
+        engine = None if self._search is None else self._search.engine.process
+        until, stop = time.perf_counter() + seconds, None if self._search is None else self._search.stop
+        while engine is not None and engine.on and time.perf_counter() < until and stop is not None and not stop.over:
+            engine.wait(_POLL_SECONDS)
+        if seconds > 0:
+            self._world.wait()
+
+
+class WholeSearches:
+    """The searches over the whole assignment of one rank; the methods are called by all ranks.
+
+    Parameters
+    ----------
+    world : World
+        The ranks.
+    search : IncumbentSearch or None
+        The local search, which has the external engine and the GPU chains; None if there are no such searches.
+
+    Attributes
+    ----------
+    background : BackgroundSearches
+        The external engine and the GPU chains.
+    """
+
+    def __init__(self, world: World, search: IncumbentSearch | None) -> None:
+        self._world, self._search, self.background = world, search, BackgroundSearches(world, search)
+
+    @property
+    def exist(self) -> bool:
+        """Whether there are searches over the whole assignment."""
+        return self._search is not None
 
     @property
     def feasible_utility(self) -> Number | None:
@@ -75,43 +129,9 @@ class WholeSearches:
         with nullcontext() if self._search is None else self._search.in_background(wanted):
             yield
 
-    def have_ended_run(self) -> bool:
-        """Return whether the external engine has reached the goal of the run."""
-        return self._search is not None and self._search.engine.has_ended_run()
-
-    def take_gains(self) -> list[MeasuredGain]:
-        """Return the seconds and gains of the searches in the background since the last call."""
-        if self._search is None:
-            return []
-        on_gpu = self._search.gpu_search
-        return [*self._search.engine.take_gains(), *([] if on_gpu is None else on_gpu.take_gains())]
-
-    def continue_engine(self, wanted: bool, setup: Setup) -> Setup:
-        """Let the external engine go on, or end it; return the setup with the cores that are free."""
-        if self._search is None:
-            return setup
-        if not wanted:
-            return self._search.engine.disengage(setup)
-        self._search.engine.resume()
-        return setup
-
-    def allow_gpu_seconds(self, seconds: float) -> None:
-        """Let the chains in the background use some seconds of the GPU."""
-        if self._search is not None and self._search.gpu_search is not None:
-            self._search.gpu_search.allow(seconds)
-
     def improve(self, seconds: float) -> bool:
         """Let the local search work for some seconds on all ranks; return whether it has found something better."""
         return self._search is not None and self._search.improve(seconds, 0)
-
-    def wait_for_engine(self, seconds: float) -> None:
-        """Wait for the external engine on all ranks, until it ends or the time is over."""
-        engine = None if self._search is None else self._search.engine.process
-        until, stop = time.perf_counter() + seconds, None if self._search is None else self._search.stop
-        while engine is not None and engine.on and time.perf_counter() < until and stop is not None and not stop.over:
-            engine.wait(_POLL_SECONDS)
-        if seconds > 0:
-            self._world.wait()
 
     def record(self, assignments: Sequence[NDArray[np.int64]], by: str) -> None:
         """Record assignments that an improver has found, made 1-optimal (rank 0)."""
