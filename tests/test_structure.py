@@ -26,7 +26,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Backend": (241, 13),
     "BackgroundEngine": (269, 24),
     "BackgroundSearch": (239, 21),
-    "CalibratedBoundState": (190, 17),
     "Chains": (330, 20),
     "Changes": (234, 18),
     "DualState": (452, 27),
