@@ -27,7 +27,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "BackgroundEngine": (269, 24),
     "BackgroundSearch": (239, 21),
     "Chains": (330, 20),
-    "Changes": (234, 18),
     "DualState": (452, 27),
     "Frontier": (346, 22),
     "IncumbentSearch": (220, 20),

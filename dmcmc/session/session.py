@@ -18,7 +18,8 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.session.changes import Changes, Domain
+from dmcmc.session.changed_variables import Domain
+from dmcmc.session.changes import Changes
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
