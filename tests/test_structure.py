@@ -32,7 +32,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "IncumbentSearch": (220, 20),
     "RankRun": (275, 19),
     "RankSearch": (171, 18),
-    "Session": (258, 15),
     "Signals": (335, 26),
     "UpperTable": (207, 15),
 }
