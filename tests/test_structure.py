@@ -25,7 +25,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Agent": (357, 31),
     "Backend": (241, 13),
     "BackgroundEngine": (269, 24),
-    "BackgroundSearch": (239, 21),
     "Chains": (330, 20),
     "DualState": (452, 27),
     "Frontier": (346, 22),

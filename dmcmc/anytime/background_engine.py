@@ -238,7 +238,11 @@ class BackgroundEngine:
             None if utility is None else float(utility),
             None if bound is None else float(bound),
         )
-        return self.process is not None and self.process.on and not self.process.unpromising(utility_found, bound_found)
+        return (
+            self.process is not None
+            and self.process.on
+            and not self.process.speed.is_unpromising(utility_found, bound_found)
+        )
 
     def take_gains(self) -> list[MeasuredGain]:
         """Return the seconds and gains of the engine since the last call; empty if it has ended and gained nothing."""
