@@ -11,13 +11,11 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.background_local_search import MIN_RELATIVE_GAIN
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 
 _POLL_SECONDS = 0.05  # seconds between two polls of the external search engine
@@ -114,13 +112,7 @@ class WholeSearches:
     @contextmanager
     def during_tables(self, setup: Setup) -> Iterator[None]:
         """Search in the background, also on a GPU if that is wanted, while the body makes the first tables."""
-        if self._search is None:
-            yield
-            return
-        self._search.begin_on_gpu(setup)
-        brief = self._search.brief_search_seconds(setup)
-        searching = self._search.in_background(not will_prove(setup), MIN_RELATIVE_GAIN, brief_seconds=brief)
-        with searching, self._search.overlapped.overlapping():
+        with nullcontext() if self._search is None else self._search.during_tables(setup):
             yield
 
     @contextmanager
