@@ -23,7 +23,6 @@ REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28}
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Agent": (357, 31),
-    "BackgroundEngine": (269, 24),
     "Chains": (330, 20),
     "DualState": (452, 27),
     "Frontier": (346, 22),
@@ -34,7 +33,7 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
 }
 # Modules that import more of ours than wanted, with their present number.
 WIDE_MODULES: dict[str, int] = {
-    "dmcmc/anytime/background_engine.py": 19,
+    "dmcmc/anytime/background_engine.py": 18,
     "dmcmc/anytime/improvers/background_search.py": 24,
     "dmcmc/anytime/local_search.py": 20,
     "dmcmc/anytime/rank_run.py": 29,

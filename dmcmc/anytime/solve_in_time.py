@@ -229,7 +229,8 @@ def _result_without_tables(search: IncumbentSearch) -> Result | None:
 def _end_without_tables(search: IncumbentSearch, error: ResourceError) -> Result | None:
     """Search until the time is over, because no plan fits the resources; return the result on rank 0."""
     search.incumbent.give_up(error)
-    search.engine.start_without_tables()
+    if search.engine.process is not None:
+        search.engine.process.begin()  # if it has not started
     search.use_remaining_time()
     return _result_without_tables(search)
 
