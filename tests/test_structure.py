@@ -26,7 +26,6 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Chains": (330, 20),
     "DualState": (452, 27),
     "Frontier": (346, 22),
-    "RankRun": (275, 19),
     "RankSearch": (171, 18),
     "Signals": (335, 26),
     "UpperTable": (207, 15),

@@ -18,7 +18,7 @@ from dmcmc.anytime.early_engine import EarlyEngine
 from dmcmc.anytime.improvers.background_search import has_many_constraints, wanted
 from dmcmc.anytime.known_bound import take_known_bound
 from dmcmc.anytime.local_search import IncumbentSearch
-from dmcmc.anytime.rank_run import RankRun
+from dmcmc.anytime.rank_run import RankRun, keep_for_next_run
 from dmcmc.anytime.union.union_plan import union_provider
 from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.settings import Settings
@@ -269,7 +269,7 @@ def improve_until_stop(
     interrupt = Interrupt(stop, armed=setup.timed and not watch.handles_signals)
     with handle.deliver_if_late(stop), interrupt, team_of(setup, world, coordinator.private) as team:
         run = RankRun(RankTables(setup, world, team), coordinator, searches, watch, union_provider)
-        handle.best, run.is_ready = run.best_so_far, is_ready
+        handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
         try:
             run.first_tables()
             while not run.goal_reached:
@@ -279,7 +279,7 @@ def improve_until_stop(
                 run.improve(directive)
         except (OutOfTime, OutOfMemory) as error:
             run.give_up(error)
-        world.on_all_ranks(run.keep_for_next_run)
+        world.on_all_ranks(partial(keep_for_next_run, run.tables, run.union))
         return run.result()
 
 
