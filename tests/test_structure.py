@@ -23,7 +23,6 @@ REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28}
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Agent": (357, 31),
-    "Chains": (330, 20),
     "DualState": (452, 27),
     "Frontier": (346, 22),
     "RankSearch": (171, 18),
@@ -81,7 +80,7 @@ WIDE_MODULES: dict[str, int] = {
     "inference/marginals/tables.py": 20,
     "inference/minibuckets/cuda/moment_matching.py": 18,
     "inference/sparse/function_filtering.py": 16,
-    "samplers/cpu/launch.py": 17,
+    "samplers/cpu/launch.py": 16,
 }
 
 TRACE = """

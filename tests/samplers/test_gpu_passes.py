@@ -21,7 +21,7 @@ class FakeGpu:
         monkeypatch.setattr(Backend, "samples_on_gpu", lambda self, updates: True)
 
     def sample(self, sampler, planned):
-        work = sum(chains.runs * sum(round_.temperatures.size for round_ in chains.rounds) for chains in planned)
+        work = sum(chains.current.runs * chains.current.trials for chains in planned)
         self.now += self.seconds_per_sample * work
         self.passes.append(self.seconds_per_sample * work)
         return [np.zeros((chains.local.rows, len(chains.local.hidden)), dtype=np.uint8) for chains in planned]
@@ -67,7 +67,9 @@ def test_without_a_deadline_one_pass_does_all_of_the_work(monkeypatch):
 def test_the_kernels_of_first_and_later_passes_are_loaded_before(monkeypatch):
     gpu = FakeGpu(monkeypatch, 1e-6)
     loaded_runs = []
-    monkeypatch.setattr(chain_solver, "_sample_on_gpu", lambda sampler, planned: loaded_runs.append(planned[0].runs))
+    monkeypatch.setattr(
+        chain_solver, "_sample_on_gpu", lambda sampler, planned: loaded_runs.append(planned[0].current.runs)
+    )
     problem = random_problem(8, variables=8, agents=1, domain=3, factors=14)
     sampling = Sampling(choose_arithmetic(problem.factors), runs=10, samples=100, backend=Backend(device="cuda"))
     registry.get("gibbs").load(list(divide(problem).locals), sampling)
