@@ -24,7 +24,6 @@ REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28}
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Agent": (357, 31),
     "DualState": (452, 27),
-    "Frontier": (346, 22),
     "RankSearch": (171, 18),
     "Signals": (335, 26),
     "UpperTable": (207, 15),
