@@ -14,6 +14,7 @@ import pytest
 from support.ranks import MPIRUN, lines, needs_mpirun
 from support.runs import hard_problem, write_configuration
 
+from dmcmc.cli.ending.delivery import BestResult
 from dmcmc.cli.signals import Signals
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
@@ -237,24 +238,23 @@ def test_an_error_in_the_delivery_ends_all_waiting_and_is_reported(capfd):
         raise FileError("standard output cannot be written: it is full")
 
     signals._listening = True
-    signals._deliver = fail
+    signals.delivery.write = fail
     assert signals.deliver("a result") == 2 == signals.deliver("a result") == signals.finish()
     assert capfd.readouterr().err == "dmcmc: error: standard output cannot be written: it is full\n"
 
 
-def test_a_recently_prepared_result_is_delivered_unchanged():
+def test_a_recently_prepared_result_is_delivered_unchanged(clock):
     calls = []
 
     def best():
         calls.append(len(calls))
         return len(calls)
 
-    signals = Signals()
-    signals._ending = RunHandle(best=best)
-    signals._prepare()
-    assert (signals._best(), signals._best()) == (1, 1)
-    signals._prepared_at -= 10
-    assert signals._best() == 2
+    result = BestResult(RunHandle(best=best))
+    result.prepare()
+    assert (result.get(), result.get()) == (1, 1)
+    clock.skip(10)
+    assert result.get() == 2
 
 
 def test_a_rank_prints_to_the_output_of_its_launcher(tmp_path):
