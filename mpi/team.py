@@ -11,7 +11,7 @@ import numpy as np
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.collective_calls import CollectiveCalls
 from dmcmc.mpi.wire_format import byte_slices
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import World, unpack
 
 _MAX_BROADCAST_BYTES = 1 << 30  # of one broadcast; MPI counts have 31 bits
 
@@ -45,7 +45,7 @@ class MpiTeam:
         if agent is not None:
             self._comm = world.comm.Split(agent, key=0 if first else 1 + world.rank)
             self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
-        self._calls = None if self._comm is None else CollectiveCalls(self._comm, partial(world.count, "team"))
+        self._calls = None if self._comm is None else CollectiveCalls(self._comm, partial(world.counts.add, "team"))
 
     def __enter__(self) -> "MpiTeam":
         return self
@@ -91,8 +91,8 @@ class MpiTeam:
         """Return every rank's value; the ranks have agreed that none has failed."""
         if self.size == 1:
             return [value]
-        data = self._world.pack(value, "team", self.size - 1)
-        return [self._world.unpack(received) for received in self._comm.allgather(data)]
+        data = self._world.counts.pack(value, "team", self.size - 1)
+        return [unpack(received) for received in self._comm.allgather(data)]
 
     def _arrays(
         self, rank: int, own_arrays: Sequence[Array], form: Sequence[tuple[str, tuple[int, ...]]]
@@ -108,5 +108,5 @@ class MpiTeam:
                 for piece in byte_slices(array, _MAX_BROADCAST_BYTES):
                     self._comm.Bcast(piece, root=rank)
             if sends:
-                self._world.count("team", 0, (self.size - 1) * sum(array.nbytes for array in arrays))
+                self._world.counts.add("team", 0, (self.size - 1) * sum(array.nbytes for array in arrays))
         return arrays

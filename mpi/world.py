@@ -27,6 +27,41 @@ class LauncherError(DmcmcError):
     """The launcher does not belong to the MPI library, so that each rank would be a world of one."""
 
 
+class MessageCounts:
+    """Numbers and bytes of messages to other ranks, by the name of their purpose.
+
+    Messages between agents are counted where they are sent; these are all others.
+    """
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[int, int]] = {}
+
+    def add(self, what: str, count: int, size: int) -> None:
+        """Count some messages, and their bytes, under the name ``what``."""
+        before = self._counted.get(what, (0, 0))
+        self._counted[what] = before[0] + count, before[1] + size
+
+    def pack(self, value: Any, what: str, receivers: int) -> bytes:
+        """Return a value as the bytes to send to a number of receivers, and count them under the name ``what``.
+
+        Values are pickled here, so that their bytes are known; mpi4py's own pickling is not changed.
+        """
+        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        if receivers:
+            self.add(what, receivers, receivers * len(data))
+        return data
+
+    def take(self) -> dict[str, tuple[int, int]]:
+        """Return the number and bytes of messages since the last call, {name: (count, bytes)}."""
+        counted, self._counted = self._counted, {}
+        return counted
+
+
+def unpack(data: bytes) -> Any:
+    """Return the value that :meth:`MessageCounts.pack` has made bytes of."""
+    return pickle.loads(data)
+
+
 class World:
     """The ranks of a run; without a communicator, this process alone.
 
@@ -51,6 +86,8 @@ class World:
     leaders : tuple of int
         For each rank, the rank that leads its compute node: the first with a GPU, or else the first. A leader combines
         the tables of its node.
+    counts : MessageCounts
+        The messages that this rank has sent to other ranks, without those between agents.
     node_comm : mpi4py communicator or None
         The communicator of this node's ranks, the leader first; None without MPI.
     """
@@ -59,15 +96,14 @@ class World:
     _calls: CollectiveCalls  # set only with a communicator
     leaders: tuple[int, ...] = (0,)
     core_sharers = gpu_sharers = 1  # without MPI: this process alone
-    _counted_messages: dict[str, tuple[int, int]] | None = None
     core_binding: tuple[int, int] | None = None
 
     def __init__(self, comm: Any = None) -> None:
-        self.comm = comm
+        self.comm, self.counts = comm, MessageCounts()
         self.rank, self.size = 0, 1
         node, self.node_comm = ComputeNode(), None
         if comm is not None:
-            self._calls = CollectiveCalls(comm, partial(self.count, "agree"))
+            self._calls = CollectiveCalls(comm, partial(self.counts.add, "agree"))
             self.rank, self.size = comm.Get_rank(), comm.Get_size()
             node, self.node_comm = find_compute_node(comm)
             use_gpu(node.gpu)
@@ -85,7 +121,7 @@ class World:
         value : object
             The value; only rank 0's is used.
         what : str
-            Name under which :meth:`message_counts` reports the messages.
+            Name under which ``counts`` reports the messages.
         """
         if self.comm is None:
             return value
@@ -94,25 +130,25 @@ class World:
 
     def _bcast(self, value: Any, what: str) -> Any:
         """Return rank 0's value on every rank; the ranks have begun this call together."""
-        data = self.pack(value, what, self.size - 1) if self.rank == 0 else None
+        data = self.counts.pack(value, what, self.size - 1) if self.rank == 0 else None
         received = self.comm.bcast(data, root=0)
-        return value if self.rank == 0 else self.unpack(received)
+        return value if self.rank == 0 else unpack(received)
 
     def gather(self, value: Any, what: str = "gather") -> list[Any] | None:
         """Return every rank's value on rank 0, in the order of ranks, and None on the others."""
         if self.comm is None:
             return [value]
-        data = self.pack(value, what, 1 if self.rank else 0)
+        data = self.counts.pack(value, what, 1 if self.rank else 0)
         parts = gathered(self.comm, data, self._calls.begin(what, size=len(data)))
-        return [self.unpack(part) for part in parts] if self.rank == 0 else None
+        return [unpack(part) for part in parts] if self.rank == 0 else None
 
     def allgather(self, value: Any, what: str = "allgather") -> list[Any]:
         """Return every rank's value on every rank, in the order of ranks."""
         if self.comm is None:
             return [value]
-        data = self.pack(value, what, self.size - 1)
+        data = self.counts.pack(value, what, self.size - 1)
         parts = gathered_on_all(self.comm, data, self._calls.begin(what, size=len(data)))
-        return [self.unpack(part) for part in parts]
+        return [unpack(part) for part in parts]
 
     def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
         """Send each rank its part, and return the parts for this rank; None if no rank has sent anything.
@@ -122,7 +158,7 @@ class World:
         parts : sequence of arrays
             Data for each rank.
         what : str
-            Name under which :meth:`message_counts` reports the messages.
+            Name under which ``counts`` reports the messages.
         """
         if self.comm is None:
             return None
@@ -130,37 +166,8 @@ class World:
         if not self.comm.allreduce(sum(map(len, parts))):
             return None
         received: list[Array] = self.comm.alltoall(list(parts))
-        self.count(what, self.size - 1, sum(part.nbytes for part in parts))
+        self.counts.add(what, self.size - 1, sum(part.nbytes for part in parts))
         return received
-
-    def message_counts(self) -> dict[str, tuple[int, int]]:
-        """Return the number and bytes of messages sent to other ranks since the last call, {name: (count, bytes)}.
-
-        Messages between agents are counted where they are sent; these are all others.
-        """
-        counted, self._counted_messages = self._counted_messages, None
-        return counted or {}
-
-    def pack(self, value: Any, what: str, receivers: int) -> bytes:
-        """Return a value as the bytes to send to a number of receivers, and count them under the name ``what``.
-
-        Values are pickled here, so that their bytes are known; mpi4py's own pickling is not changed.
-        """
-        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-        if receivers:
-            self.count(what, receivers, receivers * len(data))
-        return data
-
-    @staticmethod
-    def unpack(data: bytes) -> Any:
-        """Return the value that :meth:`pack` has made bytes of."""
-        return pickle.loads(data)
-
-    def count(self, what: str, count: int, size: int) -> None:
-        """Count messages to other ranks, and their bytes, under the name ``what``."""
-        self._counted_messages = self._counted_messages or {}
-        before = self._counted_messages.get(what, (0, 0))
-        self._counted_messages[what] = before[0] + count, before[1] + size
 
     def agree(self, failure: Exception | None) -> None:
         """Raise an error on all ranks if there is one on any of them; a collective call.

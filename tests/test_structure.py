@@ -26,31 +26,15 @@ REACHED |= {"private patches": 102, "private imports": 1}  # in tests, which sho
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Agent": (357, 31),
-    "Backend": (241, 13),
-    "BackgroundEngine": (269, 24),
-    "BackgroundSearch": (239, 21),
-    "CalibratedBoundState": (190, 17),
-    "Chains": (330, 20),
-    "Changes": (234, 18),
-    "Device": (216, 17),
-    "DeviceDualAscent": (205, 8),
     "DualState": (452, 27),
-    "Frontier": (346, 22),
-    "GpuRowExtender": (218, 13),
-    "IncumbentSearch": (220, 20),
-    "RankRun": (275, 19),
     "RankSearch": (171, 18),
-    "Session": (258, 15),
-    "Signals": (335, 26),
     "UpperTable": (207, 15),
-    "WholeSearches": (124, 17),
-    "World": (205, 20),
 }
 # Modules that import more of ours than wanted, with their present number.
 WIDE_MODULES: dict[str, int] = {
-    "dmcmc/anytime/background_engine.py": 19,
+    "dmcmc/anytime/background_engine.py": 18,
     "dmcmc/anytime/improvers/background_search.py": 24,
-    "dmcmc/anytime/local_search.py": 21,
+    "dmcmc/anytime/local_search.py": 20,
     "dmcmc/anytime/rank_run.py": 29,
     "dmcmc/anytime/solve_in_time.py": 33,
     "dmcmc/anytime/union/union_agent.py": 16,
@@ -94,11 +78,10 @@ WIDE_MODULES: dict[str, int] = {
     "inference/bounds/mini_bucket.py": 17,
     "inference/bounds/semidefinite/cuda/batched_relaxation.py": 21,
     "inference/bounds/semidefinite/relaxation.py": 19,
-    "inference/execution/backend.py": 17,
     "inference/marginals/tables.py": 20,
     "inference/minibuckets/cuda/moment_matching.py": 18,
     "inference/sparse/function_filtering.py": 16,
-    "samplers/cpu/launch.py": 17,
+    "samplers/cpu/launch.py": 16,
 }
 
 TRACE = """

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.device import gpu_limits, shared_device
+from dmcmc.inference.runtime.device import allow_shared, gpu_limits, shared_device
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.cuda.batch import (
     GibbsLaunch,
@@ -319,7 +319,7 @@ def gibbs_launcher(sampler: Sampler, batch: ModelBatch, runs: int, stages: Colle
             table, ints, arguments.headers, scales, penalties, *arguments.schedule, arguments.trials, arguments.first,
             arguments.round_.descent, arguments.round_.warm, parameters.buffer, *arguments.state,
         )  # fmt: skip
-        device.allow_shared(kernel, kernel_arguments, parameters.shared)
+        allow_shared(kernel, kernel_arguments, parameters.shared)
         kernel[arguments.blocks, parameters.threads, 0, parameters.shared](*kernel_arguments)
         LAUNCHED_SHAPES.add(shape)
 

@@ -23,6 +23,7 @@ from dmcmc.results.improver_names import GPU_CHAINS
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.planning.setup import Setup
 
 _LOG = logging.getLogger(__name__)
 _MIN_TIME_PER_OPENING = 5.0  # shortest time budget, as a multiple of the seconds to open a GPU
@@ -122,6 +123,24 @@ class BackgroundGpuChains:
         self._chains.end()
         if self._chains.failed:
             _LOG.warning(f"dmcmc: the chains on the GPU ended early: {self._chains.failed}")
+
+
+def start(search: LocalSearch, incumbent: Incumbent, setup: Setup, stop: Deadline) -> BackgroundGpuChains | None:
+    """Start chains in the background if they are wanted (rank 0).
+
+    If agents' tables use the GPU, too, the chains get only a part of its time.
+
+    Parameters
+    ----------
+    search, incumbent, stop
+        As for :class:`BackgroundGpuChains`.
+    setup : Setup
+        The plan of the run.
+    """
+    if not wanted(setup.config):
+        return None
+    no_tables_on_gpu = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
+    return BackgroundGpuChains(search, incumbent, no_tables_on_gpu, stop)
 
 
 def wanted(settings: Settings) -> bool:

@@ -24,11 +24,11 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     run_batches,
 )
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
-from dmcmc.inference.bounds.branch_and_bound.frontier import node_bytes
 from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     entry_bytes,
 )
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import node_bytes
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
@@ -203,7 +203,7 @@ def test_nodes_restore_their_tables_before_they_branch_and_no_entry_is_lost():
     search.begin(no_cutoff(local), no_cutoff(local), None)
     restored, unprocessed_with_entry = 0, 0
     for round_index in range(24):
-        before = search._frontier._open_nodes
+        before = search._frontier.open_nodes
         chosen, batch = search.next_batch(8)
         entries_before = before.entry.copy()
         sizes, sources = np.diff(batch.groups), batch.jobs[batch.groups[:-1], JOB_SOURCE]
@@ -224,13 +224,13 @@ def test_nodes_restore_their_tables_before_they_branch_and_no_entry_is_lost():
         )
         unprocessed = {(before.row[k], before.mask[k].tobytes()): entries_before[k] for k in chosen[len(ends) - 1 :]}
         search.record(chosen, batch, _completed(found, batch))
-        after = search._frontier._open_nodes
+        after = search._frontier.open_nodes
         for row, mask, entry in zip(after.row, after.mask, after.entry, strict=True):
             if (row, mask.tobytes()) in unprocessed:
                 assert entry == unprocessed[row, mask.tobytes()]
                 unprocessed_with_entry += entry >= 0
         held = [entry for entry in after.entry.tolist() if entry >= 0]
-        assert sorted([*held, *search._frontier._free_entries]) == list(range(capacity))
+        assert sorted([*held, *search._frontier.entries.free]) == list(range(capacity))
     assert restored > 5 and unprocessed_with_entry > 5
     search.end()
     assert all(w >= u for w, u in zip(decoded(state), naive.row_values(local).ravel().tolist(), strict=True))
