@@ -31,19 +31,13 @@ from dmcmc.samplers.model.chain_model import score_columns
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import one_round
+from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.tuning import common
 
 Rows = slice | NDArray[np.int64]
 
 _NO_UTILITY = np.iinfo(np.int64).min  # the utility of a row that has no state yet
-_PLANNED_TIME_SHARE = 0.8  # share of the time limit that a pass is planned for, so that it ends cold
-_TIMED_TRIALS = 8  # trials of one chain from which the time of the others is estimated
-_MIN_SAMPLES = 8  # trials per chain in a shortened or later pass
-_MIN_SAMPLES_PER_RUN = 64  # trials per chain, below which a pass has fewer runs instead
-_MAX_SAMPLES = 1000  # trials per chain in a later pass
-_MIN_TASK_DRAWS = 1 << 14  # single-variable draws of a task: about a millisecond of one core
-_RECORDED_ROWS = 4  # rows of an agent whose chains are run again for statistics, evenly spaced
 _RECORDED_RUNS = 2  # chains of each of these rows
-_RECORDED_TRIALS = 10_000  # trials of each of these chains
 
 
 class Chains:
@@ -202,7 +196,7 @@ class Chains:
         total = sum(b - a for a, b in ranges)
         # Four tasks per thread even out their different times; a task of few draws would take less time than its start.
         draws_per_row = max(1, self.runs * self.rounds[number].temperatures.size * len(self.local.hidden))
-        rows_per_task = max(-(-total // (4 * threads if threads > 1 else 1)), -(-_MIN_TASK_DRAWS // draws_per_row))
+        rows_per_task = max(-(-total // (4 * threads if threads > 1 else 1)), -(-tuning.TASK_DRAWS // draws_per_row))
         pieces = [(i, min(i + rows_per_task, end)) for begin, end in ranges for i in range(begin, end, rows_per_task)]
         return [partial(self._run, number, begin, end, halt) for begin, end in pieces]
 
@@ -269,7 +263,7 @@ class Chains:
         if not self.model.hidden:
             return 0.0
         cooling = np.concatenate([round_.temperatures for round_ in self.rounds])
-        timed = cooling[np.linspace(0, cooling.size - 1, _TIMED_TRIALS).astype(np.int64)]
+        timed = cooling[np.linspace(0, cooling.size - 1, tuning.MIN_SAMPLES).astype(np.int64)]
         states = [
             (np.full(1, _NO_UTILITY), np.zeros((1, len(self.local.hidden)), self.after[1].dtype)) for _ in range(2)
         ]
@@ -278,7 +272,7 @@ class Chains:
         for _ in range(2):  # the first run may compile
             begun = time.perf_counter()
             self.kernel(self.model, shape, 0, 1, 1, timed, ladder, 1, False, False, 0, self.key, *states, halt)
-        return (time.perf_counter() - begun) / (_TIMED_TRIALS * len(self.local.hidden))
+        return (time.perf_counter() - begun) / (tuning.MIN_SAMPLES * len(self.local.hidden))
 
     def shorten(self, share: float) -> None:
         """Plan the first pass again with a fraction of its work: fewer runs, then fewer samples."""
@@ -288,8 +282,8 @@ class Chains:
     def plan_share(self, share: float) -> None:
         """Begin a pass with a fraction of the requested work."""
         wanted = share * self.sampling.runs * self.sampling.samples
-        runs = int(min(self.sampling.runs, max(1.0, wanted / _MIN_SAMPLES_PER_RUN)))
-        self.plan(min(self.sampling.samples, max(_MIN_SAMPLES, int(wanted / runs))), runs, self.local.rows)
+        runs = int(min(self.sampling.runs, max(1.0, wanted / tuning.SAMPLES_PER_RUN)))
+        self.plan(min(self.sampling.samples, max(tuning.MIN_SAMPLES, int(wanted / runs))), runs, self.local.rows)
 
     def count_pass(self, seconds: float) -> None:
         """Count a complete pass over all rows that a GPU made in ``seconds``."""
@@ -313,16 +307,16 @@ class Chains:
             return
         deadline, halt = time.perf_counter() + seconds, np.zeros(1, dtype=np.uint8)
         stop = self.sampling.backend.stop.by(deadline)
-        # A rest of 5 % of the time is not worth another pass.
-        while (remaining := deadline - time.perf_counter()) > 0.05 * seconds:
+        # A short rest of the time is not worth another pass.
+        while (remaining := deadline - time.perf_counter()) > common.UNTRIED_SHARE / 2 * seconds:
             seconds_per_draw = max(1e-9, sum(self.seconds) / max(1, sum(self.draws)))
-            # of all runs of a row together
-            sweeps = _PLANNED_TIME_SHARE * remaining * threads / (seconds_per_draw * rows.size * len(self.local.hidden))
-            runs = int(min(self.sampling.runs, max(1.0, sweeps / _MIN_SAMPLES_PER_RUN)))
+            seconds_per_sweep = seconds_per_draw * rows.size * len(self.local.hidden)
+            sweeps = common.PLANNED_SHARE * remaining * threads / seconds_per_sweep  # of all runs of a row together
+            runs = int(min(self.sampling.runs, max(1.0, sweeps / tuning.SAMPLES_PER_RUN)))
             samples = int(sweeps / runs)
-            if samples < _MIN_SAMPLES:
+            if samples < tuning.MIN_SAMPLES:
                 return
-            self.plan(min(samples, _MAX_SAMPLES), runs, rows.size)
+            self.plan(min(samples, tuning.MAX_SAMPLES), runs, rows.size)
             for number in range(len(self.rounds)):
                 if stop.over or not run_watched(self.tasks(number, threads, halt, rows), threads, stop, halt):
                     return
@@ -365,11 +359,11 @@ class Chains:
         first = self.rounds[0] if len(self.rounds) == 1 else None
         if not self.sampling.diagnose or not self.model.hidden or first is None or first.warm:
             return None
-        temperatures = first.temperatures[:_RECORDED_TRIALS]
+        temperatures = first.temperatures[: tuning.RECORDED_TRIALS]
         if self.sampler.exchange or not temperatures.size or np.any(temperatures != temperatures[0]):
             return None
         trace, utilities, states = compile_trace(self.sampler), list[Any](), list[Any]()
-        rows = np.unique(np.linspace(0, self.local.rows - 1, _RECORDED_ROWS).astype(np.int64))
+        rows = np.unique(np.linspace(0, self.local.rows - 1, tuning.RECORDED_ROWS).astype(np.int64))
         for row, run in product(rows.tolist(), range(min(self.runs, _RECORDED_RUNS))):
             utilities.append(np.zeros(temperatures.size, dtype=np.int64))
             states.append(np.zeros((temperatures.size, self.model.hidden), dtype=np.int32))

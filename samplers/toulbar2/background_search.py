@@ -21,19 +21,9 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.toulbar2.process import Toulbar2Process
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import engines as tuning
 
-_CHECK_SECONDS = 0.02  # seconds between two checks of the engine's progress
-_RESTART_GAIN = (
-    0.1  # restart if a known assignment closes this share of the gap between the engine's best and its bound
-)
-_MIN_SECONDS = 2.0  # seconds after which the search can be called unpromising
-_MIN_SHARE = 0.1  # share of the time after which it can be called unpromising
-_MIN_SHARE_WITHOUT_BOUND = 0.4  # likewise, if it has proven nothing yet: it may still finish at any time
-# Unpromising if it needs this many times the remaining time: searches usually end faster than their bounds suggest.
-_UNPROMISING_FACTOR = 6.0
-_LOOSE_GAP_FACTOR = 2.0  # unpromising only if its gap exceeds the run's gap by this factor
-_MIN_SECONDS_BEFORE_PAUSE = 1.0  # seconds that it runs at low priority before it may pause
-_MIN_SHARE_BEFORE_PAUSE = 0.05  # share of the time that it runs at low priority before it may pause
 _MAX_BOUNDS = 256  # maximum of recorded bounds
 
 
@@ -198,11 +188,11 @@ class BackgroundSearch:
         known, bound : float or None
             Utility of the best known assignment, and the best known upper bound.
         """
-        tried = self.paused or self._tried(_MIN_SECONDS, _MIN_SHARE if self._bounds else _MIN_SHARE_WITHOUT_BOUND)
-        if known is None or bound is None or not tried:
+        share = common.UNTRIED_SHARE if self._bounds else tuning.MIN_SHARE_WITHOUT_BOUND
+        if known is None or bound is None or not (self.paused or self._tried(tuning.MIN_TRIED_SECONDS, share)):
             return False
         own_bound = self._bounds[-1][1] if self._bounds else self._initial_bound
-        return own_bound - known > _LOOSE_GAP_FACTOR * (bound - known) and self._slow(known)
+        return own_bound - known > tuning.LOOSE_GAP_FACTOR * (bound - known) and self._slow(known)
 
     def _tried(self, seconds: float, share: float) -> bool:
         """Return whether the search has run for ``seconds`` and for a share of the time."""
@@ -221,7 +211,7 @@ class BackgroundSearch:
         spent, left = now - self.begun, max(0.0, self._observer.deadline() - now)
         earlier = [b for at, b in self._bounds if at <= self.begun + spent / 2] or [self._bounds[0][1]]
         rate = (earlier[-1] - self._bounds[-1][1]) / (spent / 2)
-        return self._bounds[-1][1] - known > _UNPROMISING_FACTOR * left * rate
+        return self._bounds[-1][1] - known > tuning.UNPROMISING_FACTOR * left * rate
 
     def _run(self) -> None:
         """Begin and follow the search, restart it where that pays; runs in the thread."""
@@ -285,7 +275,7 @@ class BackgroundSearch:
                 return False
             if time.perf_counter() - start < spare and self._restart_pays(costs, lower, top):
                 return True
-            time.sleep(_CHECK_SECONDS)
+            time.sleep(common.CHECK_SECONDS)
         return False
 
     def _pause(self, engine: CostSearchEngine) -> None:
@@ -294,13 +284,13 @@ class BackgroundSearch:
         if (
             known is None
             or self._no_pause.is_set()
-            or not self._tried(_MIN_SECONDS_BEFORE_PAUSE, _MIN_SHARE_BEFORE_PAUSE)
+            or not self._tried(tuning.MIN_TRIED_SECONDS / 2, common.UNTRIED_SHARE / 2)
             or not self._slow(known)
         ):
             return
         if engine.pause():
             since, self.paused = time.perf_counter(), True
-            while not (self._over or self._no_pause.wait(_CHECK_SECONDS)):
+            while not (self._over or self._no_pause.wait(common.CHECK_SECONDS)):
                 pass
             engine.go_on()
             self.begun += time.perf_counter() - since  # as if it had begun later
@@ -309,10 +299,10 @@ class BackgroundSearch:
     def _restart_pays(self, costs: CostProblem, lower: int, top: int) -> bool:
         """Return whether a restart pays: an assignment much better than the engine's best is known.
 
-        It must lower the cost to beat by more than ``_RESTART_GAIN`` · (``top`` − ``lower``), and by more than 1.
+        It must lower the cost to beat by more than ``RESTART_GAIN`` · (``top`` − ``lower``), and by more than 1.
         """
         known = self._observer.known_utility()
-        return known is not None and top - costs.cost_to_beat(known) > max(1, int(_RESTART_GAIN * (top - lower)))
+        return known is not None and top - costs.cost_to_beat(known) > max(1, int(tuning.RESTART_GAIN * (top - lower)))
 
     def _bounded(self, bound: Number) -> None:
         """Record and report an upper bound."""

@@ -6,8 +6,10 @@ import pytest
 from support.runs import hard_problem, start_run
 
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, sampled_choice
+from dmcmc.samplers.auto.choose import sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.tuning.auto import FIRST_TABLE_SECONDS
+from dmcmc.samplers.tuning.common import UNTRIED_SHARE
 from dmcmc.solving import local_tables
 from dmcmc.solving.local_tables import _exact_end, _first_allowance, _first_sampling
 
@@ -25,23 +27,23 @@ def setup_of(budget, monkeypatch, sampled=(), seconds=1e-3, method="auto"):
     return made.with_choices(choices).with_stop(Deadline(now + budget)), now
 
 
-@pytest.mark.parametrize("budget", [1.0, FIRST_TABLE_TIME, 1000.0])
+@pytest.mark.parametrize("budget", [1.0, FIRST_TABLE_SECONDS, 1000.0])
 def test_first_samples_and_bounds_share_five_seconds_or_a_quarter_of_a_longer_budget(budget, monkeypatch):
     setup, _ = setup_of(budget, monkeypatch, sampled=[0, 1])
-    soon = min(budget, max(FIRST_TABLE_TIME, budget / 4))
+    soon = min(budget, max(FIRST_TABLE_SECONDS, budget / 4))
     assert _first_sampling(setup, None, lambda agents: None).seconds == pytest.approx(
         local_tables._SAMPLING_SHARE * soon
     )
     agents = [type("One", (), {"local": local, "awaits_relaxation": False})() for local in setup.division.locals]
     each = list(_first_allowance(setup, agents).seconds)
-    assert sum(each) == pytest.approx(FIRST_SHARE * soon)
+    assert sum(each) == pytest.approx(UNTRIED_SHARE * soon)
     monkeypatch.setattr(local_tables, "agents_with_relaxation_in_time", lambda agents, backend: agents[:1])
     assert _first_allowance(setup, agents).seconds == [min(each[0], local_tables._MIN_FIRST_BOUND_SECONDS), *each[1:]]
 
 
 @pytest.mark.parametrize(("sampled", "seconds", "method", "share"), [
     ([], 1.0, "auto", 800.0),  # no agent waits
-    ([0], 1e-3, "auto", FIRST_TABLE_TIME / 2), ([0], 100.0, "auto", 200.0), ([0], 400.0, "auto", 500.0),
+    ([0], 1e-3, "auto", FIRST_TABLE_SECONDS / 2), ([0], 100.0, "auto", 200.0), ([0], 400.0, "auto", 500.0),
     ([0], 1e-3, "exact", 500.0),  # the configured method
 ])  # fmt: skip
 def test_eliminations_are_given_up_sooner_if_other_agents_wait(sampled, seconds, method, share, monkeypatch):

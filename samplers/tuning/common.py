@@ -1,0 +1,21 @@
+"""Constants that several packages share: seconds, shares of the time and of the memory, sizes of tables."""
+
+# Seconds. Benchmark: benchmarks.solving.deadline_checks.
+CHECK_SECONDS = 0.02  # between two looks at another process or thread; shorter work is not begun; longest GPU launch
+SLICE_SECONDS = 0.25  # of work between two questions whether it should go on; estimated work gets at least this much
+GRACE_SECONDS = 0.5  # seconds after the end for work that ends soon; launchers wait longer
+
+# Shares of the time. Convention: no measurement contradicts them.
+UNTRIED_SHARE = 0.1  # most that work may take whose gain is unknown: a trial, a first bound, a preparation
+PLANNED_SHARE = 0.8  # most that work with an estimated length may take, because estimates are uncertain
+
+# Shares of the memory. Benchmark: benchmarks.solving.budgets, over memory limits.
+TABLE_MEMORY_SHARE = 0.5  # tables of an engine in its own memory, of the union of agents in that of all agents
+MEMORY_SHARE = 0.25  # a search in addition to the tables: an external engine, nodes of branch and bound, a cache
+COPY_MEMORY_SHARE = 1 / 16  # a copy of the problem that a search reads; workspaces and starts take parts of this
+
+# Sizes. Convention: powers of two that no measurement contradicts.
+LARGE_ENTRIES = 1 << 22  # table entries: 32 MiB, read in some hundredths of a second
+MAX_COPIED_ENTRIES = 1 << 24  # table entries, or values of all chains, of a copy; less work is not divided among ranks
+GPU_CHAINS = 1024  # chains that use a GPU well: fewer leave much of it idle, more than twice as many make rounds long
+READS_PER_LAUNCH = 20_000  # reads in sequence between two points at which a GPU launch can end: some milliseconds
