@@ -18,7 +18,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25, "constants": 250}
-REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28, "constants": 252, "literals": 110}
+REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28, "constants": 294, "literals": 107}
 
 # Steering constants stand in tuning files. Outside of them, a module-level number counts as one if it is a fraction, or
 # if its name says what steers; numbers that say nothing but 0 or 1, and limits of number types, are no such constants.
@@ -40,10 +40,6 @@ DESCRIBING = {
 # Numbers of steering constants outside tuning files: kernels have theirs, since all kernels are compiled anew when a
 # file changes that one of them imports; the others are limits that engines, papers or arrays prescribe.
 OUTSIDE: dict[str, int] = {
-    "dmcmc/anytime": 43,
-    "dmcmc/calendars": 6,
-    "dmcmc/run": 21,
-    "dmcmc/session": 1,
     "dmcmc/solving": 60,
     "inference/bounds": 20,
     "inference/constraints": 3,
@@ -59,14 +55,7 @@ OUTSIDE: dict[str, int] = {
     "inference/sparse": 17,
     "inference/storage": 2,
     "inference/sums": 3,
-    "mpi/compute_node": 1,
-    "mpi/idle_wait": 2,
     "mpi/launcher": 1,
-    "mpi/mailbox": 1,
-    "mpi/placement": 1,
-    "mpi/shared_tables": 1,
-    "mpi/wire_format": 1,
-    "mpi/world": 1,
     "samplers/blocks": 3,
     "samplers/bound_in_team": 1,
     "samplers/branch_and_bound": 1,
@@ -106,7 +95,7 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/anytime/background_engine.py": 19,
     "dmcmc/anytime/improvers/background_search.py": 24,
     "dmcmc/anytime/local_search.py": 21,
-    "dmcmc/anytime/rank_run.py": 29,
+    "dmcmc/anytime/rank_run.py": 28,
     "dmcmc/anytime/solve_in_time.py": 33,
     "dmcmc/anytime/union/union_agent.py": 16,
     "dmcmc/api.py": 28,

@@ -18,7 +18,6 @@ from dmcmc.anytime.combination_limits import CombinationLimits, may_end_with_inc
 from dmcmc.anytime.director import Director, title_of
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, TimeSlice, WholeProblemWork
-from dmcmc.anytime.improvers.recombine import TABLE_GROWTH_FACTOR
 from dmcmc.anytime.rank_reports import proposals_after, starts_of
 from dmcmc.anytime.run_improvers import AgentWorkDone, CombinationContext, improve_agents, time_slice_of
 from dmcmc.anytime.scheduler.directive import Directive
@@ -40,13 +39,10 @@ from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
+from dmcmc.tuning import anytime as tuning
 
 if TYPE_CHECKING:
     from dmcmc.anytime.whole_searches import WholeSearches
-
-# Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
-# combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
-_FIRST_SIZE_WITH_UNION = 1 / 32
 
 
 class RankRun:
@@ -113,7 +109,7 @@ class RankRun:
             searches.allow_gpu_seconds,
         )
         if union_provider is not None:
-            self._limits.size_factor = _FIRST_SIZE_WITH_UNION
+            self._limits.size_factor = tuning.FIRST_SIZE_WITH_UNION
 
     @property
     def setup(self) -> Setup:
@@ -207,7 +203,7 @@ class RankRun:
         """
         enlarged_seconds = None
         if self._limits.may_enlarge(self.setup):
-            enlarged_seconds = TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds
+            enlarged_seconds = tuning.TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds
         best, is_ready = self.coordinator.best, self.is_ready
         return proposals_after(
             cycle, self.improvers, self.tables, best, self.searches, self.union, enlarged_seconds, is_ready

@@ -11,16 +11,15 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.background_local_search import MIN_RELATIVE_GAIN
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
-
-_POLL_SECONDS = 0.05  # seconds between two polls of the external search engine
+from dmcmc.tuning import anytime as tuning
 
 
 class WholeSearches:
@@ -65,7 +64,7 @@ class WholeSearches:
             return
         self._search.begin_on_gpu(setup)
         brief = self._search.brief_search_seconds(setup)
-        searching = self._search.in_background(not will_prove(setup), MIN_RELATIVE_GAIN, brief_seconds=brief)
+        searching = self._search.in_background(not will_prove(setup), tuning.MIN_SLICE_GAIN, brief_seconds=brief)
         with searching, self._search.overlapped.overlapping():
             yield
 
@@ -109,7 +108,7 @@ class WholeSearches:
         engine = None if self._search is None else self._search.engine.process
         until, stop = time.perf_counter() + seconds, None if self._search is None else self._search.stop
         while engine is not None and engine.on and time.perf_counter() < until and stop is not None and not stop.over:
-            engine.wait(_POLL_SECONDS)
+            engine.wait(common.CHECK_SECONDS)
         if seconds > 0:
             self._world.wait()
 

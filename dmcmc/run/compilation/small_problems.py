@@ -22,13 +22,8 @@ from dmcmc.inference.runtime.interpreted import (
     steps_left,
 )
 from dmcmc.mpi.world import World
+from dmcmc.tuning import run as tuning
 
-_STEPS_PER_RUN = 5_000  # steps of any run: calls of kernels for the smallest problem; measured, as all numbers here
-_STEPS_PER_VARIABLE = 500  # the same, for each variable
-_STEPS_PER_ENTRY = 4  # steps per entry of a factor in the first search
-_ORDER_STEPS_PER_VARIABLE = 6_000  # steps per variable of the search for an elimination order
-_SEARCH_STEPS_PER_VARIABLE = 60_000  # steps per variable of the local search that follows an answer without a proof
-_STEPS_PER_DRAW = 80  # steps per draw of one variable by a sampler
 _COUNTED_SAMPLERS = {"gibbs", "metropolis-hastings", "annealing", "tempering"}  # samplers whose draws can be counted
 
 
@@ -76,9 +71,9 @@ def count_steps(problem: Problem, settings: Settings) -> float:
     if settings.budget.time is not None or local.method not in {"auto", "exact", *_COUNTED_SAMPLERS}:
         return inf
     if local.method in _COUNTED_SAMPLERS:
-        steps += _STEPS_PER_DRAW * local.runs * local.samples * _rows_of_hidden(problem)
+        steps += tuning.STEPS_PER_DRAW * local.runs * local.samples * _rows_of_hidden(problem)
     if settings.local_search != "none":
-        steps += _SEARCH_STEPS_PER_VARIABLE * problem.n_variables
+        steps += tuning.SEARCH_STEPS_PER_VARIABLE * problem.n_variables
     return steps
 
 
@@ -95,8 +90,8 @@ def _count_elimination_steps(problem: Problem, tree: bool) -> float:
     n, domains, sizes = problem.n_variables, problem.domains, problem.domains.tolist()
     scopes = [factor.scope for factor in problem.factors]
     entries: float = sum(prod([sizes[v] for v in scope]) for scope in scopes)
-    steps: float = _STEPS_PER_RUN + _STEPS_PER_VARIABLE * n + _STEPS_PER_ENTRY * entries
-    steps += _ORDER_STEPS_PER_VARIABLE * n if n > MAX_EXACT_VARIABLES else 0
+    steps: float = tuning.STEPS_PER_VARIABLE * (n + 10) + tuning.STEPS_PER_ENTRY * entries
+    steps += tuning.ORDER_STEPS_PER_VARIABLE * n if n > MAX_EXACT_VARIABLES else 0
     if steps > MAX_STEPS:
         return inf
     if tree:

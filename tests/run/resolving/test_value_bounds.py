@@ -13,6 +13,7 @@ from dmcmc.cli.main import main
 from dmcmc.config.keywords import settings_from
 from dmcmc.run.resolving import value_bounds
 from dmcmc.run.resolving.value_bounds import timed_max_marginals
+from dmcmc.tuning import run as tuning
 
 CALENDAR = (
     "calendar: Team\nfirst_day: 2027-03-01\ndays: 1\nhours: 09:00-11:00\nslot: 30\npeople: {Ann: , Bob: }\n"
@@ -33,7 +34,7 @@ def best_with_each_value(problem):
 @pytest.fixture
 def no_tree(monkeypatch):
     """Leave no memory for a junction tree."""
-    monkeypatch.setattr(value_bounds, "_TREE_BYTES_PER_SECOND", 0.1)
+    monkeypatch.setattr(tuning, "TREE_BYTES_PER_SECOND", 0.1)
 
 
 def test_every_interval_contains_the_max_marginal_of_brute_force(no_tree):

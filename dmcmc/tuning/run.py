@@ -1,0 +1,21 @@
+"""Constants of compilation, of what calls several solves, and of explanations of calendars."""
+
+# Steps of interpreted kernels (calls and inner loops). Benchmark: benchmarks.repeated_solves.
+STEPS_PER_VARIABLE = 500  # steps of any run; the rest of a run is worth ten variables
+STEPS_PER_ENTRY = 4  # per entry of a factor in the first search
+ORDER_STEPS_PER_VARIABLE = 6_000  # of the search for an elimination order
+SEARCH_STEPS_PER_VARIABLE = 60_000  # of the local search that follows an answer without a proof
+STEPS_PER_DRAW = 80  # per draw of one variable by a sampler
+COMPILE_SECONDS = 900.0  # limit of anything that compiles kernels: longer than any compilation
+
+# Several solves. Convention: shares that no measurement contradicts.
+FIRST_SHARE = 0.3  # of the time for the first proof or run, or a junction tree, which may answer everything at once
+VALUE_SHARE = 0.2  # of the time for a variable: for chains that reach its values, and again for the dual ascent
+TREE_BYTES_PER_SECOND = 5e7  # of sparse tables that are joined on one core: 40 bytes per row, 8e-7 s per row
+COMPARED_AT_ONCE = 64  # factors: a call of the interpreter takes about as long as 64 comparisons of pointers
+
+# Calendars. Benchmark: benchmarks.calendars.office.
+EXPLANATION_SECONDS = 15.0  # of an explanation without a time limit
+RELAXED_RULES_SHARE = 0.5  # of these seconds that are kept for relaxations
+MAX_RELAXATIONS = 12  # rules that are relaxed one by one
+MAX_MEETING_NODES = 2000  # search nodes per test; meetings whose test is not finished are taken to fit together
