@@ -41,7 +41,7 @@ class TeamRowBounds:
         """Return whether the work is worth the communication."""
         sent = 0 if self._knows(work) else sum(part.size for part in work.potentials)
         return (
-            work.rows.size >= tuning.MIN_ROWS_PER_RANK * self.size
+            work.rows.size >= common.FEW_ROWS * self.size
             and work.entries >= common.MAX_COPIED_ENTRIES + tuning.ENTRIES_PER_SENT * sent
         )
 

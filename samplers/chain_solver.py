@@ -285,7 +285,7 @@ def _another_pass(running: Sequence[DeviceSampling], stop: Deadline) -> bool:
     """
     last_seconds = max(1e-4, sum({chains.seconds for chains in running}))
     growth = min(tuning.MAX_PASS_GROWTH, common.PLANNED_SHARE * min(stop.left, tuning.MAX_PASS_SECONDS) / last_seconds)
-    if growth < tuning.MIN_PASS_GROWTH:
+    if growth < common.UNTRIED_SHARE:
         return False
     share, start = min(1.0, growth * running[0].share), time.perf_counter()
     for device in running:

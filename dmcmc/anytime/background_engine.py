@@ -34,6 +34,7 @@ from dmcmc.samplers.own_engines import engine_thread
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning.engines import MIN_TRIED_SECONDS
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
@@ -151,7 +152,7 @@ class BackgroundEngine:
         memory = engine_memory(self.parts.config)
         engine = engine_process(self.name, self._known_values)
         if engine is not None:
-            wait = tuning.FIRST_SLICE_SECONDS if self._starts_in_time else math.inf
+            wait = common.SLICE_SECONDS if self._starts_in_time else math.inf
             return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
         thread = engine_thread(self.name, self.parts.config.device)
         return BackgroundSearch(self._problem_costs, memory, observer, math.inf, thread)
@@ -159,7 +160,7 @@ class BackgroundEngine:
     def searches_first(self, setup: Setup) -> bool:
         """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
         if self.process is not None and self._is_needed(setup):
-            until = time.perf_counter() + min(tuning.MAX_PREPARATION_SECONDS, common.UNTRIED_SHARE * self.stop.left)
+            until = time.perf_counter() + min(MIN_TRIED_SECONDS / 2, common.UNTRIED_SHARE * self.stop.left)
             self.process.begin()
             while self.process.on and not self.stop.over and (left := until - time.perf_counter()) > 0:
                 self.process.wait(min(left, common.CHECK_SECONDS))
@@ -179,7 +180,7 @@ class BackgroundEngine:
             return setup
         requested = setup.config.search != "auto"
         if will_prove(setup) and not requested:
-            self.process.begin(max(tuning.SHORT_PROOF_SECONDS, tuning.OVERLAP_SHARE * self._table_seconds(setup)))
+            self.process.begin(max(MIN_TRIED_SECONDS, tuning.OVERLAP_SHARE * self._table_seconds(setup)))
             return setup
         own_core = has_own_core(setup, self.name)
         self.process.begin(
@@ -193,7 +194,7 @@ class BackgroundEngine:
         if setup.config.search != "auto":
             return True
         if will_prove(setup):
-            return self._starts_in_time and self._table_seconds(setup) > tuning.SHORT_PROOF_SECONDS
+            return self._starts_in_time and self._table_seconds(setup) > MIN_TRIED_SECONDS
         return self._starts_in_time or (self.name is not None and has_own_core(setup, self.name))
 
     def _table_seconds(self, setup: Setup) -> float:

@@ -13,6 +13,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.threads import lower_priority
 from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.tuning import common
 from dmcmc.tuning import anytime as tuning
 
 """First time slice of a search, in seconds."""
@@ -64,7 +65,7 @@ class BackgroundTurns:
         while not self._ended.wait(pause) and not search.stop.over:
             if self._low_priority and not spent:
                 lower_priority()
-            before, seconds, rounds_before = self.best, max(tuning.FIRST_SLICE_SECONDS, spent), search.chains.rounds
+            before, seconds, rounds_before = self.best, max(common.SLICE_SECONDS, spent), search.chains.rounds
             self.best = search.improve(before, seconds, 0, self._report)
             improved = search.better(self.best, before)
             if min_relative_gain and improved:

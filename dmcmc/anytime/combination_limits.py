@@ -48,7 +48,7 @@ class CombinationLimits:
         previous_seconds
             Seconds that the previous combination took.
         """
-        delay = min(previous_seconds, tuning.MAX_DELAY_SHARE * (setup.config.budget.time or 0.0))
+        delay = min(previous_seconds, common.UNNOTICED_SHARE * (setup.config.budget.time or 0.0))
         stop = setup.backend.stop.later(common.GRACE_SECONDS, extension=delay)
         return (
             stop

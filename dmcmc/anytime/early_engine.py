@@ -29,7 +29,6 @@ from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, CostSear
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
-from dmcmc.tuning import anytime as tuning
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class EarlyEngine:
         self._bounds = list[Number | None]()
         observer = SearchObserver(self._known_utility, self._take_found, self._take_bound, self._deadline)
         self.search = BackgroundSearch(
-            self._costs, engine_memory(settings), observer, tuning.FIRST_SLICE_SECONDS, self._process
+            self._costs, engine_memory(settings), observer, common.SLICE_SECONDS, self._process
         )
 
     def __enter__(self) -> Self:

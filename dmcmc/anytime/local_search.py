@@ -32,7 +32,6 @@ from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_search import RankSearch, proves_on_gpu
-from dmcmc.tuning import anytime as tuning
 
 
 class IncumbentSearch(RankSearch):
@@ -188,7 +187,7 @@ class IncumbentSearch(RankSearch):
         spent = 0.0
         if max_seconds >= common.CHECK_SECONDS:
             self.improve(0.0)  # lays out the columns for the chains
-        while (seconds := min(max(tuning.FIRST_SLICE_SECONDS, spent), max_seconds - spent)) >= common.CHECK_SECONDS:
+        while (seconds := min(max(common.SLICE_SECONDS, spent), max_seconds - spent)) >= common.CHECK_SECONDS:
             before, start = self.quality, time.perf_counter()
             self.improve(seconds)
             spent, over = self.world.bcast((spent + time.perf_counter() - start, self._search.stop.over))

@@ -54,7 +54,6 @@ from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
-from dmcmc.tuning import anytime as tuning
 
 
 def solve_in_time(
@@ -298,7 +297,7 @@ def _has_start(problem: Problem | None, config: Settings) -> bool:
 
 def _before_division(stop: Deadline, seconds: float) -> Deadline:
     """Return a deadline that leaves time to divide the problem, for a time budget in seconds."""
-    return stop.by(stop.until - min(tuning.MAX_PREPARATION_SECONDS, common.UNTRIED_SHARE / 2 * seconds))
+    return stop.by(stop.until - min(2 * common.GRACE_SECONDS, common.UNTRIED_SHARE / 2 * seconds))
 
 
 def _are_ready_in_time(kernels: KernelSupply, sets: list[KernelSet], stop: Deadline) -> bool:

@@ -29,9 +29,9 @@ def max_seconds_before_tables(setup: Setup, world: World, stop: Deadline, proven
     def seconds() -> float:
         left = max(0.0, stop.until - time.perf_counter())
         if not proven:
-            return tuning.SHARE_BEFORE_TABLES * left
+            return common.UNNOTICED_SHARE * left
         work = sum(choice.seconds for choice in setup.choices) / max(1, setup.limits.threads * world.size)
-        return min(tuning.SHARE_BEFORE_TABLES * left, tuning.SHARE_BEFORE_TABLES * work)
+        return common.UNNOTICED_SHARE * min(left, work)
 
     max_seconds: float = world.on_first_rank(seconds)
     return max_seconds

@@ -118,7 +118,7 @@ class _Explanation:
         answer = MeetingSearch(calendar).fits(must)
         if answer is False or (answer and not has_other_rules(calendar)):
             return answer
-        seconds = self.remaining(tuning.RELAXED_RULES_SHARE)
+        seconds = self.remaining(common.MAIN_SHARE)
         if seconds <= 0:
             return None
         result = solve_calendar(calendar, max(0.5, common.UNTRIED_SHARE * seconds))

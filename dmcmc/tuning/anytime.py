@@ -1,29 +1,20 @@
 """Constants of runs with a time budget: local search, search engines, combinations, improvers."""
 
 # Local search. Benchmark: benchmarks.solving.utility_over_time, benchmarks.solving.first_answer.
-FIRST_SLICE_SECONDS = 0.3  # of a background search; also the delay of an engine that starts before the plan
 MIN_SLICE_GAIN = 5e-4  # of the utility: a slice of the search that gains less is followed by a pause or by tables
 MIN_FOREGROUND_SECONDS = 0.1  # foreground work shorter than this gets no background search
-SHARE_BEFORE_TABLES = 0.03  # most search before tables, of the remaining time and of the time of tables that prove
 LAYOUT_SECONDS_PER_ENTRY = 2e-8  # seconds per entry for laying out the columns that chains read
 
 # Engines. Benchmark: benchmarks.with_toulbar2, benchmarks.solving.utility_over_time.
-MAX_PREPARATION_SECONDS = 1.0  # of an engine's trial before kernels are compiled, and of a division before the deadline
-SHORT_PROOF_SECONDS = 2.0  # of exact tables that prove the optimum so soon that no engine is needed; least overlap
 OVERLAP_SHARE = 0.25  # share of the estimated seconds of exact tables in which an engine may search concurrently
-MIN_ENGINE_SECONDS = 0.5  # shortest time budget of several agents with an engine, which needs about this long to start
-MIN_GLOBAL_SHARE = 0.5  # (factor, variable) pairs of global constraints, from which CP-SAT or MaxSAT is chosen
 START_SECONDS_PER_ENTRY = 5e-6  # until the engine's first result, if it shares its core with other work
 OWN_CORE_START_SECONDS_PER_ENTRY = 1e-6  # the same on a dedicated core
 START_SECONDS_PER_HARD_ENTRY = 1.5e-7  # the same for conflicts that CP-SAT only reads
-OWN_CORE_START_SHARE = 0.5  # of the time budget for this start; the local search uses the core better otherwise
 
 # Combinations. Benchmark: benchmarks.solving.deadline_checks, benchmarks.solving.return_to_exact.
-MAX_DELAY_SHARE = 0.02  # of the time budget by which a combination may end later
 # Factor of the table size in the next combination. Its work grows by about the same; a combination with larger tables
 # is given up after this multiple of its estimated seconds.
 TABLE_GROWTH_FACTOR = 4.0
-PRUNING_COST = 5.0  # seconds of the last combination that must be left for pruning rows, another one, and the search
 # Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
 # combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
 FIRST_SIZE_WITH_UNION = 1 / 32
@@ -31,6 +22,4 @@ FIRST_SIZE_WITH_UNION = 1 / 32
 # Improvers. Benchmark: benchmarks.solving.utility_over_time, benchmarks.bounds.branch_and_bound.
 MAX_NODE_BYTES = 1 << 34  # of the nodes of all agents of a rank (16 GiB)
 JUDGED_NODES_PER_ROW = 64  # nodes per row after which searches are judged
-STALLED_GAP_PART = 0.5  # of the initial gap: searches that leave more of it open have stalled
 SHARED_NODES = 64  # nodes of each rank that are shared evenly: some batches, whatever the device
-MIN_TIME_PER_OPENING = 5.0  # shortest time budget of chains on a GPU, in seconds to open the GPU

@@ -1,11 +1,6 @@
 """Constants of compilation, of what calls several solves, and of explanations of calendars."""
 
-# Steps of interpreted kernels (calls and inner loops). Benchmark: benchmarks.repeated_solves.
-STEPS_PER_VARIABLE = 500  # steps of any run; the rest of a run is worth ten variables
-STEPS_PER_ENTRY = 4  # per entry of a factor in the first search
-ORDER_STEPS_PER_VARIABLE = 6_000  # of the search for an elimination order
-SEARCH_STEPS_PER_VARIABLE = 60_000  # of the local search that follows an answer without a proof
-STEPS_PER_DRAW = 80  # per draw of one variable by a sampler
+# Convention: no measurement contradicts it.
 COMPILE_SECONDS = 900.0  # limit of anything that compiles kernels: longer than any compilation
 
 # Several solves. Convention: shares that no measurement contradicts.
@@ -16,6 +11,5 @@ COMPARED_AT_ONCE = 64  # factors: a call of the interpreter takes about as long 
 
 # Calendars. Benchmark: benchmarks.calendars.office.
 EXPLANATION_SECONDS = 15.0  # of an explanation without a time limit
-RELAXED_RULES_SHARE = 0.5  # of these seconds that are kept for relaxations
 MAX_RELAXATIONS = 12  # rules that are relaxed one by one
 MAX_MEETING_NODES = 2000  # search nodes per test; meetings whose test is not finished are taken to fit together

@@ -143,7 +143,7 @@ def provider_of(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> 
     if work.rows > MAX_ENUMERATED_ROWS:
         return "mini-bucket"  # the other providers enumerate rows
     on_gpu, triangles = limits.gpu and limits.opened, _affords_triangles(work, limits, rates)
-    if work.rows == 1 or (work.rows <= tuning.FEW_ROWS and not on_gpu):
+    if work.rows == 1 or (work.rows <= common.FEW_ROWS and not on_gpu):
         return "triangles+mini-bucket" if triangles else "dual+mini-bucket"
     if triangles:
         return "triangles"
@@ -261,7 +261,7 @@ def _by_time(
     bounded = _quicker_by_bounds(works, exact, limits, rates, eligible)
     all_fit = len(eligible) == len(works) and _all_fit(exact, bounded, limits, rates)
     time = limits.time if all_fit else min(limits.time, tuning.FIRST_TABLE_SECONDS) / 2
-    time_limit = tuning.ALL_SHARE * time * limits.ranks
+    time_limit = common.MAIN_SHARE * time * limits.ranks
     # Largest possible gain per second first. The first that does not fit ends the list: more time never removes one.
     ranked = sorted(eligible, key=lambda i: (i in bounded, -works[i].weight / exact[i].seconds, i))
     chosen, used_seconds, is_full, opening = [False] * len(works), 0.0, False, 0.0 if limits.opened else rates.gpu_open
@@ -287,7 +287,7 @@ def _all_fit(exact: Sequence[Option], bounded: set[int], limits: ResourceLimits,
     assert limits.time is not None
     wanted = [option for i, option in enumerate(exact) if i not in bounded]
     opening = rates.gpu_open if not limits.opened and any(option.device == "cuda" for option in wanted) else 0.0
-    seconds, time_limit = [option.seconds for option in wanted], tuning.ALL_SHARE * limits.time
+    seconds, time_limit = [option.seconds for option in wanted], common.MAIN_SHARE * limits.time
     return sum(seconds) + opening <= time_limit * limits.ranks and max(seconds, default=0.0) + opening <= time_limit
 
 

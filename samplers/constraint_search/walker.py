@@ -119,7 +119,7 @@ class Walker:
         self._state.weight[:] = self._weight
         small = float(np.quantile(changes, tuning.SMALL_QUANTILE)) if changes.size else self._weight
         last = tuning.LAST_TEMPERATURE_PART * min(small, self._weight)
-        self._temperatures = np.geomspace(tuning.FIRST_TEMPERATURE_PART * self._weight, last, tuning.TEMPERATURES)
+        self._temperatures = np.geomspace(0.5 * self._weight, last, tuning.TEMPERATURES)
         load_assignment(self.model, self._state, self._state.z.copy())
 
     def run(self, moves: int, halt: NDArray[np.uint8]) -> None:

@@ -21,6 +21,7 @@ from dmcmc.samplers.cp_sat.conflict_cliques import clique_cover
 from dmcmc.samplers.cp_sat.cost_model import CpSatModel
 from dmcmc.samplers.external import problem_arrays
 from dmcmc.samplers.external.problem_arrays import AutomatonLayer
+from dmcmc.samplers.tuning import common
 from dmcmc.samplers.tuning import engines as tuning
 
 _Array = NDArray[Any]
@@ -103,7 +104,7 @@ def _add_table(model: CpSatModel, scope: list[int], tuples: _Array, cost: _Array
     ):
         _add_selection(model, scope, tuples[allowed], cost[allowed])
         return
-    if np.count_nonzero(cost[allowed] > least) > tuning.DENSE_PART * np.count_nonzero(allowed):
+    if np.count_nonzero(cost[allowed] > least) > common.MAJORITY_SHARE * np.count_nonzero(allowed):
         _add_cost_column(model, [model.variables.x(v) for v in scope], tuples[allowed], cost[allowed])
         return
     model.cost.constant += least

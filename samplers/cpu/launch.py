@@ -363,7 +363,7 @@ class Chains:
         if self.sampler.exchange or not temperatures.size or np.any(temperatures != temperatures[0]):
             return None
         trace, utilities, states = compile_trace(self.sampler), list[Any](), list[Any]()
-        rows = np.unique(np.linspace(0, self.local.rows - 1, tuning.RECORDED_ROWS).astype(np.int64))
+        rows = np.unique(np.linspace(0, self.local.rows - 1, common.FEW_ROWS).astype(np.int64))
         for row, run in product(rows.tolist(), range(min(self.runs, _RECORDED_RUNS))):
             utilities.append(np.zeros(temperatures.size, dtype=np.int64))
             states.append(np.zeros((temperatures.size, self.model.hidden), dtype=np.int32))

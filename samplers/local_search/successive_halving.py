@@ -79,7 +79,7 @@ class SuccessiveHalving:
     def __init__(
         self,
         spans: Sequence[TemperatureRange] = TEMPERATURE_RANGES,
-        survivors: int = tuning.SURVIVORS,
+        survivors: int = 2,
         slow: bool = False,
     ) -> None:
         self._spans, self._survivors = spans, survivors
@@ -125,9 +125,9 @@ def tournament_of_rank(
     """
     total = max(len(ranges), threads * size)
     spans = [ranges[i % len(ranges)] for i in range(rank, total, size)]
-    return SuccessiveHalving(spans, max(1, max(tuning.SURVIVORS, threads * size // 2) // size), slow)
+    return SuccessiveHalving(spans, max(1, max(2, threads * size // 2) // size), slow)
 
 
 def _reheated(span: TemperatureRange) -> TemperatureRange:
     """Return a range that begins at a lower temperature, for chains that start from the best assignment."""
-    return span._replace(first=max(span.last, tuning.REHEAT * span.first))
+    return span._replace(first=max(span.last, 0.5 * span.first))

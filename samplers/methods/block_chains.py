@@ -154,14 +154,11 @@ def draws_are_frozen(local: LocalProblem, states: NDArray[Any]) -> bool:
     if not local.hidden or not len(states):
         return False
     graph, mobilities, violated = agent_graph(local), list[float](), list[bool]()
-    for row in np.unique(np.linspace(0, len(states) - 1, tuning.FROZEN_ROWS).astype(np.int64)).tolist():
+    for row in np.unique(np.linspace(0, len(states) - 1, 2 * common.FEW_ROWS).astype(np.int64)).tolist():
         z = assignment_of(local, states, row)
         mobilities.append(float(mobility(graph, z, tuning.FROZEN_TEMPERATURE)))
         violated.append(float(utility_of_assignment(graph, z)) <= 0.5 * graph.forbidden_entry)
-    return (
-        float(np.mean(mobilities)) <= tuning.MAX_FROZEN_MOBILITY
-        or float(np.mean(violated)) >= tuning.MIN_VIOLATED_SHARE
-    )
+    return float(np.mean(mobilities)) <= tuning.MAX_FROZEN_MOBILITY or float(np.mean(violated)) >= common.MAJORITY_SHARE
 
 
 def agent_graph(local: LocalProblem) -> FactorGraph:

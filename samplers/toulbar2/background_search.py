@@ -188,11 +188,11 @@ class BackgroundSearch:
         known, bound : float or None
             Utility of the best known assignment, and the best known upper bound.
         """
-        share = common.UNTRIED_SHARE if self._bounds else tuning.MIN_SHARE_WITHOUT_BOUND
+        share = common.UNTRIED_SHARE if self._bounds else 4 * common.UNTRIED_SHARE
         if known is None or bound is None or not (self.paused or self._tried(tuning.MIN_TRIED_SECONDS, share)):
             return False
         own_bound = self._bounds[-1][1] if self._bounds else self._initial_bound
-        return own_bound - known > tuning.LOOSE_GAP_FACTOR * (bound - known) and self._slow(known)
+        return own_bound - known > 2 * (bound - known) and self._slow(known)
 
     def _tried(self, seconds: float, share: float) -> bool:
         """Return whether the search has run for ``seconds`` and for a share of the time."""

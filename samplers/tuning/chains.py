@@ -15,20 +15,16 @@ SAMPLES_PER_RUN = 64  # trials per chain, below which a pass has fewer runs inst
 MAX_SAMPLES = 1000  # trials per chain in a later pass
 TASK_DRAWS = 1 << 14  # single-variable draws of a task: about a millisecond of one core
 ROW_CHOICE_TRIALS = 30  # trials per chain of the short sampling that chooses the rows of a large agent
-RECORDED_ROWS = 4  # rows of an agent whose chains are run again for statistics, evenly spaced
 RECORDED_TRIALS = 10_000  # trials of each of these chains
 
 # Passes on a GPU. Benchmark: benchmarks.sampling.gpu_samplers.
 MAX_PASS_GROWTH = 16.0  # most work of a pass, in that of the one before
-MIN_PASS_GROWTH = 0.25  # less work than this part of the last pass is not worth a pass
 MAX_PASS_SECONDS = 1.5  # seconds of a pass, which cannot be interrupted
 
 # Block moves in an agent. Benchmark: benchmarks.sampling.blocks.
 CELLS_PER_DRAW = 100  # table cells that count as one single-variable draw of the requested work
-FROZEN_ROWS = 8  # rows that decide whether single-variable draws are frozen, so that block moves replace them
 FROZEN_TEMPERATURE = 0.2  # of these draws, in units of the typical spread: where chains spend much of their time
 MAX_FROZEN_MOBILITY = 0.02  # largest mean share of draws that change a value
-MIN_VIOLATED_SHARE = 0.5  # or smallest share of rows that violate a hard constraint
 
 # Exact elimination. Benchmark: benchmarks.elimination.slices, benchmarks.solving.return_to_exact.
 MAX_RETAINED_BYTES = 1 << 28  # of an agent's tables that are retained until VALUE asks for hidden values
@@ -39,5 +35,4 @@ MAX_DIVIDED_SHARE = 0.8
 MAX_OVERRUN = 3.0  # factor of its proportional part of the time that one agent may take
 
 # Bounds of rows on several ranks. Benchmark: benchmarks.ranks.
-MIN_ROWS_PER_RANK = 4  # fewer rows are not divided
 ENTRIES_PER_SENT = 8  # entries processed in the time of sending one

@@ -13,7 +13,6 @@ MIN_MEASURED_MOVES = 100  # moves from which a standard deviation or a mean is c
 
 # Temperatures of a cycle, and the moves at each. Benchmark: benchmarks.constraints.random_problems.
 TEMPERATURES = 48  # temperatures of a cycle
-FIRST_TEMPERATURE_PART = 0.5  # of the weight of a violation
 SMALL_QUANTILE = 0.05  # of the changes of the soft cost: the last temperature is LAST_TEMPERATURE_PART of it
 LAST_TEMPERATURE_PART = 0.1
 MIN_MOVES_RATIO = 0.1  # least moves at a temperature, relative to the most

@@ -6,18 +6,14 @@ NODES_PER_REPORT = 1000
 
 # toulbar2. Benchmark: benchmarks.with_toulbar2, benchmarks.solving.utility_over_time.
 RESTART_GAIN = 0.1  # restart if a known assignment closes this share of the gap between the engine's best and its bound
-MIN_TRIED_SECONDS = 2.0  # after which the search can be called unpromising; half of it suffices for a pause
-MIN_SHARE_WITHOUT_BOUND = 0.4  # of the time, for the same if it has proven nothing: it may still finish at any time
+MIN_TRIED_SECONDS = 2.0  # of a search before it is called unpromising; half of it before a pause, or as a trial
 # Unpromising if it needs this many times the remaining time: searches usually end faster than their bounds suggest.
 UNPROMISING_FACTOR = 6.0
-LOOSE_GAP_FACTOR = 2.0  # unpromising only if its gap exceeds the run's gap by this factor
-MAX_EXPANDED_ENTRIES = 256  # entries of a table that is expanded although it is larger than a list of tuples
 
 # CP-SAT. Benchmark: benchmarks.meetings.one_run.
 MAX_CLIQUE_VALUES = 4096  # values in one local conflict graph, whose matrices have this many rows and columns
 MAX_LOAD_TERMS = 1 << 17  # terms of a cumulative constraint up to which it is also stated as a sum for each time
 MAX_RELAXATION_TERMS = 3_000_000  # entries of the linear relaxation's matrix: about 200 bytes each in the solver
-DENSE_PART = 0.5  # part of the allowed tuples that cost more than the least, from which on a cost column is used
 LITERAL_TUPLES = 4  # tuples of a table per value of its variables, up to which each has a literal
 RELAXATION_PART = 0.4  # part of the time limit that the linear relaxation may take
 PREFERRED_TIME_PART = 0.25  # part of the time after it for the search among the values that it prefers

@@ -19,7 +19,6 @@ GRAPH_DESCENT_SWEEPS = 3  # likewise without score columns, whose sweeps take lo
 CACHE_BYTES = 1 << 21  # bytes of a processor's cache; with larger score columns an agent makes several sweeps in turn
 SWEEPS_PER_VISIT = 8  # sweeps in turn
 MIN_AGENT_VARIABLES = 16  # on average, for sweeps in turn: few other variables depend on those of a large agent
-MIN_GPU_CHAINS = 8  # chains of a round on a GPU: a tournament with fewer compares too little
 
 # Tournaments. Benchmark: benchmarks.sampling.whole_problem_search.
 # First and last temperature of the chains that compete, in typical deviations. The first ranges suit utilities of
@@ -29,8 +28,6 @@ COMPETING_RANGES = (
 )  # fmt: skip
 # Added if entries are forbidden; the third number is the penalty of a violation: violations are annealed first.
 HARD_RANGES = ((6.4, 1.0, 16.0), (6.4, 0.05, 16.0))
-REHEAT = 0.5  # factor of the first temperature, for chains that continue from the best assignment
 FIRST_ROUND_SWEEPS = 16  # sweeps of a chain in the first round of the first tournament
 MAX_ROUND_SWEEPS = 1 << 14  # sweeps of a chain in the last round of any tournament
-SURVIVORS = 2  # ranges that remain until the end
 SLOW_SWEEP_FACTOR = 3  # factor of the first round's sweeps if sweeps are slow

@@ -6,6 +6,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 import yaml
+from support.runs import sizes
 
 import dmcmc
 from dmcmc.calendars.explain import explain
@@ -15,7 +16,6 @@ from dmcmc.formats.calendar.problem import problem_of
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
-from dmcmc.tuning import formats as tuning
 
 MAX_ASSIGNMENTS = 700
 
@@ -64,7 +64,7 @@ def test_constraints_and_pairs_allow_the_same(monkeypatch, copies):
             pairs = problem_of(calendar, copies)
         with monkeypatch.context() as patch:
             patch.setattr(person_rules, "_MAX_JOINT_ENTRIES", 0)
-            patch.setattr(tuning, "MIN_LOAD_SHARE", 0)
+            patch.setattr(person_rules, "common", sizes(MAJORITY_SHARE=0))
             constraints = problem_of(calendar, copies)
         domains = [range(size) for size in pairs.domains.tolist()]
         if np.prod(pairs.domains.astype(float)) <= MAX_ASSIGNMENTS:

@@ -41,8 +41,8 @@ from dmcmc.samplers.tuning import chains, common
 
 Mailbox.limit = 100  # tables are sent in many slices
 # Ranks eliminate any agent together, and bound any rows together.
-exact.common = bound_in_team.common = SimpleNamespace(**vars(common) | {"MAX_COPIED_ENTRIES": 0})
-chains.MIN_ROWS_PER_RANK = chains.ENTRIES_PER_SENT = 0
+exact.common = bound_in_team.common = SimpleNamespace(**vars(common) | {"MAX_COPIED_ENTRIES": 0, "FEW_ROWS": 0})
+chains.ENTRIES_PER_SENT = 0
 os.environ["CUDA_VISIBLE_DEVICES"] = "" if announced_rank(os.environ) == 0 else "0"
 world = connect()
 assert world.size == 1 or set(world.leaders) == {1}  # the first rank that sees a GPU

@@ -195,8 +195,8 @@ from dmcmc.samplers.tuning import chains
 
 world, found, sent = connect(), {}, []
 Mailbox.limit = 64
-bound_in_team.common = SimpleNamespace(MAX_COPIED_ENTRIES=0)
-chains.MIN_ROWS_PER_RANK = chains.ENTRIES_PER_SENT = 0
+bound_in_team.common = SimpleNamespace(MAX_COPIED_ENTRIES=0, FEW_ROWS=0)
+chains.ENTRIES_PER_SENT = 0
 
 
 class Recorder:

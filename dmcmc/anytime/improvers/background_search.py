@@ -134,7 +134,7 @@ def _engine(settings: Settings, problem: Problem) -> str:
 
 def has_many_constraints(problem: Problem) -> bool:
     """Return whether global constraints have most of a problem's (factor, variable) pairs."""
-    return global_share(problem) >= tuning.MIN_GLOBAL_SHARE
+    return global_share(problem) >= common.MAJORITY_SHARE
 
 
 def engine_for_given(settings: Settings, problem: Problem) -> str | None:
@@ -219,7 +219,7 @@ def starts_in_time(settings: Settings, problem: Problem) -> bool:
     if settings.search != "auto" or problem.n_agents == 1 or settings.budget.time is None:
         return True
     return (
-        settings.budget.time >= tuning.MIN_ENGINE_SECONDS
+        settings.budget.time >= common.GRACE_SECONDS
         and _start_seconds(settings, problem, tuning.START_SECONDS_PER_ENTRY)
         <= common.UNTRIED_SHARE * settings.budget.time
     )
@@ -246,9 +246,8 @@ def _starts_on_own_core(settings: Settings, problem: Problem) -> bool:
     """Return whether the first result is likely to come in time if the engine has a dedicated core."""
     seconds = settings.budget.time
     return seconds is None or (
-        seconds >= tuning.MIN_ENGINE_SECONDS
-        and _start_seconds(settings, problem, tuning.OWN_CORE_START_SECONDS_PER_ENTRY)
-        <= tuning.OWN_CORE_START_SHARE * seconds
+        seconds >= common.GRACE_SECONDS
+        and _start_seconds(settings, problem, tuning.OWN_CORE_START_SECONDS_PER_ENTRY) <= common.MAIN_SHARE * seconds
     )
 
 

@@ -138,7 +138,7 @@ def _judge_stalled(searches: Sequence[_AgentSearch], time_slice: TimeSlice) -> b
     rows = sum(search.quantum.agent.local.rows for search in searches)
     if nodes < tuning.JUDGED_NODES_PER_ROW * rows:
         return False
-    stalled = open_gap > tuning.STALLED_GAP_PART * initial_gap
+    stalled = open_gap > common.MAJORITY_SHARE * initial_gap
     for search in searches:
         upper = search.quantum.agent.upper
         upper.search_stalled, upper.boundary_search = stalled, None if stalled else upper.boundary_search

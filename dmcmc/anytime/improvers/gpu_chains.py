@@ -24,7 +24,6 @@ from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.tuning import anytime as tuning
 
 _LOG = logging.getLogger(__name__)
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of these files exists if there is a GPU
@@ -129,9 +128,7 @@ def wanted(settings: Settings) -> bool:
     seconds, device = settings.budget.time, settings.device
     if seconds is None or device == "cpu" or settings.local_search == "none":
         return False
-    if device == "auto" and (
-        seconds < tuning.MIN_TIME_PER_OPENING * COSTS.gpu_start or not any(map(_exists, _DRIVERS))
-    ):
+    if device == "auto" and (seconds < common.PAYBACK_FACTOR * COSTS.gpu_start or not any(map(_exists, _DRIVERS))):
         return False
     return gpu_problem() is None and allows_concurrent_use()
 

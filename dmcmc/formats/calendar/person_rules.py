@@ -16,7 +16,7 @@ from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
-from dmcmc.tuning import formats as tuning
+from dmcmc.samplers.tuning import common
 
 _MAX_JOINT_ENTRIES = MAX_DECOMPOSITION_ENTRIES  # of a table over all meetings of a person, as elimination needs it
 
@@ -72,7 +72,7 @@ def _is_busy(calendar: Calendar, attended: Sequence[Participation], gap: int) ->
         np.add.at(is_open, x.starts, 1)
         np.add.at(is_open, x.starts + calendar.meetings[x.meeting].length, -1)
     taken = sum(calendar.meetings[x.meeting].length + gap for x in attended)
-    return taken >= tuning.MIN_LOAD_SHARE * int(np.count_nonzero(np.cumsum(is_open) > 0))
+    return taken >= common.MAJORITY_SHARE * int(np.count_nonzero(np.cumsum(is_open) > 0))
 
 
 def _times_with_gap(

@@ -13,7 +13,7 @@ from dmcmc.formats.global_functions.costs import Cost, CostScale, deviation_cost
 from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, unroll
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.tuning import formats as tuning
+from dmcmc.samplers.tuning import common
 
 # A hard bound on a sum over more variables stays an automaton: search engines propagate it as a linear constraint.
 _MAX_TABLE_ARITY = 3
@@ -187,7 +187,7 @@ class GlobalFunctionBuilder:
 
 def _as_small_table(factor: AutomatonFactor) -> Factor:
     """Return a factor as a table if it is small."""
-    if prod(factor.shape) > tuning.TABLE_ENTRIES:
+    if prod(factor.shape) > common.SMALL_TABLE_ENTRIES:
         return factor
     return Factor(factor.scope, factor.table, factor.name)
 

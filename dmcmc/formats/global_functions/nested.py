@@ -15,6 +15,7 @@ from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.samplers.tuning import common
 from dmcmc.tuning import formats as tuning
 
 _FORBIDDEN = np.iinfo(np.int64).max  # cost of a forbidden entry; the largest int64
@@ -115,7 +116,7 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
         return (total, tuple((v, x) for v, x in values.items() if last_use[v] > position)), 0
 
     result = unroll(scope, shape, (start, ()), step, name=name)
-    return Factor(result.scope, result.table, name) if prod(shape) <= tuning.TABLE_ENTRIES else result
+    return Factor(result.scope, result.table, name) if prod(shape) <= common.SMALL_TABLE_ENTRIES else result
 
 
 def _costs(factor: Factor, unit: int) -> NDArray[np.int64]:

@@ -33,7 +33,6 @@ from dmcmc.run.whole_problem.marginals import marginals
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.tuning import run as tuning
-from dmcmc.tuning.anytime import MIN_ENGINE_SECONDS
 
 
 def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequence[str] = ()) -> Marginals:
@@ -141,7 +140,7 @@ def _fix_values(whole: Problem, wanted: Sequence[int], settings: Settings, bound
             return
         if not bounds.is_proven(v, value):
             start = replace(settings, start=bounds.start_with(v, value))
-            seconds = max(2 * MIN_ENGINE_SECONDS, left / (len(queue) - i))
+            seconds = max(2 * common.GRACE_SECONDS, left / (len(queue) - i))
             result = _solve(_fixed(whole, v, value), start, min(left, seconds))
             bounds.record(v, value, bounds.answer_of(result))
 

@@ -205,7 +205,7 @@ def chains_of(layout: DeviceFactorGraph, n: int, alone: bool = True) -> int:
     usable_threads = threads if alone else threads // 2
     blocks = min(_MAX_BLOCKS_PER_MULTIPROCESSOR, max(1, usable_threads // (layout.lanes * layout.groups)))
     most = min(2 * common.GPU_CHAINS, common.MAX_COPIED_ENTRIES // n)
-    return max(tuning.MIN_GPU_CHAINS, min(most, processors * blocks)) & ~1  # even: half of them continue
+    return max(len(tuning.COMPETING_RANGES), min(most, processors * blocks)) & ~1  # even: half of them continue
 
 
 def load_kernels(graph: FactorGraph) -> None:

@@ -25,8 +25,7 @@ from dmcmc.samplers.toulbar2.compact_problem import compact_problem
 from dmcmc.samplers.toulbar2.linear_constraints import linear_constraint
 from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
-from dmcmc.samplers.tuning import engines
-from dmcmc.tuning import formats
+from dmcmc.samplers.tuning import common
 
 TOP = 1000
 MEMORY = 1 << 30
@@ -36,8 +35,7 @@ HARD = -np.inf
 @pytest.fixture
 def keep_compact(monkeypatch):
     """Keep small factors in their compact form, so that their problems can be enumerated."""
-    monkeypatch.setattr(formats, "TABLE_ENTRIES", 0)
-    monkeypatch.setattr(engines, "MAX_EXPANDED_ENTRIES", 0)
+    monkeypatch.setattr(common, "SMALL_TABLE_ENTRIES", 0)
 
 
 def problem_of(shape, factors):
