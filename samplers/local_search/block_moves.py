@@ -111,7 +111,7 @@ class BlockMoves:
             if self._suggested and i not in self._current:
                 self._current[i] = self._suggested.pop(0).copy()
         has_start = [self._starts is not None or i in self._current for i in range(len(searches))]
-        work = int(np.iinfo(np.int64).max) if timed else int(self._credit * tuning.CELLS_PER_SECOND)
+        work = int(np.iinfo(np.int64).max) if timed else int(self._credit * tuning.WORKER_CELLS_PER_SECOND)
 
         def improve(i: int) -> None:
             """Make worker i's moves: from its own start, annealed, or from the given assignment, in rotation."""

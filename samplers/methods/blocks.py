@@ -34,7 +34,7 @@ from dmcmc.samplers.methods.block_chains import NAME, BlockChains, agent_graph
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.tuning import chains as tuning
 from dmcmc.samplers.tuning.blocks import DESCENT_SHARE
-from dmcmc.samplers.tuning.local_search import CELLS_PER_SECOND
+from dmcmc.samplers.tuning.local_search import WORKER_CELLS_PER_SECOND
 
 _RowStates = NDArray[np.int32]
 
@@ -165,7 +165,7 @@ def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: i
     if sampling.seconds is not None:
         ranks = 1 if on_gpu else team.size
         seconds = sampling.seconds * ranks * sampling.backend.threads / max(1, rows)
-        work = min(work, int(seconds * CELLS_PER_SECOND / 10))  # large blocks are slower than the usual speed
+        work = min(work, int(seconds * WORKER_CELLS_PER_SECOND / 10))  # large blocks are slower than the usual speed
     if on_gpu or team.size == 1:
         return _on_cpu(graph, key, sampling, first, work, starts)
     parts = team.allgather(lambda: [_on_cpu(graph, key, sampling, first, work, starts, rows_of_rank(local.rows, team))])

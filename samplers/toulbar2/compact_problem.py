@@ -84,7 +84,7 @@ def _add(builder: DenseProblemBuilder, factor: Factor, memory: int) -> None:
         builder.factors.append(factor)
         return
     entries, arity = prod(factor.shape), len(factor.shape)
-    if 8 * entries <= memory and (arity <= MAX_TABLE_ARITY or entries <= common.SMALL_TABLE_ENTRIES):
+    if 8 * entries <= memory and (arity <= MAX_TABLE_ARITY or entries <= common.PLAIN_TABLE_ENTRIES):
         builder.expand(factor)
     elif isinstance(factor, SparseFactor):
         if arity > MAX_TABLE_ARITY:

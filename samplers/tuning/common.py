@@ -26,7 +26,7 @@ PAYBACK_FACTOR = 5.0  # seconds that must be left per second of a preparation, s
 FEW_ROWS = 4
 
 # Sizes. Convention: powers of two that no measurement contradicts.
-SMALL_TABLE_ENTRIES = 1 << 10  # entries of a table that needs no compact form, such as an automaton or a list
+PLAIN_TABLE_ENTRIES = 1 << 10  # entries of a table that needs no compact form, such as an automaton or a list
 LARGE_ENTRIES = 1 << 22  # table entries: 32 MiB, read in some hundredths of a second
 MAX_COPIED_ENTRIES = 1 << 24  # table entries, or values of all chains, of a copy; less work is not divided among ranks
 GPU_CHAINS = 1024  # chains that use a GPU well: fewer leave much of it idle, more than twice as many make rounds long

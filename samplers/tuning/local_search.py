@@ -7,7 +7,7 @@ COLUMNS_PER_CHECK = 4096  # columns that NumPy reads between two checks of the d
 # Block moves between rounds of chains. Benchmark: benchmarks.sampling.whole_problem_search.
 FIXED_WORKERS = 2  # workers with fixed work, on any machine
 MAX_WORKERS = 8  # by the clock there is one worker per thread, up to this number
-CELLS_PER_SECOND = 1e9  # table cells per second of a worker, assumed with fixed work
+WORKER_CELLS_PER_SECOND = 1e9  # table cells per second of a worker, assumed with fixed work
 DRAW_SECONDS = 3e-8  # seconds per draw of a chain, assumed with fixed work
 SECONDS_BEFORE_ORDER = 0.03  # of block moves before an elimination order is computed
 MIN_BLOCK_SHARE = 0.1  # least share of the time for block moves, and for chains

@@ -187,7 +187,7 @@ class GlobalFunctionBuilder:
 
 def _as_small_table(factor: AutomatonFactor) -> Factor:
     """Return a factor as a table if it is small."""
-    if prod(factor.shape) > common.SMALL_TABLE_ENTRIES:
+    if prod(factor.shape) > common.PLAIN_TABLE_ENTRIES:
         return factor
     return Factor(factor.scope, factor.table, factor.name)
 

@@ -116,7 +116,7 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
         return (total, tuple((v, x) for v, x in values.items() if last_use[v] > position)), 0
 
     result = unroll(scope, shape, (start, ()), step, name=name)
-    return Factor(result.scope, result.table, name) if prod(shape) <= common.SMALL_TABLE_ENTRIES else result
+    return Factor(result.scope, result.table, name) if prod(shape) <= common.PLAIN_TABLE_ENTRIES else result
 
 
 def _costs(factor: Factor, unit: int) -> NDArray[np.int64]:

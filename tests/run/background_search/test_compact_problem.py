@@ -35,7 +35,7 @@ HARD = -np.inf
 @pytest.fixture
 def keep_compact(monkeypatch):
     """Keep small factors in their compact form, so that their problems can be enumerated."""
-    monkeypatch.setattr(common, "SMALL_TABLE_ENTRIES", 0)
+    monkeypatch.setattr(common, "PLAIN_TABLE_ENTRIES", 0)
 
 
 def problem_of(shape, factors):
