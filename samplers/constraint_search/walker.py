@@ -118,7 +118,7 @@ class Walker:
         self._weight = tuning.CYCLE_GROWTH * float(changes.max()) if changes.size else 1.0
         self._state.weight[:] = self._weight
         small = float(np.quantile(changes, tuning.SMALL_QUANTILE)) if changes.size else self._weight
-        last = tuning.LAST_TEMPERATURE_PART * min(small, self._weight)
+        last = tuning.LEAST_RATIO * min(small, self._weight)
         self._temperatures = np.geomspace(0.5 * self._weight, last, tuning.TEMPERATURES)
         load_assignment(self.model, self._state, self._state.z.copy())
 
@@ -169,7 +169,7 @@ class Walker:
         load_assignment(self.model, self._state, self.best)
         widest = int(self._spread.argmax())
         first = int(self._rng.integers(widest + 1)) if self.best_totals[0] == 0 and self._statistics[0].any() else 0
-        share = np.maximum(self._spread[first:], tuning.MIN_MOVES_RATIO * self._spread.max())
+        share = np.maximum(self._spread[first:], tuning.LEAST_RATIO * self._spread.max())
         counts = np.maximum(1, self._cycle_moves * share / share.sum()).astype(np.int64).tolist()
         self._plan = [(first + i, count) for i, count in enumerate(counts)][::-1]
         self._cycle_moves = int(tuning.CYCLE_GROWTH * self._cycle_moves)
@@ -184,7 +184,7 @@ class Walker:
     def _mix(self) -> NDArray[np.float64]:
         """Return the cumulative probabilities of the kinds of moves, so that each gets its part of the work."""
         made, changes = self._statistics[0], self._statistics[1]
-        chain = changes[3] / made[3] if made[3] > tuning.MIN_MEASURED_MOVES else tuning.FIRST_CHAIN_CHANGES
+        chain = changes[3] / made[3] if made[3] > tuning.MIN_MEASURED_MOVES else MAX_REBUILT
         rebuilt = 0.5 * MAX_REBUILT
         work = np.array([tuning.EVALUATION_WORK, 4.0, 4.0, 2.0 * max(1.0, chain), 0.0])
         work[4] = rebuilt * (3.0 + tuning.EVALUATION_WORK * self._mean_domain)

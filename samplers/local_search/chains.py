@@ -253,7 +253,7 @@ class ColumnChain(_ColumnState):
         super().__init__(factory, start)
         spread = factory.model.spread
         cooling = np.geomspace(span.first * spread, span.last * spread, sweeps)
-        self.temperatures = np.append(cooling, np.zeros(tuning.COLUMN_DESCENT_SWEEPS)).astype(np.float32)
+        self.temperatures = np.append(cooling, np.zeros(10 * tuning.GRAPH_DESCENT_SWEEPS)).astype(np.float32)
         self.sweeps = self.temperatures.size
         self.model = factory.model._replace(penalty=float(np.float32(span.penalty * spread)) if factory.hard else 0.0)
 
@@ -270,7 +270,7 @@ class ColumnChain(_ColumnState):
 
     def skip_sweeps(self, share: float) -> None:
         """Drop annealed sweeps."""
-        self.temperatures = _without_some(self.temperatures, self.sweeps_done, share, tuning.COLUMN_DESCENT_SWEEPS)
+        self.temperatures = _without_some(self.temperatures, self.sweeps_done, share, 10 * tuning.GRAPH_DESCENT_SWEEPS)
         self.sweeps = self.temperatures.size
 
 

@@ -28,7 +28,7 @@ def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Ro
     temperature : Temperature
         The temperature schedule, whose ends are those of the ladder.
     """
-    start, end = temperature.resolve(model, tuning.LADDER_RANGE)
+    start, end = temperature.resolve(model)
     cold, hot = min(start, end), max(start, end)
     if cold < hot:
         cold = max(cold, COLDEST)  # the ladder is a geometric sequence, which cannot begin at 0

@@ -2,7 +2,6 @@
 
 # Temperatures. Benchmark: benchmarks.sampling.quality.
 ANNEALING_RANGE = (0.35, 0.2)  # first and last temperature, in units of the model's spread; descent does the rest
-LADDER_RANGE = (0.4, 0.15)  # hottest and coldest chain of tempering, in units of the model's spread
 # Desired number of rounds that pass states on between rows. Each has at least half as many trials; half as many rounds
 # repair states, each with as many trials as all other rounds together.
 WARM_ROUNDS = 8
@@ -15,7 +14,7 @@ SAMPLES_PER_RUN = 64  # trials per chain, below which a pass has fewer runs inst
 MAX_SAMPLES = 1000  # trials per chain in a later pass
 TASK_DRAWS = 1 << 14  # single-variable draws of a task: about a millisecond of one core
 ROW_CHOICE_TRIALS = 30  # trials per chain of the short sampling that chooses the rows of a large agent
-RECORDED_TRIALS = 10_000  # trials of each of these chains
+RECORDED_TRIALS = 10_000  # trials of the chains that are run again for statistics
 
 # Passes on a GPU. Benchmark: benchmarks.sampling.gpu_samplers.
 MAX_PASS_GROWTH = 16.0  # most work of a pass, in that of the one before
@@ -23,12 +22,14 @@ MAX_PASS_SECONDS = 1.5  # seconds of a pass, which cannot be interrupted
 
 # Block moves in an agent. Benchmark: benchmarks.sampling.blocks.
 CELLS_PER_DRAW = 100  # table cells that count as one single-variable draw of the requested work
-FROZEN_TEMPERATURE = 0.2  # of these draws, in units of the typical spread: where chains spend much of their time
-MAX_FROZEN_MOBILITY = 0.02  # largest mean share of draws that change a value
+# Single-variable draws are frozen, so that block moves replace them, if few of them change a value at this temperature,
+# in units of the typical spread: chains spend much of their time there.
+FROZEN_TEMPERATURE = 0.2
+MAX_FROZEN_MOBILITY = 0.02  # mean share of these draws that change a value
 
 # Exact elimination. Benchmark: benchmarks.elimination.slices, benchmarks.solving.return_to_exact.
 MAX_RETAINED_BYTES = 1 << 28  # of an agent's tables that are retained until VALUE asks for hidden values
-MIN_RETAINED_BYTES = 1 << 16  # that are always retained
+MIN_RETAINED_BYTES = 1 << 16  # of an agent's tables that are always retained
 # Share of the cells of an agent that the largest part may have on any rank; also the cells of an undivided elimination
 # in those of slices that fit a GPU, at least: streaming tables through a GPU is slower.
 MAX_DIVIDED_SHARE = 0.8

@@ -13,15 +13,13 @@ MIN_MEASURED_MOVES = 100  # moves from which a standard deviation or a mean is c
 
 # Temperatures of a cycle, and the moves at each. Benchmark: benchmarks.constraints.random_problems.
 TEMPERATURES = 48  # temperatures of a cycle
-SMALL_QUANTILE = 0.05  # of the changes of the soft cost: the last temperature is LAST_TEMPERATURE_PART of it
-LAST_TEMPERATURE_PART = 0.1
-MIN_MOVES_RATIO = 0.1  # least moves at a temperature, relative to the most
+SMALL_QUANTILE = 0.05  # of the changes of the soft cost, which decides the last temperature
+LEAST_RATIO = 0.1  # last temperature, relative to that change; least moves at a temperature, relative to the most
 MAX_SPREAD = 100.0  # limit on the standard deviation of the total, in temperatures
 
 # Kinds of moves. Benchmark: benchmarks.constraints.random_problems.
 WORK_PARTS = (0.4, 0.15, 0.15, 0.2, 0.1)  # of the work: single, pair, swap, ejection chain, rebuild
 EVALUATION_WORK = 0.3  # work of evaluating one value, in changes of a value
-FIRST_CHAIN_CHANGES = 8.0  # changes of an ejection chain, until they are measured
 
 # Repair by NumPy until kernels are compiled. Benchmark: benchmarks.solving.first_answer.
 MAX_UNCOMPILED_VARIABLES = 2000  # variables up to which NumPy makes the first assignment, about 1 ms per variable

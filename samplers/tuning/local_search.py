@@ -14,8 +14,7 @@ MIN_BLOCK_SHARE = 0.1  # least share of the time for block moves, and for chains
 
 # Chains. Benchmark: benchmarks.sampling.whole_problem_search.
 MAX_COLUMN_ENTRIES = 1 << 28  # entries of score columns; chains on larger problems read the tables themselves
-COLUMN_DESCENT_SWEEPS = 30  # sweeps at temperature 0 after the annealed ones, with score columns
-GRAPH_DESCENT_SWEEPS = 3  # likewise without score columns, whose sweeps take longer
+GRAPH_DESCENT_SWEEPS = 3  # sweeps at temperature 0 after the annealed ones; ten times as many with score columns
 CACHE_BYTES = 1 << 21  # bytes of a processor's cache; with larger score columns an agent makes several sweeps in turn
 SWEEPS_PER_VISIT = 8  # sweeps in turn
 MIN_AGENT_VARIABLES = 16  # on average, for sweeps in turn: few other variables depend on those of a large agent
