@@ -31,7 +31,7 @@ from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 from dmcmc.samplers.tuning import chains as tuning
 from dmcmc.samplers.tuning import common
 
-_LOADING_SAMPLES = 2  # samples of a pass that only loads kernels
+_TINY_SAMPLES = 2  # samples of a pass that only loads kernels
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ChainSolver:
         """Load the GPU kernels for the agents by short passes."""
         kernel = compile_chains(self.sampler)
         for runs in sorted({1, sampling.runs}):  # a first pass, and later ones: threads may share columns differently
-            short = replace(sampling, samples=_LOADING_SAMPLES, runs=runs)
+            short = replace(sampling, samples=_TINY_SAMPLES, runs=runs)
             _sample_on_gpu(self.sampler, [Chains(local, short, self.sampler, kernel) for local in problems])
 
     def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list["Chains | DeviceSampling"]:

@@ -59,10 +59,9 @@ OUTSIDE: dict[str, int] = {
     "samplers/blocks": 3,
     "samplers/bound_in_team": 1,
     "samplers/branch_and_bound": 1,
-    "samplers/chain_solver": 1,
     "samplers/constraint_search": 1,
     "samplers/contract": 1,
-    "samplers/cuda": 3,
+    "samplers/cuda": 2,
     "samplers/model": 9,
     "samplers/toulbar2": 3,
 }
