@@ -18,7 +18,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25, "constants": 250}
-REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28, "constants": 256, "literals": 107}
+REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28, "constants": 248, "literals": 107}
 
 # Steering constants stand in tuning files. Outside of them, a module-level number counts as one if it is a fraction, or
 # if its name says what steers; numbers that say nothing but 0 or 1, and limits of number types, are no such constants.

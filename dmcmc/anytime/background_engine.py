@@ -40,7 +40,6 @@ from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.start_assignment import carried_over
-from dmcmc.tuning import anytime as tuning
 
 
 class BackgroundEngine:
@@ -180,7 +179,7 @@ class BackgroundEngine:
             return setup
         requested = setup.config.search != "auto"
         if will_prove(setup) and not requested:
-            self.process.begin(max(MIN_TRIED_SECONDS, tuning.OVERLAP_SHARE * self._table_seconds(setup)))
+            self.process.begin(max(MIN_TRIED_SECONDS, common.FIRST_SHARE * self._table_seconds(setup)))
             return setup
         own_core = has_own_core(setup, self.name)
         self.process.begin(

@@ -61,7 +61,7 @@ class BackgroundTurns:
 
         It does not pause before a whole tournament round of the chains is finished.
         """
-        search, spent, pause = self._search, 0.0, tuning.MIN_FOREGROUND_SECONDS
+        search, spent, pause = self._search, 0.0, 5 * common.CHECK_SECONDS
         while not self._ended.wait(pause) and not search.stop.over:
             if self._low_priority and not spent:
                 lower_priority()

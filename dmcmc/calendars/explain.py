@@ -57,7 +57,7 @@ def find_calendar_conflict(calendar: Calendar, settings: Settings) -> CalendarCo
         ``budget.time`` limits the proof and the explanation together.
     """
     start, limit = time.perf_counter(), settings.budget.time or tuning.EXPLANATION_SECONDS
-    result = solve_calendar(calendar, tuning.FIRST_SHARE * limit)
+    result = solve_calendar(calendar, common.FIRST_SHARE * limit)
     if result.status == "infeasible":
         conflict = explain(calendar, limit - (time.perf_counter() - start))
         return msgspec.structs.replace(conflict, time=time.perf_counter() - start, provenance=result.provenance)

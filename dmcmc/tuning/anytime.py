@@ -2,11 +2,9 @@
 
 # Local search. Benchmark: benchmarks.solving.utility_over_time, benchmarks.solving.first_answer.
 MIN_SLICE_GAIN = 5e-4  # of the utility: a slice of the search that gains less is followed by a pause or by tables
-MIN_FOREGROUND_SECONDS = 0.1  # foreground work shorter than this gets no background search
 LAYOUT_SECONDS_PER_ENTRY = 2e-8  # seconds per entry for laying out the columns that chains read
 
 # Engines. Benchmark: benchmarks.with_toulbar2, benchmarks.solving.utility_over_time.
-OVERLAP_SHARE = 0.25  # share of the estimated seconds of exact tables in which an engine may search concurrently
 START_SECONDS_PER_ENTRY = 5e-6  # until the engine's first result, if it shares its core with other work
 OWN_CORE_START_SECONDS_PER_ENTRY = 1e-6  # the same on a dedicated core
 START_SECONDS_PER_HARD_ENTRY = 1.5e-7  # the same for conflicts that CP-SAT only reads

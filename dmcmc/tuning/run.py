@@ -1,11 +1,9 @@
 """Constants of compilation, of what calls several solves, and of explanations of calendars."""
 
-# Convention: no measurement contradicts it.
+# Compilation. Convention: no measurement contradicts it.
 COMPILE_SECONDS = 900.0  # limit of anything that compiles kernels: longer than any compilation
 
 # Several solves. Convention: shares that no measurement contradicts.
-FIRST_SHARE = 0.3  # of the time for the first proof or run, or a junction tree, which may answer everything at once
-VALUE_SHARE = 0.2  # of the time for a variable: for chains that reach its values, and again for the dual ascent
 TREE_BYTES_PER_SECOND = 5e7  # of sparse tables that are joined on one core: 40 bytes per row, 8e-7 s per row
 COMPARED_AT_ONCE = 64  # factors: a call of the interpreter takes about as long as 64 comparisons of pointers
 

@@ -51,7 +51,7 @@ class AndOrSearch(SearchThread[CostProblem]):
 
     def _search(self, costs: CostProblem, top: int, stop: Deadline, progress: SearchProgress) -> None:
         """Search for assignments that cost less than ``top``; see :class:`SearchThread`."""
-        backend, memory = Backend(self._device, 1, stop=stop), int(common.TABLE_MEMORY_SHARE * self._memory)
+        backend, memory = Backend(self._device, 1, stop=stop), int(2 * common.MEMORY_SHARE * self._memory)
         messages = compute_messages(costs, backend, memory, stop.left, self._max_z)
         self.z = messages.z
         space, state = build_search(messages, int(common.MEMORY_SHARE * self._memory))

@@ -80,9 +80,9 @@ class BlockMoves:
             Whether the chains found a better assignment.
         """
         if self.last_improved and not gained:
-            self._share = min(1.0 - tuning.MIN_BLOCK_SHARE, 0.5 * (1.0 + self._share))
+            self._share = min(1.0 - common.UNTRIED_SHARE, 0.5 * (1.0 + self._share))
         elif gained and not self.last_improved:
-            self._share = max(tuning.MIN_BLOCK_SHARE, 0.5 * self._share)
+            self._share = max(common.UNTRIED_SHARE, 0.5 * self._share)
         # The chains' time is the share 1 − s of both; block moves get the share s.
         self._credit += seconds * self._share / (1.0 - self._share)
         return self._fits and self._credit >= common.CHECK_SECONDS

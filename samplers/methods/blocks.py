@@ -33,7 +33,7 @@ from dmcmc.samplers.contract.team import broadcast_from_first, rows_of_rank
 from dmcmc.samplers.methods.block_chains import NAME, BlockChains, agent_graph
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.tuning import chains as tuning
-from dmcmc.samplers.tuning.blocks import DESCENT_SHARE
+from dmcmc.samplers.tuning import common
 from dmcmc.samplers.tuning.local_search import WORKER_CELLS_PER_SECOND
 
 _RowStates = NDArray[np.int32]
@@ -183,7 +183,7 @@ def _on_cpu(
 ) -> _RowStates:
     """Anneal rows on all threads, all rows or the range ``share`` (first row, row after the last); return their states.
 
-    A row begins at its first state, or at a mini-bucket start if that has more utility. The share ``DESCENT_SHARE`` of
+    A row begins at its first state, or at a mini-bucket start if that has more utility. The share ``FIRST_SHARE`` of
     its work is done at temperature 0, the rest by annealing. A row that is not begun before the deadline keeps its
     first state.
     """
@@ -199,8 +199,8 @@ def _on_cpu(
             search = BlockSearch(graph, key, row)
             if starts is not None:
                 z = max(z, starts.draw(row, 0, z), key=search.utility_of)
-            search.improve(z, int(DESCENT_SHARE * work), halt)
-            states[row - first_row] = search.anneal(z, work - int(DESCENT_SHARE * work), halt)
+            search.improve(z, int(common.FIRST_SHARE * work), halt)
+            states[row - first_row] = search.anneal(z, work - int(common.FIRST_SHARE * work), halt)
 
     tasks = [partial(sample, begin) for begin in range(first_row, min(first_row + threads, end))]
     run_watched(tasks, threads, sampling.backend.stop, halt)

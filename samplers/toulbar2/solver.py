@@ -144,7 +144,7 @@ def row_costs(local: LocalProblem, row: int) -> CostProblem:
 def _memory(threads: int) -> int:
     """Return the memory limit of one thread's search process in bytes, besides its libraries; 0 for no limit."""
     free = free_memory()
-    return 0 if free is None else int(common.TABLE_MEMORY_SHARE * free / threads)
+    return 0 if free is None else int(2 * common.MEMORY_SHARE * free / threads)
 
 
 def _witness(local: LocalProblem, states: NDArray[np.int64], values: Mapping[int, int]) -> dict[int, int]:

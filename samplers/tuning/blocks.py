@@ -12,7 +12,6 @@ ANNEALED_STEPS = 10  # steps of a cycle above temperature 0
 COLD_STEPS = 4  # steps at temperature 0 after them
 STEP_CELLS = 1 << 14  # cells of a step, per variable; doubled when all first temperatures have been used, and at first
 MAX_DOUBLINGS = 8  # of the cells of a step
-DESCENT_SHARE = 0.25  # share of the work on a row that is done at temperature 0, before annealing
 
 # Starts from mini-buckets. Benchmark: benchmarks.sampling.blocks.
 MAX_START_FACTORS = 20_000  # more factors take too long to plan

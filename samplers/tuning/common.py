@@ -6,16 +6,18 @@ SLICE_SECONDS = 0.25  # of work between two questions whether it should go on; f
 GRACE_SECONDS = 0.5  # for a process to start, or for work to end after the deadline; launchers wait longer
 
 # Shares of the time. Convention: no measurement contradicts them.
-UNTRIED_SHARE = 0.1  # most that work may take whose gain is unknown: a trial, a first bound, a preparation
+UNTRIED_SHARE = (
+    0.1  # for work whose gain is unknown, a trial or a preparation, at most; for work without gains, at least
+)
 # Most that the main part of a task may take if other work follows, such as all eliminations of a run. If not all fit,
 # they begin in half of it, and the rest is allocated later, by gaps.
 MAIN_SHARE = 0.5
 UNNOTICED_SHARE = 0.02  # of local search before tables, or by which a combination may end later
+FIRST_SHARE = 0.25  # most that a first attempt may take if the main work follows: a proof, a descent, one engine of two
 PLANNED_SHARE = 0.8  # most that work with an estimated length may take, because estimates are uncertain
 
 # Shares of the memory. Benchmark: benchmarks.solving.budgets, over memory limits.
-TABLE_MEMORY_SHARE = 0.5  # tables of an engine in its own memory, of the union of agents in that of all agents
-MEMORY_SHARE = 0.25  # a search in addition to the tables: an external engine, nodes of branch and bound, a cache
+MEMORY_SHARE = 0.25  # a search in addition to the tables, nodes, a cache; twice this for tables of an engine or a union
 COPY_MEMORY_SHARE = 1 / 16  # a copy of the problem that a search reads; workspaces and starts take parts of this
 
 # Judgements. Convention: no measurement contradicts them.

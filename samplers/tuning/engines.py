@@ -15,8 +15,6 @@ MAX_CLIQUE_VALUES = 4096  # values in one local conflict graph, whose matrices h
 MAX_LOAD_TERMS = 1 << 17  # terms of a cumulative constraint up to which it is also stated as a sum for each time
 MAX_RELAXATION_TERMS = 3_000_000  # entries of the linear relaxation's matrix: about 200 bytes each in the solver
 LITERAL_TUPLES = 4  # tuples of a table per value of its variables, up to which each has a literal
-RELAXATION_PART = 0.4  # part of the time limit that the linear relaxation may take
-PREFERRED_TIME_PART = 0.25  # part of the time after it for the search among the values that it prefers
 PREFERRED_PART = 0.1  # part of all values that this search may use
 
 # Clauses. Benchmark: benchmarks.meetings.maxsat.

@@ -10,7 +10,6 @@ MAX_WORKERS = 8  # by the clock there is one worker per thread, up to this numbe
 WORKER_CELLS_PER_SECOND = 1e9  # table cells per second of a worker, assumed with fixed work
 DRAW_SECONDS = 3e-8  # seconds per draw of a chain, assumed with fixed work
 SECONDS_BEFORE_ORDER = 0.03  # of block moves before an elimination order is computed
-MIN_BLOCK_SHARE = 0.1  # least share of the time for block moves, and for chains
 
 # Chains. Benchmark: benchmarks.sampling.whole_problem_search.
 MAX_COLUMN_ENTRIES = 1 << 28  # entries of score columns; chains on larger problems read the tables themselves

@@ -114,7 +114,7 @@ def choose_engine(settings: Settings, problem: Problem) -> str | None:
         given = given_to_engine(settings, problem)
     except ResourceError:  # a factor fits the memory in no form
         return None
-    fits = bytes_in_engine(given, _engine(settings, problem)) <= common.TABLE_MEMORY_SHARE * engine_memory(settings)
+    fits = bytes_in_engine(given, _engine(settings, problem)) <= 2 * common.MEMORY_SHARE * engine_memory(settings)
     return _engine(settings, problem) if fits else None
 
 

@@ -50,7 +50,7 @@ def _provider(setup: "Setup") -> str | None:
     automatic = config.local.method == "auto" and config.local.bound == "auto" and config.combine.method == "auto"
     if not (setup.timed and automatic and agents > 1 and may_split_buckets(setup)) or setup.scattered:
         return None
-    memory = int(common.TABLE_MEMORY_SHARE * setup.limits.retained_memory * agents)
+    memory = int(2 * common.MEMORY_SHARE * setup.limits.retained_memory * agents)
     if _BYTES_PER_ENTRY * sum([factor.table.size for factor in setup.problem.factors]) > memory:
         return None
     counts = count_agent_work(union_of(setup), 0, 1, 1, memory, setup.arithmetic, planned=False)

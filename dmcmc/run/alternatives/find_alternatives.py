@@ -36,7 +36,6 @@ from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.moving_costs import agree_on_costs
-from dmcmc.tuning import run as tuning
 
 
 def solve_with_alternatives(
@@ -132,7 +131,7 @@ def _k_best(
 ) -> list[Alternative] | None:
     """Return the k best assignments, proven; None if their junction tree does not fit the memory or the time."""
     now = time.perf_counter()
-    stop = Deadline(until if until == float("inf") else now + tuning.FIRST_SHARE * max(0.0, until - now))
+    stop = Deadline(until if until == float("inf") else now + common.MAIN_SHARE * max(0.0, until - now))
     try:
         with interpreted_tree_if_small(problem, settings):
             memory = split_memory(settings.budget.bytes, problem).work

@@ -19,7 +19,6 @@ from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.divided_problem import with_memory_limit
-from dmcmc.tuning import run as tuning
 
 
 def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
@@ -54,7 +53,7 @@ def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
         result = solve([_without_utilities(problem.factors[hard[i]]) for i in items], common.UNTRIED_SHARE)
         return True if result.status == "infeasible" else False if result.violation == 0 else None
 
-    first = solve(problem.factors, tuning.FIRST_SHARE)
+    first = solve(problem.factors, common.FIRST_SHARE)
     facts = provenance(settings, 1, 1)
     if first.status != "infeasible":
         elapsed = time.perf_counter() - start

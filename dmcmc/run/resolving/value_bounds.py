@@ -56,7 +56,7 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
     start, limit = time.perf_counter(), settings.budget.time
     assert limit is not None
     settings = with_memory_limit(settings, World())
-    seconds = tuning.FIRST_SHARE * limit
+    seconds = common.FIRST_SHARE * limit
     memory = min(settings.budget.bytes, int(seconds * tuning.TREE_BYTES_PER_SECOND))
     small = replace(settings, budget=replace(settings.budget, memory=memory))
     try:
@@ -65,7 +65,7 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
         pass
     settings = undivided_settings(settings)
     whole, end = undivided(problem, settings), start + limit + compile_search(problem, settings)
-    first = _solve(whole, settings, tuning.FIRST_SHARE * (end - time.perf_counter()))
+    first = _solve(whole, settings, common.FIRST_SHARE * (end - time.perf_counter()))
     bounds = _ValueBounds(problem, first)
     if first.status != "infeasible":
         wanted = [problem.variables.index(name) for name in variables or problem.variables]

@@ -40,7 +40,6 @@ from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.divided_problem import arithmetic_for
-from dmcmc.tuning import run as tuning
 
 
 def search_values(
@@ -92,14 +91,14 @@ def search_values(
         backend, begun = Backend(settings.device, cores(), stop=stop), time.perf_counter()
         known = start if dense.n_variables == problem.n_variables else None
         for row, values in _sampled(
-            local, arithmetic, known, settings.seed, backend, tuning.VALUE_SHARE * (until - begun)
+            local, arithmetic, known, settings.seed, backend, 2 * common.UNTRIED_SHARE * (until - begun)
         ):
             found(row, values[: problem.n_variables])
         started = registry.get("triangles").start(local, backend)
         if not isinstance(started, DualState) or not started.enumerated:
             return None
         state = started
-        state.improve(tuning.VALUE_SHARE * (until - begun))
+        state.improve(2 * common.UNTRIED_SHARE * (until - begun))
         search = create_boundary_search(state, int(common.MEMORY_SHARE / 2 * memory), until - begun, SearchedPart.ALL)
         while time.perf_counter() < until and not state.exhausted:
             attained = _attained(problem, v, best, state.integral)

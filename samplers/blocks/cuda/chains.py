@@ -153,7 +153,7 @@ class DeviceBlockChains:
         Blocks are chosen with the state of one chain as an example of all chains. The next step takes another chain's
         state.
         """
-        descent = int(tuning.DESCENT_SHARE * work)
+        descent = int(common.FIRST_SHARE * work)
         steps = self._steps(work)
         step_work, temperature, restart = descent, 0.0, False
         while work > 0:

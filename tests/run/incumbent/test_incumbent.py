@@ -234,8 +234,7 @@ def test_an_unsuccessful_background_search_pauses_between_growing_slices(monkeyp
         turns.append(seconds)
         return best
 
-    monkeypatch.setattr("dmcmc.anytime.background_local_search.common", sizes(SLICE_SECONDS=0.02))
-    monkeypatch.setattr("dmcmc.tuning.anytime.MIN_FOREGROUND_SECONDS", 0.0)
+    monkeypatch.setattr("dmcmc.anytime.background_local_search.common", sizes(SLICE_SECONDS=0.02, CHECK_SECONDS=0.0))
     monkeypatch.setattr(search._search, "improve", improve)
     with search.in_background():
         while len(turns) < 4 and time.perf_counter() < end:
