@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
-from dmcmc.mpi.idle_wait import LONGEST_PAUSE, wait_for
+from dmcmc.mpi.idle_wait import wait_for
+from dmcmc.mpi.tuning import LONGEST_PAUSE_SECONDS
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class CollectiveCalls:
         self._comm, self._count = comm, count
         self.agreed_error: Exception | None = None
 
-    def begin(self, name: str, longest: float = LONGEST_PAUSE, size: int = 0) -> NDArray[np.int64]:
+    def begin(self, name: str, longest: float = LONGEST_PAUSE_SECONDS, size: int = 0) -> NDArray[np.int64]:
         """Wait until all ranks begin the call with this name; waiting ranks leave the cores to working ones.
 
         Parameters
@@ -121,7 +122,7 @@ class CollectiveCalls:
         return result
 
     def _exchange_headers(
-        self, name: str, failure: Exception | None, longest: float = LONGEST_PAUSE, size: int = 0
+        self, name: str, failure: Exception | None, longest: float = LONGEST_PAUSE_SECONDS, size: int = 0
     ) -> NDArray[np.int64]:
         """Exchange the calls' names, failures and sizes, and return the sizes.
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
-# A launcher has bound its ranks too tightly if it may use at least this many times the cores that its ranks may use.
-_IDLE_CORE_RATIO = 2
 
 
 class RankInfo(NamedTuple):
@@ -97,7 +95,7 @@ def arrange_ranks(infos: Sequence[RankInfo], rank: int) -> ComputeNode:
     usable_cores = frozenset().union(*(info.cores for info in infos))
     core_binding = (
         (len(this_rank.cores), this_rank.launcher_cores)
-        if _IDLE_CORE_RATIO * len(usable_cores) <= this_rank.launcher_cores
+        if 2 * len(usable_cores) <= this_rank.launcher_cores  # bound too tightly: half of the launcher's cores idle
         else None
     )
     return ComputeNode(

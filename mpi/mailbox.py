@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference.runtime.types import Array
+from dmcmc.mpi import tuning
 from dmcmc.mpi.idle_wait import IdleWait
 from dmcmc.mpi.message_contents import Clock, SentMessages
 from dmcmc.mpi.wire_format import (
@@ -29,7 +30,6 @@ from dmcmc.mpi.wire_format import (
 from dmcmc.mpi.world import World
 
 START = Clock()  # a clock at 0
-_MAX_INLINE_BYTES = 1 << 15  # arrays up to this size are sent with the header
 
 
 class Mailbox:
@@ -88,7 +88,7 @@ class Mailbox:
         if rank == self.world.rank:
             self._store(Envelope(kind, agent, message, clock))
             return
-        header, arrays = pack(Envelope(kind, agent, message, clock), min(_MAX_INLINE_BYTES, self.limit))
+        header, arrays = pack(Envelope(kind, agent, message, clock), min(tuning.MAX_INLINE_BYTES, self.limit))
         tag, size = 2 * KINDS.index(kind), len(header)  # even tags: headers; odd ones: slices of tables
         self._isend(np.frombuffer(header, dtype=np.uint8), rank, tag)
         for array in arrays:

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from heapq import heapreplace
 from itertools import accumulate
 
-# Subtrees are placed together, for the sake of fewer messages, if the busiest rank has at most this many times the work
-# that it has in the balanced placement.
-_MAX_LOAD_RATIO = 1.1
+from dmcmc.mpi import tuning
 
 
 def place(costs: Sequence[float], parent: Sequence[int], ranks: int) -> tuple[int, ...]:
@@ -30,7 +28,9 @@ def place(costs: Sequence[float], parent: Sequence[int], ranks: int) -> tuple[in
     """
     balanced, on_tree = place_agents(costs, ranks), place_on_tree(costs, parent, ranks)
     return (
-        on_tree if _busiest(costs, on_tree, ranks) <= _MAX_LOAD_RATIO * _busiest(costs, balanced, ranks) else balanced
+        on_tree
+        if _busiest(costs, on_tree, ranks) <= tuning.MAX_LOAD_RATIO * _busiest(costs, balanced, ranks)
+        else balanced
     )
 
 

@@ -21,7 +21,6 @@ from dmcmc.mpi.message_contents import Clock, SentMessages, tables_size
 from dmcmc.mpi.world import World
 
 _ALIGNMENT = 64  # bytes, a cache line; tables begin at multiples of it
-_FREE_SPACE_RATIO = 2  # shared memory that must be free, relative to the size of the tables
 _SHARED_MEMORY = "/dev/shm"  # where MPI libraries place shared memory on Linux
 
 
@@ -150,7 +149,7 @@ def fits_shared_memory(world: World, local_tables: Mapping[int, SharedAgentTable
         free = file_system.f_bavail * file_system.f_frsize
     except OSError:
         free = 0
-    return all(world.allgather(_FREE_SPACE_RATIO * total <= free))
+    return all(world.allgather(2 * total <= free))  # other programs share this memory
 
 
 def leaders_of(world: World, owner: Sequence[int]) -> tuple[int, ...]:

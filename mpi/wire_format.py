@@ -28,6 +28,7 @@ from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import ADDENDS, EncodedTable
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable, Fields, SparseBackedTable, SparseTable, fields_of
+from dmcmc.mpi import tuning
 from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
 
 KINDS = ("UTIL", "VALUE", "OUTSIDE", "REQUEST", "USABLE")
@@ -38,7 +39,6 @@ _HEADER_INTEGERS = 7  # integers before those that depend on the kind
 # Dtypes of arrays; a message has the index, so the order is part of the format.
 _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "<f8", "|u1", "|i1", "<i2"))
 _MAX_CHECKS = 1 << 62  # larger counts of checks are sent as this one
-_MIN_SPARSE_ENTRIES = 64  # tables with fewer entries are sent in dense form
 _MAX_SPARSE_ENTRIES = 1 << 31  # positions in larger tables do not fit 32 bits
 _DENSE, _ABOVE_SMALLEST, _SPARSE = range(3)  # form of a table: all entries, those above the smallest, sparse table
 # State of a message: the sender has failed; upper contents equal the lower ones; no upper contents; both.
@@ -259,7 +259,7 @@ def _sparse_form(values: Array) -> tuple[int, Any, Array, Array] | None:
     A sparse form is used if it takes at most 3/4 of the bytes (4 per position). It is a sparse table for the receiver
     if the smallest entry is −∞ and no other integer entry is below half of it, which would be a sum with −∞.
     """
-    if not _MIN_SPARSE_ENTRIES <= values.size < _MAX_SPARSE_ENTRIES:
+    if not tuning.MIN_SPARSE_ENTRIES <= values.size < _MAX_SPARSE_ENTRIES:
         return None
     flat = np.ascontiguousarray(values).reshape(-1)
     smallest = flat.min()

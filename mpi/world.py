@@ -16,11 +16,10 @@ from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.collective_calls import CollectiveCalls, gathered, gathered_on_all
 from dmcmc.mpi.compute_node import ComputeNode, find_compute_node, use_gpu
 from dmcmc.mpi.launcher import announced_size, by_open_mpi, launched, speaks_pmix
+from dmcmc.samplers.tuning import common
 
 K = TypeVar("K")
 T = TypeVar("T")
-
-_LONGEST_SLEEP = 0.02  # seconds between polls while other ranks may work for long
 
 
 class LauncherError(DmcmcError):
@@ -231,7 +230,7 @@ class World:
     def wait(self) -> None:
         """Wait for all ranks, and leave the cores to those that still work."""
         if self.comm is not None:
-            self._calls.begin("wait", _LONGEST_SLEEP)
+            self._calls.begin("wait", common.CHECK_SECONDS)
 
     def abort(self, code: int) -> None:
         """End every rank at once with this exit code; does nothing without MPI."""

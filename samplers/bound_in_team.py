@@ -21,12 +21,11 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.samplers.contract.team import RankArrays, RankTeam, rows_of_rank
+from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.tuning import common
 
 ROWS = 2.0  # in the second entry of the first rank's message: rows are to be bounded
 
-_MIN_ROWS_PER_RANK = 4  # minimum of rows per rank
-_MIN_ENTRIES = 1 << 24  # minimum of entries: less work is done sooner than sent
-_ENTRIES_PER_SENT = 8  # entries processed in the time of sending one
 _NO_BOUND = np.iinfo(np.int64).max
 
 
@@ -42,7 +41,8 @@ class TeamRowBounds:
         """Return whether the work is worth the communication."""
         sent = 0 if self._knows(work) else sum(part.size for part in work.potentials)
         return (
-            work.rows.size >= _MIN_ROWS_PER_RANK * self.size and work.entries >= _MIN_ENTRIES + _ENTRIES_PER_SENT * sent
+            work.rows.size >= common.FEW_ROWS * self.size
+            and work.entries >= common.MAX_COPIED_ENTRIES + tuning.ENTRIES_PER_SENT * sent
         )
 
     def ascend(self, work: RowAscentTask, bounds: Ints, backend: Backend) -> None:

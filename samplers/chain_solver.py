@@ -28,13 +28,10 @@ from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains, seconds_per_draw
 from dmcmc.samplers.model.chain_model import check_chain_memory
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
+from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.tuning import common
 
-_LOADING_SAMPLES = 2  # samples of a pass that only loads kernels
-_FIRST_PASS_SAMPLES = 16  # samples per row in a first pass on a GPU if time is limited
-_MAX_GROWTH = 16.0  # maximum factor between the work of a pass and of the one before
-_MAX_PASS_SECONDS = 1.5  # seconds of a pass on a GPU, which cannot be interrupted
-_TIME_SHARE = 0.7  # share of the remaining time that a pass may take
-_MIN_GROWTH = 0.25  # minimum factor between the work of a pass and of the one before
+_TINY_SAMPLES = 2  # samples of a pass that only loads kernels
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class ChainSolver:
         """Load the GPU kernels for the agents by short passes."""
         kernel = compile_chains(self.sampler)
         for runs in sorted({1, sampling.runs}):  # a first pass, and later ones: threads may share columns differently
-            short = replace(sampling, samples=_LOADING_SAMPLES, runs=runs)
+            short = replace(sampling, samples=_TINY_SAMPLES, runs=runs)
             _sample_on_gpu(self.sampler, [Chains(local, short, self.sampler, kernel) for local in problems])
 
     def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list["Chains | DeviceSampling"]:
@@ -252,7 +249,7 @@ def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list
         return [*planned]
     stop, share = sampling.backend.stop, 1.0
     if stop is not NO_DEADLINE:  # a pass cannot be interrupted: the time of a short first one predicts the others
-        share = min(1.0, _FIRST_PASS_SAMPLES / max(1, sampling.runs * sampling.samples))
+        share = min(1.0, 2 * tuning.MIN_SAMPLES / max(1, sampling.runs * sampling.samples))
         for chains in planned:
             chains.plan_share(share, is_first=True)
     start = time.perf_counter()
@@ -281,14 +278,14 @@ def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list
 def _another_pass(running: Sequence[DeviceSampling], stop: Deadline) -> bool:
     """Make a further pass with as much work as fits the time and a launch; return False if there was no time for it.
 
-    The work is that of the last pass times min(``_MAX_GROWTH``, ``_TIME_SHARE`` · time left / its time), where the time
-    left is at most ``_MAX_PASS_SECONDS``. False is also returned if the memory is too small.
+    The work is that of the last pass times min(``MAX_PASS_GROWTH``, ``PLANNED_SHARE`` · time left / its time), where
+    the time left is at most ``MAX_PASS_SECONDS``. False is also returned if the memory is too small.
 
     The work grows at most in proportion to the time: a pass of twice the work takes at most twice as long.
     """
     last_seconds = max(1e-4, sum({chains.seconds for chains in running}))
-    growth = min(_MAX_GROWTH, _TIME_SHARE * min(stop.left, _MAX_PASS_SECONDS) / last_seconds)
-    if growth < _MIN_GROWTH:
+    growth = min(tuning.MAX_PASS_GROWTH, common.PLANNED_SHARE * min(stop.left, tuning.MAX_PASS_SECONDS) / last_seconds)
+    if growth < common.UNTRIED_SHARE:
         return False
     share, start = min(1.0, growth * running[0].share), time.perf_counter()
     for device in running:

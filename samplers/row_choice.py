@@ -12,8 +12,7 @@ from dmcmc.inference.dpop.interface_rows import Rows
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.methods.gibbs import SAMPLER
-
-_TRIALS = 30  # trials per chain
+from dmcmc.samplers.tuning import chains as tuning
 
 
 def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
@@ -39,7 +38,9 @@ def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
         factors=local.factors,
         domains=np.append(local.domains, count),
     )
-    short = replace(sampling, runs=1, samples=_TRIALS, incumbent=None, seconds=None, progress=lambda _: None)
+    short = replace(
+        sampling, runs=1, samples=tuning.ROW_CHOICE_TRIALS, incumbent=None, seconds=None, progress=lambda _: None
+    )
     (chains,) = ChainSolver(SAMPLER).start([joint_problem], short)
     rows: dict[tuple[int, ...], None] = {}
     if sampling.incumbent is not None:

@@ -1,4 +1,4 @@
-"""Limits of how far the code is spread: a small solve, chains of imports, sizes of classes, imports of a module.
+"""Limits of how far the code is spread: a small solve, chains of imports, sizes of classes, imports, constants.
 
 The limits are what has been reached, so that a change can only lower them. The numbers in ``WANTED`` are the aim.
 """
@@ -18,10 +18,56 @@ from support.structure.private_names import private_names
 
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
-WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
+WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25, "constants": 250}
 WANTED |= {"private patches": 20, "private imports": 0}
-REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28}
+REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28, "constants": 248, "literals": 107}
 REACHED |= {"private patches": 102, "private imports": 1}  # in tests, which should use what is public
+
+# Steering constants stand in tuning files. Outside of them, a module-level number counts as one if it is a fraction, or
+# if its name says what steers; numbers that say nothing but 0 or 1, and limits of number types, are no such constants.
+STEERING_WORDS = {
+    "COST", "EVERY", "FACTOR", "FEW", "FIRST", "GRACE", "GROWTH", "INTERVAL", "LARGE", "LEAST", "LIMIT", "MARGIN",
+    "MAX", "MEMORY", "MIN", "MOST", "PART", "PATIENCE", "PROBABILITY", "RATE", "RATIO", "ROUNDS", "SAMPLES", "SECONDS",
+    "SHARE", "SLICE", "SMALL", "STEPS", "SWEEPS", "TEMPERATURE", "TIME", "TRIALS", "WEIGHT", "WORK",
+}  # fmt: skip
+# Words of numbers that hardware, layouts or rounding prescribe, and of tiny problems that only compile kernels.
+PRESCRIBED_WORDS = {
+    "ARITY", "AXES", "BLOCKS", "DOMAIN", "LANES", "REGISTERS", "ROUNDING", "SHARED", "THREADS", "TIE", "TINY",
+    "TOLERANCE",
+}  # fmt: skip
+# Packages whose numbers describe: files and what is accepted in them, pages and terminals, generated problems, other
+# programs that are compared, and how launchers end processes.
+DESCRIBING = {
+    "algorithms", "assistant", "cli", "config", "experiments", "files", "formats", "generators", "report", "results",
+}  # fmt: skip
+# Numbers of steering constants outside tuning files: kernels have theirs, since all kernels are compiled anew when a
+# file changes that one of them imports; the others are limits that engines, papers or arrays prescribe.
+OUTSIDE: dict[str, int] = {
+    "dmcmc/solving": 60,
+    "inference/bounds": 20,
+    "inference/constraints": 3,
+    "inference/dpop": 16,
+    "inference/elimination": 21,
+    "inference/execution": 4,
+    "inference/junction_tree": 7,
+    "inference/minibuckets": 5,
+    "inference/model": 20,
+    "inference/orders": 32,
+    "inference/presolve": 15,
+    "inference/runtime": 8,
+    "inference/sparse": 17,
+    "inference/storage": 2,
+    "inference/sums": 3,
+    "mpi/launcher": 1,
+    "samplers/blocks": 3,
+    "samplers/bound_in_team": 1,
+    "samplers/branch_and_bound": 1,
+    "samplers/constraint_search": 1,
+    "samplers/contract": 1,
+    "samplers/cuda": 2,
+    "samplers/model": 9,
+    "samplers/toulbar2": 3,
+}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -74,10 +120,10 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/solving/rank_tables.py": 18,
     "dmcmc/solving/solve.py": 18,
     "dmcmc/solving/util_value_cycle.py": 21,
-    "inference/bounds/dual/dual_bound.py": 18,
-    "inference/bounds/mini_bucket.py": 17,
-    "inference/bounds/semidefinite/cuda/batched_relaxation.py": 21,
-    "inference/bounds/semidefinite/relaxation.py": 19,
+    "inference/bounds/dual/dual_bound.py": 17,
+    "inference/bounds/mini_bucket.py": 16,
+    "inference/bounds/semidefinite/cuda/batched_relaxation.py": 19,
+    "inference/bounds/semidefinite/relaxation.py": 18,
     "inference/marginals/tables.py": 20,
     "inference/minibuckets/cuda/moment_matching.py": 18,
     "inference/sparse/function_filtering.py": 16,
@@ -182,13 +228,73 @@ def large_classes() -> dict[str, tuple[int, int]]:
 
 
 def wide_modules() -> dict[str, int]:
-    """Return the number of our modules that each module imports, if it is more than wanted."""
-    counts = Counter(source.path for source, _ in imports(CODE))
+    """Return the number of our modules that each module imports, if it is more than wanted; constants do not count."""
+    counts = Counter(source.path for source, target in imports(CODE) if not is_tuning(target))
     return {
         path: count
         for path, count in counts.items()
         if count > WANTED["imports of cli" if path.startswith("dmcmc/cli/") else "imports"]
     }
+
+
+def is_tuning(file: File) -> bool:
+    """Return whether a file holds steering constants only: `tuning.py`, or a file of a folder `tuning`."""
+    return "tuning" in file.path.removesuffix(".py").split("/")
+
+
+def describes(file: File) -> bool:
+    """Return whether the numbers of a file describe something that others prescribe."""
+    return file.path.startswith("dmcmc/") and file.path.split("/")[1] in DESCRIBING
+
+
+def numeric_constants(file: File) -> list[tuple[str, ast.Assign | ast.AnnAssign]]:
+    """Return the names and assignments of the constants of a module whose values contain numbers."""
+    found = []
+    for node in file.tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and any(_is_number(part) for part in ast.walk(node.value)):
+                found.append((target.id, node))
+    return found
+
+
+def steers(name: str, value: ast.expr) -> bool:
+    """Return whether a constant outside the tuning files seems to steer: it is a fraction, or its name says so."""
+    try:
+        number = eval(compile(ast.Expression(value), "constant", "eval"), {"__builtins__": {}})
+    except (NameError, TypeError, AttributeError):  # made from other constants
+        return False
+    words = set(name.strip("_").split("_"))
+    if type(number) not in (int, float) or number in (-1, 0, 1) or abs(number) >= 1 << 30 or words & PRESCRIBED_WORDS:
+        return False
+    return isinstance(number, float) or bool(words & STEERING_WORDS)
+
+
+def steering_outside() -> dict[str, list[str]]:
+    """Return the constants outside the tuning files that seem to steer, by package: a direct part of a top folder."""
+    found: dict[str, list[str]] = {}
+    for file in CODE:
+        if not is_tuning(file) and not describes(file):
+            names = [name for name, node in numeric_constants(file) if steers(name, node.value)]
+            package = "/".join(file.path.removesuffix(".py").split("/")[:2])
+            found.setdefault(package, []).extend(f"{file.path}: {name}" for name in names)
+    return {package: names for package, names in found.items() if names}
+
+
+def steering_literals() -> list[str]:
+    """Return the places of numbers in functions that may steer: fractions, and integers above 16.
+
+    They are compared, multiplied, divided, limit something, or are defaults. Halves, doubles and hundredths (percent)
+    do not count, nor do packages whose numbers describe.
+    """
+    found = []
+    for file in CODE:
+        if not describes(file):
+            bodies = [node for node in file.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+            for node in (part for body in bodies for part in ast.walk(body)):
+                operands = (part.operand if isinstance(part, ast.UnaryOp) else part for part in _operands(node))
+                found += [f"{file.path}:{part.lineno}" for part in operands if _may_steer(part)]
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +359,32 @@ def test_tests_use_what_is_public():
     assert len(imported) <= REACHED["private imports"], imported
 
 
+def test_constants_that_steer_are_few_and_explained():
+    """Each has its own name, and a comment on its line or above, perhaps of several constants without a blank line."""
+    constants = [(file, *constant) for file in CODE if is_tuning(file) for constant in numeric_constants(file)]
+    assert len(constants) <= REACHED["constants"], f"at most {WANTED['constants']} are wanted: merge, derive or delete"
+    counts = Counter(name for _, name, _ in constants)
+    assert [name for name in counts if counts[name] > 1] == []
+    unexplained = [
+        f"{file.path}: {name}"
+        for file, name, node in constants
+        if "#" not in "\n".join(file.text.splitlines()[: node.end_lineno]).rpartition("\n\n")[2]
+    ]
+    assert unexplained == [], "say the unit and the reason"
+
+
+def test_constants_that_steer_stand_in_tuning_files():
+    found = steering_outside()
+    grown = {package: names for package, names in found.items() if len(names) > OUTSIDE.get(package, 0)}
+    assert grown == {}, "move these to a tuning file, or name what prescribes them"
+    assert {package for package in OUTSIDE if package not in found} == set(), "remove these from the limits"
+
+
+def test_functions_have_few_numbers_that_steer():
+    found = steering_literals()
+    assert len(found) <= REACHED["literals"], f"name these numbers: {found}"
+
+
 @pytest.mark.parametrize("limits", [LARGE_CLASSES, WIDE_MODULES])
 def test_limits_name_what_exists(limits):
     existing = {*large_classes(), *wide_modules()}
@@ -262,3 +394,28 @@ def test_limits_name_what_exists(limits):
 def _within(size: tuple[int, int], limit: tuple[int, int]) -> bool:
     """Return whether the lines and methods of a class are within its limit."""
     return all(number <= most for number, most in zip(size, limit, strict=True))
+
+
+def _is_number(node: ast.AST) -> bool:
+    """Return whether a part of an expression is a number; True and False are none."""
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
+def _operands(node: ast.AST) -> list[ast.expr]:
+    """Return what is compared, multiplied or divided, limits something, or is the default of an argument."""
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv):
+        return [node.left, node.right]
+    if isinstance(node, ast.arguments):
+        return [*node.defaults, *(default for default in node.kw_defaults if default is not None)]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+        return node.args
+    return []
+
+
+def _may_steer(node: ast.expr) -> bool:
+    """Return whether an operand is a fraction other than a half, or an integer above 16 other than 100 (percent)."""
+    if not _is_number(node):
+        return False
+    return node.value not in (0.0, 0.5, 1.0, 2.0) if isinstance(node.value, float) else 16 < node.value != 100

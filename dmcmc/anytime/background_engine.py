@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from dmcmc.anytime.early_engine import EarlyEngine, EngineReceiver, keeps_all_solutions
 from dmcmc.anytime.improvers.background_search import (
-    START_DELAY,
     choose_engine,
     engine_memory,
     engine_process,
@@ -33,18 +32,13 @@ from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.own_engines import engine_thread
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning.engines import MIN_TRIED_SECONDS
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.start_assignment import carried_over
-
-_CHECK_INTERVAL = 0.02  # seconds between two checks of the engine
-_TRIAL_SECONDS = 1.0  # seconds that the engine searches before anything else is compiled, at most
-_TRIAL_PART = 0.1  # part of the remaining time for the same
-_SHORT_PROOF_SECONDS = 2.0  # seconds of exact tables that prove the optimum so soon that no engine is needed
-_OVERLAP_PART = 0.25  # part of the estimated seconds of exact tables that the engine may search concurrently
-_MIN_OVERLAP_SECONDS = 2.0  # seconds for the same, at least
 
 
 class EngineResults:
@@ -247,7 +241,7 @@ class BackgroundEngine:
         memory = engine_memory(self.parts.config)
         engine = engine_process(self.name, known_values)
         if engine is not None:
-            wait = START_DELAY if self._starts_in_time else math.inf
+            wait = common.SLICE_SECONDS if self._starts_in_time else math.inf
             return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
         thread = engine_thread(self.name, self.parts.config.device)
         return BackgroundSearch(self._problem_costs, memory, observer, math.inf, thread)
@@ -255,10 +249,10 @@ class BackgroundEngine:
     def searches_first(self, setup: Setup) -> bool:
         """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
         if self.process is not None and self._is_needed(setup):
-            until = time.perf_counter() + min(_TRIAL_SECONDS, _TRIAL_PART * self.stop.left)
+            until = time.perf_counter() + min(MIN_TRIED_SECONDS / 2, common.UNTRIED_SHARE * self.stop.left)
             self.process.begin()
             while self.process.on and not self.stop.over and (left := until - time.perf_counter()) > 0:
-                self.process.wait(min(left, _CHECK_INTERVAL))
+                self.process.wait(min(left, common.CHECK_SECONDS))
         self.world.wait()
         return self.has_ended_run()
 
@@ -275,7 +269,7 @@ class BackgroundEngine:
             return setup
         requested = setup.config.search != "auto"
         if will_prove(setup) and not requested:
-            self.process.begin(max(_MIN_OVERLAP_SECONDS, _OVERLAP_PART * _table_seconds(setup, self.world.size)))
+            self.process.begin(max(MIN_TRIED_SECONDS, common.FIRST_SHARE * _table_seconds(setup, self.world.size)))
             return setup
         own_core = has_own_core(setup, self.name)
         self.process.begin(
@@ -289,7 +283,7 @@ class BackgroundEngine:
         if setup.config.search != "auto":
             return True
         if will_prove(setup):
-            return self._starts_in_time and _table_seconds(setup, self.world.size) > _SHORT_PROOF_SECONDS
+            return self._starts_in_time and _table_seconds(setup, self.world.size) > MIN_TRIED_SECONDS
         return self._starts_in_time or (self.name is not None and has_own_core(setup, self.name))
 
     def resume(self) -> None:
@@ -328,7 +322,7 @@ class BackgroundEngine:
             self._kernels.request(needed)
             while not self._kernels.is_ready(needed):
                 check()
-                time.sleep(_CHECK_INTERVAL)
+                time.sleep(common.CHECK_SECONDS)
         return problem_costs(self.parts.config, self.parts.original, self.name, check)
 
     def has_ended_run(self) -> bool:

@@ -13,14 +13,13 @@ from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.threads import lower_priority
 from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.tuning import common
+from dmcmc.tuning import anytime as tuning
 
-FIRST_SLICE = 0.3
 """First time slice of a search, in seconds."""
 
-MIN_RELATIVE_GAIN = 5e-4
 """Relative gain in utility below which a slice as long as all earlier ones was not worthwhile."""
 
-_MIN_FOREGROUND_SECONDS = 0.1  # foreground work shorter than this (seconds) gets no background search
 
 Values = NDArray[np.int64]
 
@@ -62,11 +61,11 @@ class BackgroundTurns:
 
         It does not pause before a whole tournament round of the chains is finished.
         """
-        search, spent, pause = self._search, 0.0, _MIN_FOREGROUND_SECONDS
+        search, spent, pause = self._search, 0.0, 5 * common.CHECK_SECONDS
         while not self._ended.wait(pause) and not search.stop.over:
             if self._low_priority and not spent:
                 lower_priority()
-            before, seconds, rounds_before = self.best, max(FIRST_SLICE, spent), search.chains.rounds
+            before, seconds, rounds_before = self.best, max(common.SLICE_SECONDS, spent), search.chains.rounds
             self.best = search.improve(before, seconds, 0, self._report)
             improved = search.better(self.best, before)
             if min_relative_gain and improved:
@@ -106,7 +105,7 @@ class BackgroundTurns:
 
 
 def is_worthwhile(
-    before: AssignmentQuality, after: AssignmentQuality, min_relative_gain: float = MIN_RELATIVE_GAIN
+    before: AssignmentQuality, after: AssignmentQuality, min_relative_gain: float = tuning.MIN_SLICE_GAIN
 ) -> bool:
     """Return whether the improvement from one assignment to another justifies more search.
 

@@ -4,17 +4,14 @@ A combination is one cycle of UTIL and VALUE messages. With a time budget, table
 allows; ``RecombinationImprover`` may ask for larger ones if they are worth their cost.
 """
 
-from dmcmc.anytime.improvers.recombine import TABLE_GROWTH_FACTOR
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.results.improver_names import RECOMBINATION
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import relaxation_of, step_attempts
 from dmcmc.solving.planning.setup import Setup
-
-_MAX_DELAY_PART = 0.02  # part of the time budget by which a combination may end later, at most
-_GRACE_SECONDS = 0.5  # seconds after the deadline or Ctrl-C for a combination of the tables so far
-_MAX_OVERRUN = 4.0  # multiple of its estimated seconds after which a combination with larger tables is given up
+from dmcmc.tuning import anytime as tuning
 
 
 class CombinationLimits:
@@ -51,12 +48,12 @@ class CombinationLimits:
         previous_seconds
             Seconds that the previous combination took.
         """
-        delay = min(previous_seconds, _MAX_DELAY_PART * (setup.config.budget.time or 0.0))
-        stop = setup.backend.stop.later(_GRACE_SECONDS, extension=delay)
+        delay = min(previous_seconds, common.UNNOTICED_SHARE * (setup.config.budget.time or 0.0))
+        stop = setup.backend.stop.later(common.GRACE_SECONDS, extension=delay)
         return (
             stop
             if self.enlarged_seconds is None
-            else stop.by(start_time + _MAX_OVERRUN * max(_GRACE_SECONDS, self.enlarged_seconds))
+            else stop.by(start_time + tuning.TABLE_GROWTH_FACTOR * max(common.GRACE_SECONDS, self.enlarged_seconds))
         )
 
     def finish(self, seconds: float) -> list[MeasuredGain]:
@@ -69,7 +66,7 @@ class CombinationLimits:
         assert self.enlarged_seconds is not None
         gain = MeasuredGain(RECOMBINATION, seconds, self.enlarged_seconds)
         self.size_factor, self.enlarged_seconds, self._excluded_factor = (
-            self.size_factor / TABLE_GROWTH_FACTOR,
+            self.size_factor / tuning.TABLE_GROWTH_FACTOR,
             None,
             self.size_factor,
         )
@@ -77,12 +74,12 @@ class CombinationLimits:
 
     def enlarge(self, seconds: float) -> None:
         """Let the next combination have larger tables; it is estimated to take some seconds."""
-        self.size_factor, self.enlarged_seconds = TABLE_GROWTH_FACTOR * self.size_factor, seconds
+        self.size_factor, self.enlarged_seconds = tuning.TABLE_GROWTH_FACTOR * self.size_factor, seconds
 
     def may_enlarge(self, setup: Setup) -> bool:
         """Return whether larger tables are possible and have not failed yet."""
         return (
-            TABLE_GROWTH_FACTOR * self.size_factor < self._excluded_factor
+            tuning.TABLE_GROWTH_FACTOR * self.size_factor < self._excluded_factor
             and len(step_attempts(setup, self.size_factor)) > 1
         )
 

@@ -13,12 +13,9 @@ from dmcmc.anytime.scheduler.rank_report import RankReport
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import total_statistics
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.coordinator import roots_of
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of
-
-# Pruning rows takes outside bounds and another combination: about this many times the seconds of the last combination.
-_PRUNING_COST = 2.5
-_MAX_PRUNING_SHARE = 0.5  # share of the remaining time that pruning may take; the search needs the rest
 
 
 class Director:
@@ -89,7 +86,7 @@ class Director:
         can_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
         recombines = any(Effect.LOWER_TABLES in effect_of(one.improver) for one in allocations if one.agent is None)
         can_help = can_help and incumbent.feasible and incumbent.settings.combine.method == "auto"
-        has_time = _PRUNING_COST * incumbent.combination_seconds <= _MAX_PRUNING_SHARE * state.left
+        has_time = common.PAYBACK_FACTOR * incumbent.combination_seconds <= state.left
         return can_help and has_time and not recombines and not state.lag
 
     def _state(self, combined: Number | None) -> SchedulingState:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.anytime.improvers.background_search import (
-    START_DELAY,
     engine_for_given,
     engine_memory,
     engine_process,
@@ -28,12 +27,8 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, CostSearchEngine, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
-
-# Part of the time budget in which the first answer has the processor alone, at most: the choice of the engine and the
-# conversion of the problem are threads of the same process, and would delay it
-_ANSWER_PART = 0.05
-_CHECK_SECONDS = 0.02  # seconds between two checks for a cancellation before that
 
 
 @dataclass(frozen=True)
@@ -79,13 +74,15 @@ class EarlyEngine:
         self._name: str | None = None
         self._is_decided = False
         self._is_answered, now = Event(), time.perf_counter()
-        self._latest_start = now + _ANSWER_PART * (until - now)
+        self._latest_start = now + common.UNTRIED_SHARE / 2 * (until - now)
         self._first: FirstAnswer | None = None
         self._receiver: EngineReceiver | None = None
         self._found: NDArray[np.int64] | None = None
         self._bounds = list[Number | None]()
         observer = SearchObserver(self._known_utility, self._take_found, self._take_bound, self._deadline)
-        self.search = BackgroundSearch(self._costs, engine_memory(settings), observer, START_DELAY, self._process)
+        self.search = BackgroundSearch(
+            self._costs, engine_memory(settings), observer, common.SLICE_SECONDS, self._process
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +124,7 @@ class EarlyEngine:
 
     def _costs(self, check: Callable[[], None]) -> CostProblem:
         """Return the problem as costs for the engine; called on the thread of the search."""
-        while time.perf_counter() < self._latest_start and not self._is_answered.wait(_CHECK_SECONDS):
+        while time.perf_counter() < self._latest_start and not self._is_answered.wait(common.CHECK_SECONDS):
             check()
         name = self.name()
         if name is None:

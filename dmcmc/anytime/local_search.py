@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.anytime.background_engine import BackgroundEngine
-from dmcmc.anytime.background_local_search import FIRST_SLICE, MIN_RELATIVE_GAIN, BackgroundTurns, is_worthwhile
+from dmcmc.anytime.background_local_search import BackgroundTurns, is_worthwhile
 from dmcmc.anytime.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import gpu_chains
 from dmcmc.anytime.search_readiness import SearchKernels
@@ -25,13 +25,13 @@ from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.ascent import Ascent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_search import RankSearch, proves_on_gpu
-
-_MIN_SLICE = 0.02  # shortest time slice, seconds
+from dmcmc.tuning import anytime as tuning
 
 
 class IncumbentSearch(RankSearch):
@@ -178,7 +178,7 @@ class IncumbentSearch(RankSearch):
             brief = brief_search_seconds(
                 setup, self.world, self._search.stop, lambda: self._search.ascent.graph.columns
             )
-        searching = self.in_background(not proves, MIN_RELATIVE_GAIN, brief_seconds=brief)
+        searching = self.in_background(not proves, tuning.MIN_SLICE_GAIN, brief_seconds=brief)
         with searching, self.overlapped.overlapping():
             yield
 
@@ -194,9 +194,9 @@ class IncumbentSearch(RankSearch):
     def improve_while_it_pays(self, max_seconds: float) -> None:
         """Search in slices of growing length while they bring a gain, up to ``max_seconds``; called by all ranks."""
         spent = 0.0
-        if max_seconds >= _MIN_SLICE:
+        if max_seconds >= common.CHECK_SECONDS:
             self.improve(0.0)  # lays out the columns for the chains
-        while (seconds := min(max(FIRST_SLICE, spent), max_seconds - spent)) >= _MIN_SLICE:
+        while (seconds := min(max(common.SLICE_SECONDS, spent), max_seconds - spent)) >= common.CHECK_SECONDS:
             before, start = self.quality, time.perf_counter()
             self.improve(seconds)
             spent, over = self.world.bcast((spent + time.perf_counter() - start, self._search.stop.over))
@@ -219,7 +219,7 @@ class IncumbentSearch(RankSearch):
             return 0.0 if self.incumbent.reached else self._search.stop.left
 
         left = self.world.on_first_rank(seconds)
-        if _MIN_SLICE < left < float("inf"):
+        if common.CHECK_SECONDS < left < float("inf"):
             self.improve(left)
         self.incumbent.timed_out = self._search.stop.over
 

@@ -18,7 +18,6 @@ from dmcmc.anytime.combination_limits import CombinationLimits, may_end_with_inc
 from dmcmc.anytime.director import Director, title_of
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, TimeSlice, WholeProblemWork
-from dmcmc.anytime.improvers.recombine import TABLE_GROWTH_FACTOR
 from dmcmc.anytime.rank_reports import proposals_after, starts_of
 from dmcmc.anytime.run_improvers import AgentWorkDone, CombinationContext, improve_agents, time_slice_of
 from dmcmc.anytime.scheduler.directive import Directive
@@ -40,13 +39,10 @@ from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
+from dmcmc.tuning import anytime as tuning
 
 if TYPE_CHECKING:
     from dmcmc.anytime.whole_searches import WholeSearches
-
-# Table size of the first combination, relative to what the time allows, if the union of all agents is bounded, too: a
-# combination that takes a few percent of the time gives cutoffs to the union, which then gains more.
-_FIRST_SIZE_WITH_UNION = 1 / 32
 
 
 class RankImprovers:
@@ -107,7 +103,7 @@ class RankImprovers:
         """
         enlarged_seconds, tables = None, self._tables
         if self._limits.may_enlarge(tables.setup):
-            enlarged_seconds = TABLE_GROWTH_FACTOR * self._incumbent.combination_seconds
+            enlarged_seconds = tuning.TABLE_GROWTH_FACTOR * self._incumbent.combination_seconds
         best, is_ready = self._coordinator.best, self.is_ready
         return proposals_after(
             cycle, self._improvers, tables, best, self._searches, self._union, enlarged_seconds, is_ready
@@ -244,7 +240,7 @@ class RankRun:
         self.union = UnionPart(self.world, self.incumbent, searches, union_provider if takes_part else None)
         self._limits, self.goal_reached = CombinationLimits(), False
         if union_provider is not None:
-            self._limits.size_factor = _FIRST_SIZE_WITH_UNION
+            self._limits.size_factor = tuning.FIRST_SIZE_WITH_UNION
         self.work = RankImprovers(improvers, tables, coordinator, searches, self.union, self._limits)
 
     @property

@@ -33,6 +33,7 @@ from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.coordinator import Coordinator
 from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
 from dmcmc.solving.local_tables import team_of
@@ -53,11 +54,6 @@ from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
-
-# Part of the time budget, and seconds at most, in which a problem is divided whose plan has no kernels in time
-_DIVISION_PART = 0.05
-_MAX_DIVISION_SECONDS = 1.0
-_PLANNING_GRACE = 0.25  # seconds after the deadline in which the plan may still be finished
 
 
 def solve_in_time(
@@ -174,7 +170,7 @@ def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, prove
             kernels.wait(_sets_for_large_plan(search.parts, world), stop, _search_while_waiting(search))
         )
     with search.in_background(low_priority=False):
-        planning_deadline, placement = stop.later(_PLANNING_GRACE), None
+        planning_deadline, placement = stop.later(common.GRACE_SECONDS / 2), None
         if unscattered is not None:
             search.parts, placement = scatter_problem(unscattered, world, planning_deadline)
         speeds = _nominal if proves_soon or not kernels.all_ready(kernel_sets.rates()) else load_rates
@@ -337,7 +333,7 @@ def _has_start(problem: Problem | None, config: Settings) -> bool:
 
 def _before_division(stop: Deadline, seconds: float) -> Deadline:
     """Return a deadline that leaves time to divide the problem, for a time budget in seconds."""
-    return stop.by(stop.until - min(_MAX_DIVISION_SECONDS, _DIVISION_PART * seconds))
+    return stop.by(stop.until - min(2 * common.GRACE_SECONDS, common.UNTRIED_SHARE / 2 * seconds))
 
 
 def _are_ready_in_time(kernels: KernelSupply, sets: list[KernelSet], stop: Deadline) -> bool:

@@ -5,15 +5,10 @@ from collections.abc import Callable
 
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.mpi.world import World
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
-
-# Of the remaining time: maximum search before there are tables; later it goes on in the background
-_MAX_SHARE_BEFORE_TABLES = 0.03
-# Of the estimated time of exact tables: the same limit if those tables prove the optimum
-_MAX_SHARE_OF_EXACT_TABLES = 0.02
-_MIN_BRIEF_SEARCH = 0.01  # shortest brief search in the background of tables that prove the optimum, seconds
-_LAYOUT_SECONDS_PER_ENTRY = 2e-8  # estimated seconds per entry for laying out the columns that chains read
+from dmcmc.tuning import anytime as tuning
 
 
 def max_seconds_before_tables(setup: Setup, world: World, stop: Deadline, proven: bool) -> float:
@@ -34,9 +29,9 @@ def max_seconds_before_tables(setup: Setup, world: World, stop: Deadline, proven
     def seconds() -> float:
         left = max(0.0, stop.until - time.perf_counter())
         if not proven:
-            return _MAX_SHARE_BEFORE_TABLES * left
+            return common.UNNOTICED_SHARE * left
         work = sum(choice.seconds for choice in setup.choices) / max(1, setup.limits.threads * world.size)
-        return min(_MAX_SHARE_BEFORE_TABLES * left, _MAX_SHARE_OF_EXACT_TABLES * work)
+        return common.UNNOTICED_SHARE * min(left, work)
 
     max_seconds: float = world.on_first_rank(seconds)
     return max_seconds
@@ -60,6 +55,8 @@ def brief_search_seconds(setup: Setup, world: World, stop: Deadline, columns: Ca
     max_seconds = max_seconds_before_tables(setup, world, stop, proven=True)
 
     def is_affordable() -> bool:  # other ranks may know too little
-        return max_seconds >= _MIN_BRIEF_SEARCH and _LAYOUT_SECONDS_PER_ENTRY * columns() <= 3 * max_seconds
+        return (
+            max_seconds >= common.CHECK_SECONDS / 2 and tuning.LAYOUT_SECONDS_PER_ENTRY * columns() <= 3 * max_seconds
+        )
 
     return max_seconds if world.on_first_rank(is_affordable) else 0.0

@@ -8,7 +8,7 @@ from dmcmc.anytime.union.node_exchange import exchange_nodes
 from dmcmc.anytime.union.union_agent import UnionAgent
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.samplers.auto.choose import FIRST_SHARE
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.local_tables import initial_seconds
 from dmcmc.solving.planning.setup import Setup
@@ -56,7 +56,7 @@ class UnionPart:
         def utility() -> Number | None:
             return self._incumbent.utility if is_first else self._searches.feasible_utility
 
-        seconds = FIRST_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
+        seconds = common.UNTRIED_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
         shared = self._world.size > 1
         self.agent = UnionAgent(setup, self.provider, utility, seconds, self._world.rank, shared)
         if is_first:

@@ -16,9 +16,8 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.setup import Setup
-
-_POLL_SECONDS = 0.05  # seconds between two polls of the external search engine
 
 
 class BackgroundSearches:
@@ -75,7 +74,7 @@ class BackgroundSearches:
         engine = None if self._search is None else self._search.engine.process
         until, stop = time.perf_counter() + seconds, None if self._search is None else self._search.stop
         while engine is not None and engine.on and time.perf_counter() < until and stop is not None and not stop.over:
-            engine.wait(_POLL_SECONDS)
+            engine.wait(common.CHECK_SECONDS)
         if seconds > 0:
             self._world.wait()
 

@@ -6,13 +6,14 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from dmcmc.calendars.explain import EXPLANATION_SECONDS, explain
+from dmcmc.calendars.explain import explain
 from dmcmc.formats.calendar.data.grid import TimeGrid
 from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.inference.model.problem import Label
 from dmcmc.report.calendar.answer import CalendarAnswer, answer_of, variable_of
 from dmcmc.results.calendar_result import CalendarResult, DroppedMeeting, HeldMeeting, MovedBooking, YieldingAppointment
 from dmcmc.results.result import Result
+from dmcmc.tuning.run import EXPLANATION_SECONDS
 
 
 def as_calendar_result(result: Result, calendar: Calendar, seconds: float = EXPLANATION_SECONDS) -> CalendarResult:

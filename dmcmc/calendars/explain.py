@@ -23,16 +23,13 @@ from dmcmc.results.calendar_result import CalendarConflict
 from dmcmc.results.conflict import RelaxedConstraint
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
+from dmcmc.samplers.tuning import common
+from dmcmc.tuning import run as tuning
 
-EXPLANATION_SECONDS = 15.0
 """Time limit of an explanation after a run, in seconds."""
-_TEST_SHARE = 0.1  # share of the remaining time for one test of a set of rules
-_RELAXATION_SHARE = 0.5  # share of the time that is kept for relaxations
-_MAX_RELAXATIONS = 12
-_PROOF_SHARE = 0.3  # share of the time limit for the proof that a calendar is impossible
 
 
-def explain(calendar: Calendar, seconds: float = EXPLANATION_SECONDS) -> CalendarConflict:
+def explain(calendar: Calendar, seconds: float = tuning.EXPLANATION_SECONDS) -> CalendarConflict:
     """Return a minimal set of rules of an impossible calendar that cannot hold together, and what relaxing one brings.
 
     First a minimal set of required meetings that cannot all take place is found, then a minimal set of the rules of
@@ -59,8 +56,8 @@ def find_calendar_conflict(calendar: Calendar, settings: Settings) -> CalendarCo
     settings
         ``budget.time`` limits the proof and the explanation together.
     """
-    start, limit = time.perf_counter(), settings.budget.time or EXPLANATION_SECONDS
-    result = solve_calendar(calendar, _PROOF_SHARE * limit)
+    start, limit = time.perf_counter(), settings.budget.time or tuning.EXPLANATION_SECONDS
+    result = solve_calendar(calendar, common.FIRST_SHARE * limit)
     if result.status == "infeasible":
         conflict = explain(calendar, limit - (time.perf_counter() - start))
         return msgspec.structs.replace(conflict, time=time.perf_counter() - start, provenance=result.provenance)
@@ -107,7 +104,7 @@ class _Explanation:
             status="infeasible",
             constraints=tuple(rule.text for rule in chosen),
             minimal=found.is_minimal,
-            relaxations=self.relaxations([*chosen, *self.attendances(meetings)][:_MAX_RELAXATIONS]),
+            relaxations=self.relaxations([*chosen, *self.attendances(meetings)][: tuning.MAX_RELAXATIONS]),
             time=time.perf_counter() - self.start,
             summary=summary_of(self.calendar, meetings),
             meetings=tuple(self.calendar.meetings[m].name for m in meetings),
@@ -121,10 +118,10 @@ class _Explanation:
         answer = MeetingSearch(calendar).fits(must)
         if answer is False or (answer and not has_other_rules(calendar)):
             return answer
-        seconds = self.remaining(_RELAXATION_SHARE)
+        seconds = self.remaining(common.MAIN_SHARE)
         if seconds <= 0:
             return None
-        result = solve_calendar(calendar, max(0.5, _TEST_SHARE * seconds))
+        result = solve_calendar(calendar, max(0.5, common.UNTRIED_SHARE * seconds))
         return False if result.status == "infeasible" else True if result.violation == 0 else None
 
     def relaxations(self, rules: Sequence[CalendarRule]) -> tuple[RelaxedConstraint, ...]:

@@ -8,8 +8,7 @@ import numpy as np
 from dmcmc.formats.calendar.data.clashes import clashes
 from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
-
-_MAX_NODES = 2000  # search nodes per test; meetings whose test is not finished are taken to fit together
+from dmcmc.tuning import run as tuning
 
 Test = Callable[[Sequence[int]], bool | None]
 """Whether some meetings of a calendar fit together; None if this is not known in time."""
@@ -90,7 +89,7 @@ class MeetingSearch:
         if not remaining:
             return True
         self.nodes += 1
-        if self.nodes > _MAX_NODES:
+        if self.nodes > tuning.MAX_MEETING_NODES:
             return None
         m = min(remaining, key=lambda n: (remaining[n].bit_count(), n))
         choices, others = remaining[m], {n: bits for n, bits in remaining.items() if n != m}

@@ -20,9 +20,9 @@ from dmcmc.experiments.worker import COMPILING, READY, WORKING
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.processes import end_process, python_command
 from dmcmc.mpi.launcher import launched
+from dmcmc.samplers.tuning import common
+from dmcmc.tuning import run as tuning
 
-_POLL_SECONDS = 0.1  # between two checks of a process
-_COMPILE_SECONDS = 900.0  # limit for compiling kernels, before a run and for each kernel during a run
 Record = dict[str, Any]
 
 
@@ -66,7 +66,7 @@ class WorkClock:
         elapsed = time.perf_counter() - self._since
         if self._working:
             return f"more than {self._limit:g} s" if self._worked + elapsed > self._limit else ""
-        return f"more than {_COMPILE_SECONDS:g} s of compiling" if elapsed > _COMPILE_SECONDS else ""
+        return f"more than {tuning.COMPILE_SECONDS:g} s of compiling" if elapsed > tuning.COMPILE_SECONDS else ""
 
 
 class Worker:
@@ -108,7 +108,7 @@ class Worker:
         except OSError:
             return self._died()
         while True:
-            if select.select([process.stdout], [], [], _POLL_SECONDS)[0]:
+            if select.select([process.stdout], [], [], common.CHECK_SECONDS)[0]:
                 chunk = os.read(process.stdout.fileno(), 1 << 16)
                 if not chunk:
                     return self._died()

@@ -14,13 +14,12 @@ from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.results.scenario import EventResult, ScenarioResult
+from dmcmc.samplers.tuning import common
 from dmcmc.session.changes import Changes
 from dmcmc.session.scenario import SET_EXTERNAL_VARIABLE, ScenarioAction, ScenarioEvent
 from dmcmc.session.session import Session
 
 ExternalTables = Callable[[Mapping[str, Any]], Problem]  # reads a pyDCOP file with other values of external variables
-
-_SHORTEST_RUN = 0.01  # seconds of a run if the next event comes at the same time
 
 
 def run_scenario(
@@ -70,7 +69,7 @@ def run_scenario(
             for action in event.actions:
                 _change(changes, action, session.problem, values, external)
         budget = settings.budget.time
-        result = session.solve(None if budget is None else min(budget, max(event.seconds, _SHORTEST_RUN)))
+        result = session.solve(None if budget is None else min(budget, max(event.seconds, common.CHECK_SECONDS / 2)))
         found = _event_result(event, result, session, before)
         if result.assignment is not None:
             before = dict(result.assignment)

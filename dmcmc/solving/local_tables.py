@@ -26,7 +26,7 @@ from dmcmc.mpi.team import MpiTeam
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.samplers import improve_in_team, registry
-from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, AgentChoice, bound_seconds, sampled_choice
+from dmcmc.samplers.auto.choose import AgentChoice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling
@@ -35,6 +35,8 @@ from dmcmc.samplers.methods.block_chains import draws_are_frozen
 from dmcmc.samplers.methods.blocks import BlockSolver, sample_agent
 from dmcmc.samplers.methods.exact import EliminatedTables, eliminate_in_turn
 from dmcmc.samplers.row_choice import choose_rows
+from dmcmc.samplers.tuning.auto import FIRST_TABLE_SECONDS
+from dmcmc.samplers.tuning.common import UNTRIED_SHARE
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.checkpoint import Checkpoint
 from dmcmc.solving.agent.filtered_table import FilteredTable
@@ -412,14 +414,14 @@ def _exact_end(setup: Setup) -> float:
     end = setup.backend.stop.until - (1 - _EXACT_SHARE) * budget
     if setup.config.local.method == "auto":  # a given-up elimination is proposed again when all agents have a table
         planned = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
-        end = min(end, _now() + max(_EXACT_SHARE * min(budget, FIRST_TABLE_TIME), _ELIMINATION_TOLERANCE * planned))
+        end = min(end, _now() + max(_EXACT_SHARE * min(budget, FIRST_TABLE_SECONDS), _ELIMINATION_TOLERANCE * planned))
     return max(end, _now() + _MIN_EXACT_SECONDS)
 
 
 def initial_seconds(setup: Setup) -> float:
     """Return the seconds for the initial tables; later time goes to the agents with the largest gaps."""
     left = max(0.0, setup.backend.stop.until - _now())
-    return min(max(FIRST_TABLE_TIME, _INITIAL_SHARE * left), left)
+    return min(max(FIRST_TABLE_SECONDS, _INITIAL_SHARE * left), left)
 
 
 def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[], bool]) -> None:
@@ -466,7 +468,7 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
     )
     if not setup.timed:
         return TighteningBudget(effort, sweeps=_FIRST_SWEEPS)
-    seconds_each = FIRST_SHARE * initial_seconds(setup) / max(1, len(agents))
+    seconds_each = UNTRIED_SHARE * initial_seconds(setup) / max(1, len(agents))
     with_relaxation = {agent.local.agent for agent in agents_with_relaxation_in_time(agents, setup.backend)}
     seconds_of = {
         a: _MIN_FIRST_BOUND_SECONDS

@@ -18,11 +18,8 @@ from dmcmc.samplers.and_or.search_space import FOUND, LOWER, NODES, build_search
 from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.external.search_thread import SearchThread
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
-
-_NODES_PER_REPORT = 5000  # nodes between two reports
-_TABLE_PART = 0.5  # part of the memory for costs and messages, at most
-_CACHE_PART = 0.25  # part of the memory for caches, at most
-_DEFAULT_MEMORY = 1 << 30  # bytes, if no limit is given
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import engines as tuning
 
 
 class AndOrSearch(SearchThread[CostProblem]):
@@ -47,22 +44,22 @@ class AndOrSearch(SearchThread[CostProblem]):
     """
 
     def __init__(self, memory: int = 0, device: str = "cpu", max_z: int | None = None) -> None:
-        super().__init__(memory or _DEFAULT_MEMORY)
+        super().__init__(memory or tuning.DEFAULT_MEMORY)
         self._device, self._max_z = device, max_z
         self.nodes = 0
         self.z: int | None = None
 
     def _search(self, costs: CostProblem, top: int, stop: Deadline, progress: SearchProgress) -> None:
         """Search for assignments that cost less than ``top``; see :class:`SearchThread`."""
-        backend, memory = Backend(self._device, 1, stop=stop), int(_TABLE_PART * self._memory)
+        backend, memory = Backend(self._device, 1, stop=stop), int(2 * common.MEMORY_SHARE * self._memory)
         messages = compute_messages(costs, backend, memory, stop.left, self._max_z)
         self.z = messages.z
-        space, state = build_search(messages, int(_CACHE_PART * self._memory))
+        space, state = build_search(messages, int(common.MEMORY_SHARE * self._memory))
         begin_search(space, state, top)
         found, complete = 0, False
         improve_incumbent(space, state)
         while not complete and self._may_continue(stop):
-            complete = search(space, state, _NODES_PER_REPORT, self.halt)
+            complete = search(space, state, tuning.NODES_PER_REPORT, self.halt)
             improve_incumbent(space, state)
             self.nodes = int(state.head[NODES])
             if state.head[FOUND] > found:

@@ -25,8 +25,7 @@ from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.branch_and_bound.cost_network import at_most_one_groups
 from dmcmc.samplers.toulbar2.costs import CostProblem
-
-_MAX_TIME_PART = 0.1  # part of the search's time for messages on the CPU
+from dmcmc.samplers.tuning import common
 
 
 class MiniBucketMessages(NamedTuple):
@@ -85,9 +84,9 @@ def compute_messages(
     scopes = [table.scope for table in tables]
     order = best_order(scopes, costs.domains, range(n), stop=backend.stop).variables
     exact = plan_elimination(scopes, costs.domains, order)
-    if not backend.worth_gpu(_MAX_TIME_PART * seconds):
+    if not backend.worth_gpu(common.UNTRIED_SHARE * seconds):
         # A message's entry is the maximum over a column of as many cells as its variable has values.
-        cells = _MAX_TIME_PART * min(seconds, 1e6) / cost_model.COSTS.seconds_per_bound_cell
+        cells = common.UNTRIED_SHARE * min(seconds, 1e6) / cost_model.COSTS.seconds_per_bound_cell
         in_time = int(cells / max(1, int(costs.domains.max(initial=1)))) * arithmetic.dtype.itemsize
         memory = min(memory, max(in_time, 2 * sum(table.values.nbytes for table in tables)))
     query = EliminationQuery(tables, costs.domains, order, (), arithmetic, exact)

@@ -17,25 +17,10 @@ from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS, MAX_ENUMERATED_RO
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, sweep_units, update_seconds
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts
+from dmcmc.samplers.tuning import auto as tuning
+from dmcmc.samplers.tuning import common
 
-CPU_CELLS = 4_000_000_000  # limit without a time budget: some seconds of work
-GPU_CELLS = 4_000_000_000_000  # likewise, with a GPU
-ALL_SHARE = 0.5  # share of the time budget: if all eliminations fit in it, all begin at once and prove the optimum
-EXACT_SHARE = 0.25  # share of the time budget for eliminations otherwise: the rest is allocated later, by gaps
-FIRST_SHARE = 0.1  # maximum share of the time budget for the first bounds
-FIRST_TABLE_TIME = (
-    5.0  # seconds: if not all tables are exact, first tables get no more time than with a time budget of this length
-)
-_FIRST_SWEEPS = 3  # sweeps per row without a time budget
-_SECONDS_PER_AGENT = 3e-4  # seconds per agent, whatever its method
-_SLICING_FACTOR = 1.5  # factor of the time of bounds, which come in time slices
-_UNCERTAIN_FACTOR = 7.0  # factor of the time of bounds if the graph has few triangles: they may not close the gap
-_MAX_TIGHT_WIDTH = 12  # induced width up to which triangles close gaps
-_MIN_TRIANGLE_DENSITY = 0.1  # triangles per pair and unit of width that this takes
-_FEW_ROWS = 4  # rows of an agent up to which mini-buckets are tried besides dual ascent
-_SPARSE_PAIRS = 3  # pairs per variable up to which they are tried
 _ON_TRIANGLES = ("triangles", "triangles+mini-bucket")
-_BOUND_MARGIN = 2.0  # factor of the estimate for a first bound: to continue it later takes another cycle
 
 
 @dataclass(frozen=True)
@@ -133,13 +118,13 @@ class AgentChoice(NamedTuple):
 
 def exact_option(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> Option:
     """Return the estimate of exact elimination, on the CPU or with the GPU, whichever is faster."""
-    cpu = _SECONDS_PER_AGENT + rates.elimination * (work.effort - work.shared + work.shared / limits.threads)
+    cpu = tuning.SECONDS_PER_AGENT + rates.elimination * (work.effort - work.shared + work.shared / limits.threads)
     cpu += rates.byte * work.bytes
     if not limits.gpu or not work.device_buckets:
         return Option("exact", "cpu", cpu, work.bytes)
     overhead = rates.gpu_trip + work.device_buckets * rates.gpu_bucket
     gpu = (
-        _SECONDS_PER_AGENT
+        tuning.SECONDS_PER_AGENT
         + rates.elimination * (work.effort - work.device_effort)
         + overhead
         + work.device * rates.gpu_cell
@@ -158,11 +143,11 @@ def provider_of(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> 
     if work.rows > MAX_ENUMERATED_ROWS:
         return "mini-bucket"  # the other providers enumerate rows
     on_gpu, triangles = limits.gpu and limits.opened, _affords_triangles(work, limits, rates)
-    if work.rows == 1 or (work.rows <= _FEW_ROWS and not on_gpu):
+    if work.rows == 1 or (work.rows <= common.FEW_ROWS and not on_gpu):
         return "triangles+mini-bucket" if triangles else "dual+mini-bucket"
     if triangles:
         return "triangles"
-    return "dual+mini-bucket" if work.pairs <= _SPARSE_PAIRS * work.hidden and not on_gpu else "dual"
+    return "dual+mini-bucket" if work.pairs <= tuning.SPARSE_PAIRS * work.hidden and not on_gpu else "dual"
 
 
 def _affords_triangles(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> bool:
@@ -173,7 +158,7 @@ def _affords_triangles(work: AgentWorkCounts, limits: ResourceLimits, rates: Rat
     if limits.time is None:
         return True
     # The first sweeps may take up to the whole time budget: 10 · 0.1 = 1 (factor chosen by measurement).
-    return bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * FIRST_SHARE * limits.time
+    return bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * common.UNTRIED_SHARE * limits.time
 
 
 def bound_seconds(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates, sweeps: float, provider: str) -> float:
@@ -199,7 +184,7 @@ def sampled_option(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) 
     quicker = limits.gpu and limits.opened and gpu < cpu
     # Per row: an entry of the table, two utilities, and two states of a byte per hidden variable.
     size = (work.listed_rows or work.rows) * (8 + 16 + 2 * work.hidden)
-    return Option(SAMPLER, "cuda" if quicker else "cpu", _SECONDS_PER_AGENT + (gpu if quicker else cpu), size)
+    return Option(SAMPLER, "cuda" if quicker else "cpu", tuning.SECONDS_PER_AGENT + (gpu if quicker else cpu), size)
 
 
 def sweeps_for(gap: float, width: int) -> float:
@@ -253,7 +238,7 @@ def exceeded_limit(work: AgentWorkCounts, limits: ResourceLimits) -> str:
 
 def _by_cells(works: Sequence[AgentWorkCounts], limits: ResourceLimits, rates: Rates) -> tuple[list[bool], list[str]]:
     """Return which agents are solved exactly without a time budget, and why."""
-    cell_limit = limits.cells if limits.cells is not None else GPU_CELLS if limits.gpu else CPU_CELLS
+    cell_limit = limits.cells if limits.cells is not None else tuning.GPU_CELLS if limits.gpu else tuning.CPU_CELLS
     chosen, reasons = [], []
     for work in works:
         reason = exceeded_limit(work, limits)
@@ -275,8 +260,8 @@ def _by_time(
     eligible = [i for i, reason in enumerate(reasons) if not reason]
     bounded = _quicker_by_bounds(works, exact, limits, rates, eligible)
     all_fit = len(eligible) == len(works) and _all_fit(exact, bounded, limits, rates)
-    share, time = (ALL_SHARE, limits.time) if all_fit else (EXACT_SHARE, min(limits.time, FIRST_TABLE_TIME))
-    time_limit = share * time * limits.ranks
+    time = limits.time if all_fit else min(limits.time, tuning.FIRST_TABLE_SECONDS) / 2
+    time_limit = common.MAIN_SHARE * time * limits.ranks
     # Largest possible gain per second first. The first that does not fit ends the list: more time never removes one.
     ranked = sorted(eligible, key=lambda i: (i in bounded, -works[i].weight / exact[i].seconds, i))
     chosen, used_seconds, is_full, opening = [False] * len(works), 0.0, False, 0.0 if limits.opened else rates.gpu_open
@@ -302,7 +287,7 @@ def _all_fit(exact: Sequence[Option], bounded: set[int], limits: ResourceLimits,
     assert limits.time is not None
     wanted = [option for i, option in enumerate(exact) if i not in bounded]
     opening = rates.gpu_open if not limits.opened and any(option.device == "cuda" for option in wanted) else 0.0
-    seconds, time_limit = [option.seconds for option in wanted], ALL_SHARE * limits.time
+    seconds, time_limit = [option.seconds for option in wanted], common.MAIN_SHARE * limits.time
     return sum(seconds) + opening <= time_limit * limits.ranks and max(seconds, default=0.0) + opening <= time_limit
 
 
@@ -322,15 +307,15 @@ def _quicker_by_bounds(
         provider = provider_of(work, limits, rates)
         if (
             work.obstacle
-            or work.width > _MAX_TIGHT_WIDTH
+            or work.width > tuning.MAX_TIGHT_WIDTH
             or provider == "mini-bucket"
             or (provider not in _ON_TRIANGLES and work.triangles)
         ):
             continue
         seconds = sampled_option(work, limits, rates).seconds
         seconds += bound_seconds(work, limits, rates, sweeps_for(limits.gap, work.width), provider)
-        closes_gaps = work.triangles >= _MIN_TRIANGLE_DENSITY * work.width * work.pairs
-        if seconds * (_SLICING_FACTOR if closes_gaps else _UNCERTAIN_FACTOR) < exact[i].seconds:
+        closes_gaps = work.triangles >= tuning.MIN_TRIANGLE_DENSITY * work.width * work.pairs
+        if seconds * (tuning.SLICING_FACTOR if closes_gaps else tuning.UNCERTAIN_FACTOR) < exact[i].seconds:
             quicker.add(i)
     return quicker
 
@@ -354,12 +339,13 @@ def sampled_choice(
 ) -> AgentChoice:
     """Return the choice of a given sampler, with its bound provider."""
     sampled, provider = sampled_option(work, limits, rates), provider_of(work, limits, rates)
-    sweeps = _FIRST_SWEEPS if limits.time is None else min(30.0, max(_FIRST_SWEEPS, sweeps_for(limits.gap, work.width)))
+    sweeps: float = tuning.UNTIMED_ROW_SWEEPS
+    if limits.time is not None:
+        sweeps = min(float(INITIAL_SWEEPS), max(sweeps, sweeps_for(limits.gap, work.width)))
     first = 0.0 if provider == "none" else bound_seconds(work, limits, rates, sweeps, provider)
     seconds = sampled.seconds + first
-    return AgentChoice(
-        method, provider, work.listed_rows, sampled.device, seconds, sampled.bytes, _BOUND_MARGIN * first, reason
-    )
+    size, first_bound = sampled.bytes, tuning.SLICING_FACTOR * first
+    return AgentChoice(method, provider, work.listed_rows, sampled.device, seconds, size, first_bound, reason)
 
 
 def fixed_choice(work: AgentWorkCounts, method: str, limits: ResourceLimits, rates: Rates = NOMINAL) -> AgentChoice:

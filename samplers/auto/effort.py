@@ -4,19 +4,39 @@ A *bucket* eliminates one variable: it joins its input tables; *cells* are the e
 """
 
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.plan import EliminationPlan
+from dmcmc.samplers.tuning import auto as tuning
 
-_MIN_REFINED_CELLS = 1 << 15  # joined cells of a bucket; for smaller ones a refined estimate is not worth its time
-_NS_PER_BUCKET = 1e4  # nanoseconds per bucket, whatever its size (all rates here: chosen by measurement)
-_NS_PER_SMALL_CELL = 0.4  # per joined cell of a small bucket
-_NS_PER_CELL = 0.06  # per joined cell of a large bucket
-_NS_PER_ROW = 30.0  # per row of trailing variables of a large bucket
-_NS_CONTIGUOUS = 0.1  # per cell and table added to a row, contiguous in memory
-_NS_GATHERED = 0.55  # likewise, gathered from several places
+
+class BucketTimes(NamedTuple):
+    """Nanoseconds of an elimination on one core, measured by ``benchmarks.elimination.buckets``.
+
+    Attributes
+    ----------
+    bucket : float
+        Per bucket, whatever its size.
+    small_cell, cell : float
+        Per joined cell of a small bucket, and of a large one.
+    row : float
+        Per row of trailing variables of a large bucket.
+    contiguous, gathered : float
+        Per cell and table that is added to a row: contiguous in memory, or gathered from several places.
+    """
+
+    bucket: float
+    small_cell: float
+    cell: float
+    row: float
+    contiguous: float
+    gathered: float
+
+
+NOMINAL_TIMES = BucketTimes(bucket=1e4, small_cell=0.4, cell=0.06, row=30.0, contiguous=0.1, gathered=0.55)
 
 
 def bucket_efforts(plan: EliminationPlan) -> NDArray[np.float64]:
@@ -26,9 +46,9 @@ def bucket_efforts(plan: EliminationPlan) -> NDArray[np.float64]:
     the last variable before the row is added for every row, others less often; the cells of a row share its cost.
     """
     program = plan.program
-    efforts = _NS_PER_BUCKET + _NS_PER_SMALL_CELL * np.minimum(program.cells, _MIN_REFINED_CELLS)
-    for b in np.flatnonzero(program.cells >= _MIN_REFINED_CELLS).tolist():
-        efforts[b] = _NS_PER_BUCKET + float(program.cells[b]) * _nanoseconds_per_cell(plan, b)
+    efforts = NOMINAL_TIMES.bucket + NOMINAL_TIMES.small_cell * np.minimum(program.cells, tuning.REFINED_CELLS)
+    for b in np.flatnonzero(program.cells >= tuning.REFINED_CELLS).tolist():
+        efforts[b] = NOMINAL_TIMES.bucket + float(program.cells[b]) * _nanoseconds_per_cell(plan, b)
     return efforts
 
 
@@ -38,11 +58,11 @@ def _nanoseconds_per_cell(plan: EliminationPlan, b: int) -> float:
     separator = plan.scope(plan.output(b))
     row = set(separator[len(separator) - row_axes :])
     fastest = separator[-row_axes - 1] if row_axes < len(separator) else -1
-    cost = _NS_PER_CELL + _NS_PER_ROW / prod(int(domains[v]) for v in row)
+    cost = NOMINAL_TIMES.cell + NOMINAL_TIMES.row / prod(int(domains[v]) for v in row)
     for t in plan.inputs(b):
         others = plan.scope(t)[1:]
         inside = sum(v in row for v in others)
         if inside and inside < len(others):
             frequency = 1.0 if fastest in others else 1.0 / int(domains[fastest])
-            cost += frequency * (_NS_CONTIGUOUS if inside == row_axes else _NS_GATHERED)
+            cost += frequency * (NOMINAL_TIMES.contiguous if inside == row_axes else NOMINAL_TIMES.gathered)
     return cost

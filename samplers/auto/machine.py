@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dmcmc.inference.runtime.device import gpu_problem
-from dmcmc.samplers.auto.choose import CPU_CELLS, ResourceLimits, exact_option
+from dmcmc.samplers.auto.choose import ResourceLimits, exact_option
 from dmcmc.samplers.auto.rates import NOMINAL, Rates
 from dmcmc.samplers.auto.survey import AgentWorkCounts
-
-_MIN_TIME_SHARE = 0.05  # share of the time budget: less work than this is not worth a measurement
+from dmcmc.samplers.tuning import auto, common
 
 
 def inspect_machine(
@@ -31,7 +30,7 @@ def inspect_machine(
     opened = device == "cuda"
     if opened or (device == "auto" and _gpu_may_change(surveys, sum(needed), limits)):
         limits = replace(limits, gpu=gpu_problem() is None, opened=opened)
-    measured = limits.time is not None and sum(needed) > _MIN_TIME_SHARE * limits.time
+    measured = limits.time is not None and sum(needed) > common.UNTRIED_SHARE * limits.time
     return limits, measure() if measured else NOMINAL
 
 
@@ -39,4 +38,4 @@ def _gpu_may_change(surveys: Sequence[AgentWorkCounts], seconds: float, limits: 
     """Return whether a GPU could change the choice: to look for one takes a moment."""
     if limits.time is not None:
         return limits.time > NOMINAL.gpu_open and seconds > NOMINAL.gpu_open
-    return limits.cells is None and any(work.cells > CPU_CELLS for work in surveys)
+    return limits.cells is None and any(work.cells > auto.CPU_CELLS for work in surveys)

@@ -23,10 +23,9 @@ from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import all_versions, current_name, report_once, usable_folders
 from dmcmc.inference.storage.checked_file import CachedFileError, read_checked, write_checked
 from dmcmc.samplers.auto.effort import bucket_efforts
+from dmcmc.samplers.tuning import auto as tuning
 
-_MAX_DEVIATION = 8.0  # maximum factor between a measured and the nominal rate: larger deviations come from other load
 _KIND = "rates"  # beginning of the names of rates files
-_REPEATS = 3  # repetitions of each measurement, of which the fastest counts
 
 
 @dataclass(frozen=True)
@@ -162,10 +161,13 @@ def compile_measured_kernels() -> None:
 
 
 def _clamped(rates: Rates) -> Rates:
-    """Return rates limited to [nominal / 8, 8 · nominal] each (``_MAX_DEVIATION`` = 8)."""
+    """Return rates limited to [nominal / 8, 8 · nominal] each (``MAX_DEVIATION`` = 8)."""
     nominal = asdict(NOMINAL)
     return Rates(
-        **{k: min(_MAX_DEVIATION * nominal[k], max(nominal[k] / _MAX_DEVIATION, v)) for k, v in asdict(rates).items()}
+        **{
+            k: min(tuning.MAX_DEVIATION * nominal[k], max(nominal[k] / tuning.MAX_DEVIATION, v))
+            for k, v in asdict(rates).items()
+        }
     )
 
 
@@ -200,7 +202,7 @@ def _min_seconds(work: Callable[[], object]) -> float:
     """Return the minimum time of some repetitions in seconds, after a first call that may compile."""
     work()
     seconds = []
-    for _ in range(_REPEATS):
+    for _ in range(3):
         start = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - start)

@@ -20,11 +20,10 @@ from dmcmc.inference.runtime.memo import Memo
 from dmcmc.samplers.auto.effort import bucket_efforts
 from dmcmc.samplers.methods.exact import least_entries
 from dmcmc.samplers.model.chain_model import check_chain_memory
+from dmcmc.samplers.tuning import auto as tuning
+from dmcmc.samplers.tuning import common
 
 SAMPLER = "annealing"  # sampler of agents that are not eliminated
-_MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which all threads work on one bucket
-_MIN_GPU_CELLS = 1 << 18  # joined cells from which the GPU works on a bucket
-_MAX_DENSE_VARIABLES = 3000  # maximum of variables for which triangles are counted by dense matrices
 
 
 class AgentWorkCounts(NamedTuple):
@@ -237,10 +236,10 @@ _COUNTS_BY_SHAPE = Memo[_ShapeCounts]()
 def _count(local: LocalProblem, plan: EliminationPlan) -> _ShapeCounts:
     """Count the work of an agent's elimination, and its graph."""
     cells = plan.program.cells.astype(np.float64)
-    on_gpu, efforts = cells >= _MIN_GPU_CELLS, bucket_efforts(plan)
+    on_gpu, efforts = cells >= tuning.PARALLEL_CELLS, bucket_efforts(plan)
     return _ShapeCounts(
         float(efforts.sum()),
-        float(efforts[cells >= _MIN_PARALLEL_CELLS].sum()),
+        float(efforts[cells >= tuning.PARALLEL_CELLS].sum()),
         float(cells[on_gpu].sum()),
         float(efforts[on_gpu].sum()),
         int(on_gpu.sum()),
@@ -270,7 +269,7 @@ def _graph(local: LocalProblem) -> tuple[int, int]:
     variables, hidden = scope[first[:, np.newaxis] + np.arange(2)], np.array(local.hidden, dtype=np.int64)
     low, high = np.sort(variables[np.isin(variables, hidden).all(axis=1)], axis=1).T
     pairs = np.unique(np.searchsorted(hidden, low) * hidden.size + np.searchsorted(hidden, high))
-    if len(pairs) < 3 or hidden.size > _MAX_DENSE_VARIABLES:
+    if len(pairs) < 3 or hidden.size**2 > common.LARGE_ENTRIES:
         return len(pairs), 0
     low, high = np.divmod(pairs, hidden.size)
     adjacent = np.zeros((hidden.size, hidden.size), dtype=np.float32)

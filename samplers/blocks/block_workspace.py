@@ -15,11 +15,8 @@ from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.block_selection_kernels import MAX_WIDTH
-
-MAX_ARENA_ENTRIES = 1 << 22  # maximum of entries of all tables in a block's elimination
-_ARENA_MEMORY_SHARE = 1 / 64  # share of the memory budget for them
-_MAX_GROWN_VARIABLES = 1 << 14  # maximum of variables of a grown block
-_SCOPE_CAPACITY = 64  # capacity for separators in entries, per variable of the graph; an average of more fails the cut
+from dmcmc.samplers.tuning import blocks as tuning
+from dmcmc.samplers.tuning import common
 
 Ints = NDArray[np.int64]
 
@@ -125,7 +122,7 @@ def new_workspace(graph: FactorGraph, cut: bool, best: NDArray[np.float64] | Non
         if graph.dense:
             best[: graph.dense] = np.maximum.reduceat(graph.data[: graph.first_step], graph.table_start[:-1])
     n, factors = graph.domains.size, graph.factors
-    grown, width_limit = min(n, _MAX_GROWN_VARIABLES), MAX_WIDTH + 2
+    grown, width_limit = min(n, tuning.MAX_BLOCK_VARIABLES), MAX_WIDTH + 2
     per_variable = [np.zeros(n + 1, dtype=np.int64) for _ in range(6)]
     buckets = [np.zeros(grown, dtype=np.int64) for _ in range(3)]
     block, place, seen, queue, begin, end = per_variable
@@ -144,12 +141,12 @@ def new_workspace(graph: FactorGraph, cut: bool, best: NDArray[np.float64] | Non
         width=width,
         domain=domain,
         cells=cells,
-        scopes=np.zeros(_SCOPE_CAPACITY * n if cut else 1, dtype=np.int64),
+        scopes=np.zeros(width_limit * n if cut else 1, dtype=np.int64),
         begin=begin,
         end=end,
         factors=np.zeros(factors, dtype=np.int64),
         seen_factor=np.zeros(factors, dtype=np.bool_),
         # A table entry has 8 bytes.
-        arena=np.zeros(int(MEMORY_ACCOUNT.budget_share(_ARENA_MEMORY_SHARE / 8, MAX_ARENA_ENTRIES))),
+        arena=np.zeros(int(MEMORY_ACCOUNT.budget_share(common.COPY_MEMORY_SHARE / (4 * 8), common.LARGE_ENTRIES))),
         best=best,
     )

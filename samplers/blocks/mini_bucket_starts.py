@@ -22,13 +22,11 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.samplers.blocks.mini_bucket_starts_kernels import draw_backward
 from dmcmc.samplers.blocks.sweep_kernels import typical_spread
+from dmcmc.samplers.tuning import blocks as tuning
+from dmcmc.samplers.tuning import common
 
-_MAX_ENTRIES = 1 << 22  # maximum number of entries of all tables
-_MEMORY_SHARE = 1 / 32  # share of the memory budget for the tables
-_MAX_FACTORS = 20_000  # more factors take too long to plan
 _SUM_BITS = 44  # bits of the sum of all scaled tables: leaves headroom in int64 for the messages
 LOWEST = int(np.iinfo(np.int64).min) // ADDENDS  # −∞ in the tables; a sum of up to ``ADDENDS`` of them fits int64
-_TEMPERATURES = (0.0, 0.1, 0.3, 0.03)  # in turn, in typical deviations of a variable's conditional utilities
 
 
 class MiniBucketStarts:
@@ -65,7 +63,7 @@ class MiniBucketStarts:
 
     def temperatures(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the temperature of each start; ``numbers`` are chain number plus start number."""
-        return self.spread * np.array(_TEMPERATURES)[numbers % len(_TEMPERATURES)]
+        return self.spread * np.array(tuning.START_TEMPERATURES)[numbers % len(tuning.START_TEMPERATURES)]
 
 
 def starts_of(
@@ -87,10 +85,10 @@ def starts_of(
         Ends the elimination.
     """
     factors = graph.factors
-    if not 0 < factors <= _MAX_FACTORS or graph.dense < factors:
+    if not 0 < factors <= tuning.MAX_START_FACTORS or graph.dense < factors:
         return None
     entries, scopes, sequence = (
-        int(MEMORY_ACCOUNT.budget_share(_MEMORY_SHARE / 8, _MAX_ENTRIES)),
+        int(MEMORY_ACCOUNT.budget_share(common.COPY_MEMORY_SHARE / (2 * 8), common.LARGE_ENTRIES)),
         graph.scopes(),
         order.tolist(),
     )

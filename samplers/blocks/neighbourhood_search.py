@@ -14,20 +14,10 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.samplers.blocks.block_workspace import new_workspace
 from dmcmc.samplers.blocks.neighbourhood_search_kernels import SWEEP, improve
 from dmcmc.samplers.blocks.sweep_kernels import typical_spread, utility_of_assignment
+from dmcmc.samplers.tuning import blocks as tuning
 
-_MAX_ORDERED_VARIABLES = 1 << 12  # maximum of variables for which an elimination order is computed
-_ORDER_WORK = 2_000_000  # operations of the search for it
 _GROWN_TYPES = (0, 1)  # types of moves, as the kernels number them
 _CUT_TYPES = (2, 3)  # likewise
-# First temperatures of the cycles, in typical deviations of a variable's conditional utilities.
-FIRST_TEMPERATURES = (0.1, 0.02, 0.4, 0.1)
-DESCENT = 0.25  # share of the work on a row that is done at temperature 0, before annealing
-_COOLING_RATIO = 1 / 30  # last temperature over the first
-_ANNEALED_STEPS = 10  # steps of a cycle above temperature 0
-_COLD_STEPS = 4  # steps at temperature 0 after them
-_CELLS_PER_VARIABLE = 1 << 14  # cells of a step, per variable; doubled when all first temperatures have been used
-_MAX_DOUBLINGS = 8  # of the cells of a step
-LIMITS = (1 << 8, 1 << 12, 1 << 15, 1 << 18)  # maximum of cells per bucket
 _ARM_COLUMNS = 6  # columns per arm, see the kernel ``improve``
 
 
@@ -62,7 +52,7 @@ class BlockSearch:
     @property
     def cuts(self) -> bool:
         """Whether blocks are also cut from the whole graph."""
-        return len(self.arms) > 1 + len(_GROWN_TYPES) * len(LIMITS)
+        return len(self.arms) > 1 + len(_GROWN_TYPES) * len(tuning.BUCKET_CELLS)
 
     def cut(self, order: NDArray[np.int64]) -> None:
         """Also cut blocks from the whole graph, along an elimination order, (n,) int64."""
@@ -145,25 +135,25 @@ def cooling(cycle: int, spread: float) -> tuple[int, list[float]]:
     A cycle cools geometrically from a first temperature f · ``spread`` to 1/30 of it, then stays at 0. The factors f
     take turns from cycle to cycle; the cells double each time all have been used.
     """
-    hot, doubled = (
-        FIRST_TEMPERATURES[cycle % len(FIRST_TEMPERATURES)] * spread,
-        min(_MAX_DOUBLINGS, cycle // len(FIRST_TEMPERATURES)),
-    )
-    return _CELLS_PER_VARIABLE << doubled, [
-        *np.geomspace(hot, hot * _COOLING_RATIO, _ANNEALED_STEPS).tolist(),
-        *[0.0] * _COLD_STEPS,
+    number = len(tuning.FIRST_TEMPERATURES)
+    hot, doubled = tuning.FIRST_TEMPERATURES[cycle % number] * spread, min(tuning.MAX_DOUBLINGS, cycle // number)
+    return tuning.STEP_CELLS << doubled, [
+        *np.geomspace(hot, hot * tuning.COOLING_RATIO, tuning.ANNEALED_STEPS).tolist(),
+        *[0.0] * tuning.COLD_STEPS,
     ]
 
 
 def order_for_cuts(graph: FactorGraph, stop: Deadline) -> NDArray[np.int64] | None:
     """Return an elimination order of the free variables; None if there are too many."""
-    if graph.free > _MAX_ORDERED_VARIABLES:
+    if graph.free > tuning.MAX_BLOCK_VARIABLES:
         return None
     free, n = graph.free, graph.domains.size
-    order = best_order(graph.scopes(), graph.domains, range(free), range(free, n), _ORDER_WORK, stop, 0)
+    order = best_order(graph.scopes(), graph.domains, range(free), range(free, n), tuning.ORDER_WORK, stop, 0)
     return np.array(order.variables, dtype=np.int64)
 
 
 def _arms(types: tuple[int, ...]) -> NDArray[np.float64]:
     """Return unused arms: each type of move with each limit."""
-    return np.array([[move_type, limit, *[0.0] * (_ARM_COLUMNS - 2)] for move_type in types for limit in LIMITS])
+    return np.array(
+        [[move_type, limit, *[0.0] * (_ARM_COLUMNS - 2)] for move_type in types for limit in tuning.BUCKET_CELLS]
+    )

@@ -18,15 +18,15 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
     cost_tables,
     network_of,
 )
-from dmcmc.samplers.branch_and_bound.path_consistency import MAX_TRIPLE_ENTRIES, make_path_consistent
+from dmcmc.samplers.branch_and_bound.path_consistency import make_path_consistent
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, TRAIL_FULL, search
 from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.external.search_thread import SearchThread
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import engines as tuning
 
 _BYTES_PER_ENTRY = 32  # bytes per entry of a triple's table: two copies, and as much while they are made
-_CONSISTENCY_SHARE = 0.1  # maximum share of the time in which costs are made path consistent
-_NODES_PER_REPORT = 500  # nodes between two reports
 
 
 class BranchAndBound(SearchThread[CostProblem]):
@@ -46,12 +46,12 @@ class BranchAndBound(SearchThread[CostProblem]):
 
     def _consistent(self, costs: CostProblem, stop: Deadline) -> CostTables:
         """Return the costs of a problem, path consistent if that is wanted."""
-        tables, entries = cost_tables(costs), MAX_TRIPLE_ENTRIES
+        tables, entries = cost_tables(costs), common.LARGE_ENTRIES
         if not self._paths:
             return tables
         if self._memory:
             entries = min(entries, (self._memory - bytes_needed(costs)) // _BYTES_PER_ENTRY)
-        until = time.perf_counter() + _CONSISTENCY_SHARE * stop.left
+        until = time.perf_counter() + common.UNTRIED_SHARE * stop.left
 
         def may_continue() -> bool:
             """Return whether there is time for another pass."""
@@ -67,7 +67,7 @@ class BranchAndBound(SearchThread[CostProblem]):
         state.head[TOP] = top
         code, begin = -1, True
         while code != COMPLETE and self._may_continue(stop):
-            code, begin = search(network, state, begin, _NODES_PER_REPORT, self.halt), False
+            code, begin = search(network, state, begin, tuning.NODES_PER_REPORT, self.halt), False
             if state.head[FOUND] > found:
                 found, progress.values = int(state.head[FOUND]), state.best[:n].copy()
             progress.lower = max(progress.lower, int(state.head[LOWER]))

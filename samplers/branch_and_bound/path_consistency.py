@@ -9,12 +9,8 @@ from numpy.typing import NDArray
 
 from dmcmc.samplers.branch_and_bound.cost_network import CostTables, Ints, Tables, offsets_of
 from dmcmc.samplers.branch_and_bound.path_consistency_kernels import pass_over
-
-# Passes end when two of them, one in each direction, raise the bound by less than this part of it. The bound converges
-# like that of dual ascent: most of its gain is made in the first passes, and a pass costs less than some nodes.
-_MIN_GAIN = 1e-3
-_MAX_PASSES = 100
-MAX_TRIPLE_ENTRIES = 1 << 22  # entries of all triples' tables: 32 MiB, and some hundredths of a second per pass
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import engines as tuning
 
 
 class TripleTables(NamedTuple):
@@ -55,7 +51,7 @@ class TripleTables(NamedTuple):
 
 def make_path_consistent(
     costs: CostTables,
-    max_entries: int = MAX_TRIPLE_ENTRIES,
+    max_entries: int = common.LARGE_ENTRIES,
     may_continue: Callable[[], bool] = lambda: True,
     halt: NDArray[np.uint8] | None = None,
 ) -> CostTables:
@@ -79,12 +75,12 @@ def make_path_consistent(
     """
     tables = _flat(costs, triples_of(costs.pairs, costs.domains, max_entries))
     halt, before = np.zeros(1, dtype=np.uint8) if halt is None else halt, -1.0
-    for number in range(_MAX_PASSES):
+    for number in range(tuning.MAX_PASSES):
         if not may_continue() or halt[0]:
             break
         pass_over(tables, number % 2 == 0, halt)
         if number % 2:
-            if tables.bound[0] - before <= _MIN_GAIN * tables.bound[0]:
+            if tables.bound[0] - before <= tuning.MIN_PASS_GAIN * tables.bound[0]:
                 break
             before = float(tables.bound[0])
     return _named(costs, tables)

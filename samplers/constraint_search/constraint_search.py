@@ -13,14 +13,12 @@ from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.constraint_search.search_model import SearchModel, search_model
 from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
 from dmcmc.samplers.constraint_search.walker import Walker
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import constraint_search as tuning
 
 Values = NDArray[np.int64]
 
-_SLICE_SECONDS = 0.25  # seconds after which the walks compare their best assignments
 _ENDLESS = 1 << 40  # moves of a walk that ends by the clock
-_FIRST_MOVES = 50_000  # moves of the first search between two checks of the deadline
-_MAX_FIRST_CALLS = 20  # of this number of moves, until the first search gives up
-_MAX_UNCOMPILED_VARIABLES = 2000  # variables up to which NumPy makes the first assignment, about 1 ms per variable
 
 
 class ConstraintSearch:
@@ -74,7 +72,7 @@ class ConstraintSearch:
             Called with each assignment that violates less than all before.
         """
         found: Values | None = None
-        if self.model.domains.size <= _MAX_UNCOMPILED_VARIABLES or not is_ready():
+        if self.model.domains.size <= tuning.MAX_UNCOMPILED_VARIABLES or not is_ready():
             found, degree = UncompiledSearch(self.model, self._seed).search(stop, is_ready, report)
             if not degree or stop.over or not is_ready():
                 return found
@@ -84,10 +82,10 @@ class ConstraintSearch:
             report(walker.best.copy())
         else:
             walker.start_from(found)
-        for _ in range(_MAX_FIRST_CALLS):
+        for _ in range(tuning.MAX_FIRST_CALLS):
             if not walker.best_totals[0] or stop.over:
                 break
-            run_watched([partial(walker.run, _FIRST_MOVES, halt)], 1, stop, halt)
+            run_watched([partial(walker.run, tuning.FIRST_MOVES, halt)], 1, stop, halt)
         return walker.best.copy()
 
     def climb(self, values: Values, stop: Deadline) -> Values:
@@ -123,7 +121,7 @@ class ConstraintSearch:
                 for walker in walkers:
                     walker.shorten_cycle(int(self._rate * (stop.until - begun)))
             halt, before = np.zeros(1, dtype=np.uint8), sum(walker.moves for walker in walkers)
-            end = stop.by(min(until, begun + _SLICE_SECONDS))
+            end = stop.by(min(until, begun + common.SLICE_SECONDS))
             run_watched([partial(walker.run, _ENDLESS, halt) for walker in walkers], threads, end, halt)
             moves = sum(walker.moves for walker in walkers) - before
             self._rate = moves / len(walkers) / max(1e-3, time.perf_counter() - begun)

@@ -15,8 +15,7 @@ from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.problem import Factor, Problem
-
-_MAX_LABEL_TABLE_ENTRIES = 2**24  # limit on variables · labels, above which values are matched by their index
+from dmcmc.samplers.tuning import common
 
 
 class SearchModel(NamedTuple):
@@ -213,7 +212,7 @@ def _label_arrays(problem: Problem) -> dict[str, Any]:
     start = np.concatenate([[0], np.cumsum(problem.domains)]).astype(np.int64)
     label = np.array(labels, dtype=np.int64)
     value_of = np.zeros((0, 0), dtype=np.int32)
-    if problem.n_variables * len(number) <= _MAX_LABEL_TABLE_ENTRIES:
+    if problem.n_variables * len(number) <= common.MAX_COPIED_ENTRIES:
         value_of = np.full((problem.n_variables, len(number)), -1, dtype=np.int32)
         variable = np.repeat(np.arange(problem.n_variables), problem.domains)
         value_of[variable, label] = np.arange(label.size) - start[variable]

@@ -15,15 +15,8 @@ import numpy as np
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.samplers.constraint_search.search_model import SearchModel
 from dmcmc.samplers.constraint_search.uncompiled_state import Costs, UncompiledState, Unit, Values
+from dmcmc.samplers.tuning import constraint_search as tuning
 
-_MAX_COMBINATIONS = 2**16  # combinations of values of two variables that are examined at once
-_MAX_CANDIDATES = 4  # units of a violated constraint that are examined before one of them changes
-_SIDEWAYS_PROBABILITY = 0.3  # of a change that lowers nothing, where none lowers the violation
-_FOCUS = 0.5  # probability that only units in violated cells are examined; others can fill cells that need a load
-_NOISE = 0.02  # probability of a random change of a violated constraint (Selman, Kautz and Cohen, AAAI 1994)
-_FIRST_STEPS = 300  # steps of the first repair, and in addition to those per unit
-_STEPS_PER_UNIT = 2
-_STEPS_GROWTH = 1.5  # ratio of the steps of a repair to those of the one before
 _TIE = 2.0**-40  # relative difference of two sums of float64 that rounding alone can explain
 
 
@@ -70,7 +63,7 @@ class UncompiledSearch:
         degree : int
             Its degree of violation.
         """
-        best, least, steps = self.state.values, -1, _FIRST_STEPS + _STEPS_PER_UNIT * len(self._units)
+        best, least, steps = self.state.values, -1, tuning.FIRST_STEPS + 2 * len(self._units)
         while least and not (stop.over or (least > 0 and ends())):
             self.construct(stop)
             for step in range(steps):
@@ -84,7 +77,7 @@ class UncompiledSearch:
                 self._repair()
             self._often_violated += self.state.weight - 1
             self.state.weight[:] = 1
-            steps = int(_STEPS_GROWTH * steps)
+            steps = int(tuning.CYCLE_GROWTH * steps)
         if not least and not (best < 0).any():
             report(best)
             self.climb(stop)
@@ -126,7 +119,7 @@ class UncompiledSearch:
     def _unit(self, v: int) -> Unit:
         """Return the variables that change together with a variable."""
         other = int(self.model.partner[v])
-        if other < 0 or self.model.domains[v] * self.model.domains[other] > _MAX_COMBINATIONS:
+        if other < 0 or self.model.domains[v] * self.model.domains[other] > tuning.MAX_COMBINATIONS:
             return (v,)
         return (v, other) if self.model.partner[other] == v and v < other else (other, v) if other < v else (v,)
 
@@ -134,7 +127,7 @@ class UncompiledSearch:
         """Change one unit of a violated constraint, or raise the weights of what is violated."""
         violated = sorted(self.state.violated)
         candidates = self._candidates(violated[int(self._rng.integers(len(violated)))])
-        if candidates and self._rng.random() < _NOISE:
+        if candidates and self._rng.random() < tuning.NOISE:
             unit = candidates[0]
             self.state.assign(unit, tuple(self._rng.integers(self.model.domains[list(unit)]).tolist()))
             return
@@ -150,7 +143,7 @@ class UncompiledSearch:
                 best = float(hard[chosen]) - present, unit, chosen
         if best is None or best[0] >= 0:
             self.state.weight[violated] += 1
-            if best is None or self._rng.random() >= _SIDEWAYS_PROBABILITY:
+            if best is None or self._rng.random() >= tuning.SIDEWAYS_PROBABILITY:
                 return
         self.state.assign(best[1], best[2])
 
@@ -161,11 +154,11 @@ class UncompiledSearch:
             variables = model.scope[model.scope_start[c - constraints] : model.scope_start[c - constraints + 1]]
         else:
             items = np.arange(model.item_start[c], model.item_start[c + 1])
-            if not model.counts_runs[c] and self._rng.random() < _FOCUS:
+            if not model.counts_runs[c] and self._rng.random() < tuning.FOCUS:
                 items = state.items_in_bad_cells(c)
             variables = model.item_variable[items, 0]
         units = sorted({self._unit(int(v)) for v in variables})
-        order = self._rng.permutation(len(units))[:_MAX_CANDIDATES]
+        order = self._rng.permutation(len(units))[: tuning.MAX_CANDIDATES]
         return [units[int(i)] for i in order]
 
     def _cheapest(self, hard: Costs, soft: Costs) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-_MAX_NODES = 4096  # values in one local conflict graph, whose matrices have this many rows and columns
+from dmcmc.samplers.tuning import engines as tuning
 
 _Mask = NDArray[np.bool_]
 _Nodes = NDArray[np.int64]
@@ -64,12 +64,12 @@ def _variable_cliques(conflicts: Mapping[tuple[int, int], _Mask]) -> list[list[i
         while common:
             best = max(sorted(common), key=lambda w: len(neighbours[w] & common))
             common &= neighbours[best]
-            if total + sizes[best] <= _MAX_NODES:
+            if total + sizes[best] <= tuning.MAX_CLIQUE_VALUES:
                 clique.append(best)
                 total += sizes[best]
         clique.sort()
         left -= {(a, b) for a in clique for b in clique}
-        found += [clique] if total <= _MAX_NODES else []
+        found += [clique] if total <= tuning.MAX_CLIQUE_VALUES else []
     return sorted(found, key=lambda clique: (-len(clique), clique))
 
 

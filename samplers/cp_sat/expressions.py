@@ -4,8 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 from dmcmc.samplers.cp_sat.variables import ModelVariables
-
-_MAX_CLAUSES = 16  # values up to which the equality of two variables is stated by clauses, not by an equation
+from dmcmc.samplers.tuning import engines as tuning
 
 
 class Expressions:
@@ -70,7 +69,7 @@ class Expressions:
         if key in self._same:
             return self._same[key]
         same = self._same[key] = self._cp.new_bool_var("")
-        if max(map(len, numbers)) > _MAX_CLAUSES:
+        if max(map(len, numbers)) > tuning.MAX_CLAUSE_LITERALS:
             first, second = (self.number(v, own) for v, own in zip(variables, numbers, strict=True))
             self._cp.add(first == second).only_enforce_if(same)
             return same

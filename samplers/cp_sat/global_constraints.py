@@ -11,8 +11,7 @@ from typing import Any
 
 from dmcmc.samplers.cp_sat.cost_model import CpSatModel
 from dmcmc.samplers.external.described_loads import codes_by_scope, implied_limits, never_shared
-
-_MAX_LOAD_TERMS = 1 << 17  # terms of a cumulative constraint up to which it is also stated as a sum for each time
+from dmcmc.samplers.tuning import engines as tuning
 
 
 def add_constraints(model: CpSatModel, constraints: list[dict[str, Any]]) -> None:
@@ -70,7 +69,7 @@ def _add_cumulative(model: CpSatModel, given: dict[str, Any]) -> None:
     model.cp.add_cumulative(_intervals(model, given), given["demands"], given["capacity"])
     items = list(zip(given["scope"], given["times"], given["durations"], given["demands"], strict=True))
     terms = sum(len(times) * duration for _, times, duration, _ in items)
-    if terms > _MAX_LOAD_TERMS or any(model.variables.literals_of[v] is None for v in given["scope"]):
+    if terms > tuning.MAX_LOAD_TERMS or any(model.variables.literals_of[v] is None for v in given["scope"]):
         return
     loads = defaultdict[int, list[tuple[int, Any]]](list)
     for v, times, duration, demand in items:

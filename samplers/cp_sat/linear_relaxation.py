@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-_MAX_TERMS = 3_000_000  # entries of the matrix: about 200 bytes each in the solver
+from dmcmc.samplers.tuning import engines as tuning
+
 _TOLERANCE = 1e-7  # relative error of the bound, which is a sum of doubles; far above that of the sum
 _INFINITE = 2**62  # from which on a bound of a row is infinite
 
@@ -65,7 +66,7 @@ def solve_relaxation(model: Any, seconds: float) -> LinearRelaxation | None:
     for variable, coefficient in zip(proto.objective.vars, proto.objective.coeffs, strict=True):
         cost[variable] += coefficient
     rows = [row for constraint in proto.constraints for row in _rows_of(constraint)]
-    if sum(len(row.variables) for row in rows) > _MAX_TERMS:
+    if sum(len(row.variables) for row in rows) > tuning.MAX_RELAXATION_TERMS:
         return None
     solver = pywraplp.Solver.CreateSolver("GLOP")
     columns = [solver.NumVar(a, b, "") for a, b in zip(low.tolist(), high.tolist(), strict=True)]

@@ -21,9 +21,8 @@ from dmcmc.samplers.cp_sat.conflict_cliques import clique_cover
 from dmcmc.samplers.cp_sat.cost_model import CpSatModel
 from dmcmc.samplers.external import problem_arrays
 from dmcmc.samplers.external.problem_arrays import AutomatonLayer
-
-_DENSE_PART = 0.5  # part of the allowed tuples that cost more than the least, from which on a cost column is used
-_FEW_TUPLES = 4  # tuples of a table per value of its variables, up to which each has a literal
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import engines as tuning
 
 _Array = NDArray[Any]
 
@@ -100,10 +99,12 @@ def _add_table(model: CpSatModel, scope: list[int], tuples: _Array, cost: _Array
         model.cp.add_bool_or([])
         return
     least = int(cost[allowed].min())
-    if len(scope) == 2 and np.count_nonzero(allowed) <= _FEW_TUPLES * sum(model.variables.sizes[v] for v in scope):
+    if len(scope) == 2 and np.count_nonzero(allowed) <= tuning.LITERAL_TUPLES * sum(
+        model.variables.sizes[v] for v in scope
+    ):
         _add_selection(model, scope, tuples[allowed], cost[allowed])
         return
-    if np.count_nonzero(cost[allowed] > least) > _DENSE_PART * np.count_nonzero(allowed):
+    if np.count_nonzero(cost[allowed] > least) > common.MAJORITY_SHARE * np.count_nonzero(allowed):
         _add_cost_column(model, [model.variables.x(v) for v in scope], tuples[allowed], cost[allowed])
         return
     model.cost.constant += least

@@ -21,11 +21,10 @@ from dmcmc.samplers.cp_sat.linear_relaxation import LinearRelaxation, solve_rela
 from dmcmc.samplers.cp_sat.tables import add_cost_functions
 from dmcmc.samplers.cp_sat.variables import ModelVariables
 from dmcmc.samplers.external import problem_arrays
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import engines as tuning
 
 _ROUNDING = 1e-6  # CP-SAT's bound is an integer in floating point
-_RELAXATION_PART = 0.4  # part of the time limit that the linear relaxation may take
-_PREFERRED_TIME_PART = 0.25  # part of the time after it for the search among the values that it prefers
-_PREFERRED_PART = 0.1  # part of all values that this search may use
 
 _Array = NDArray[Any]
 
@@ -81,10 +80,10 @@ def search(job: dict[str, Any], arrays: dict[str, _Array]) -> None:
 
     until = perf_counter() + job["seconds"]
     if model.has_cliques and not unweighted:
-        relaxation = solve_relaxation(model.cp, _RELAXATION_PART * job["seconds"])
+        relaxation = solve_relaxation(model.cp, common.MAIN_SHARE * job["seconds"])
         if relaxation is not None:
             print("bound", relaxation.bound, flush=True)
-            seconds = _PREFERRED_TIME_PART * (until - perf_counter())
+            seconds = common.FIRST_SHARE * (until - perf_counter())
             solver(seconds).solve(_restricted(variables, relaxation, hint), Solutions())
             if found:
                 variables.hint(found[0])
@@ -110,7 +109,7 @@ def _restricted(variables: ModelVariables, relaxation: LinearRelaxation, hint: l
     ]
     indices = [literal.index for _, _, literal in literals]
     reduced = relaxation.reduced_costs[indices]
-    kept = (relaxation.values[indices] > 0) | (reduced <= np.quantile(reduced, _PREFERRED_PART))
+    kept = (relaxation.values[indices] > 0) | (reduced <= np.quantile(reduced, tuning.PREFERRED_PART))
     model = variables.cp.clone()
     for (v, a, literal), keep in zip(literals, kept.tolist(), strict=True):
         if not keep and (hint is None or hint[v] != a):

@@ -31,13 +31,8 @@ from dmcmc.samplers.model.chain_model import ChainModel, score_columns
 from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import Round, one_round
-
-_PLANNED_TIME_SHARE = 0.8  # share of the time limit that a pass is planned for, so that it ends cold
-_TIMED_TRIALS = 8  # trials of one chain from which the time of the others is estimated
-_MIN_SAMPLES = 8  # trials per chain in a shortened or later pass
-_MIN_SAMPLES_PER_RUN = 64  # trials per chain, below which a pass has fewer runs instead
-_MAX_SAMPLES = 1000  # trials per chain in a later pass
-_MIN_TASK_DRAWS = 1 << 14  # single-variable draws of a task: about a millisecond of one core
+from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.tuning import common
 
 
 @dataclass(frozen=True)
@@ -179,7 +174,7 @@ class Chains:
         # Four tasks per thread even out their different times; a task of few draws would take less time than its start.
         draws_per_row = max(1, current.runs * current.rounds[number].temperatures.size * len(self.local.hidden))
         n_rows = self.local.rows if rows is None else rows.size
-        rows_per_task = max(-(-n_rows // (4 * threads if threads > 1 else 1)), -(-_MIN_TASK_DRAWS // draws_per_row))
+        rows_per_task = max(-(-n_rows // (4 * threads if threads > 1 else 1)), -(-tuning.TASK_DRAWS // draws_per_row))
         pieces = _ranges(n_rows if rows is None else rows, rows_per_task)
         return [partial(self._run, number, begin, end, halt) for begin, end in pieces]
 
@@ -227,7 +222,7 @@ class Chains:
         self.passes = 0 if is_first else self.passes
         wanted = share * self.sampling.runs * self.sampling.samples
         runs = _runs_for(wanted, self.sampling.runs)
-        self.plan(min(self.sampling.samples, max(_MIN_SAMPLES, int(wanted / runs))), runs, self.local.rows)
+        self.plan(min(self.sampling.samples, max(tuning.MIN_SAMPLES, int(wanted / runs))), runs, self.local.rows)
 
     def count_pass(self, seconds: float) -> None:
         """Count a complete pass over all rows that a GPU made in ``seconds``."""
@@ -251,12 +246,12 @@ class Chains:
             return
         deadline, halt = time.perf_counter() + seconds, np.zeros(1, dtype=np.uint8)
         stop = self.sampling.backend.stop.by(deadline)
-        # A rest of 5 % of the time is not worth another pass.
-        while (remaining := deadline - time.perf_counter()) > 0.05 * seconds:
+        # A short rest of the time is not worth another pass.
+        while (remaining := deadline - time.perf_counter()) > common.UNTRIED_SHARE / 2 * seconds:
             samples, runs = _trials_and_runs(self, rows.size, remaining * threads)
-            if samples < _MIN_SAMPLES:
+            if samples < tuning.MIN_SAMPLES:
                 return
-            self.plan(min(samples, _MAX_SAMPLES), runs, rows.size)
+            self.plan(min(samples, tuning.MAX_SAMPLES), runs, rows.size)
             for number in range(len(self.current.rounds)):
                 if stop.over or not run_watched(self.tasks(number, threads, halt, rows), threads, stop, halt):
                     return
@@ -282,14 +277,14 @@ def seconds_per_draw(chains: Chains) -> float:
     if not model.hidden:
         return 0.0
     cooling = np.concatenate([round_.temperatures for round_ in chains.current.rounds])
-    timed = cooling[np.linspace(0, cooling.size - 1, _TIMED_TRIALS).astype(np.int64)]
+    timed = cooling[np.linspace(0, cooling.size - 1, tuning.MIN_SAMPLES).astype(np.int64)]
     states = [(np.full(1, NO_UTILITY), np.zeros((1, hidden), chains.states.dtype)) for _ in range(2)]
     shape, ladder = np.ones_like(chains.shape), np.ones(1, dtype=np.float32)
     halt, begun = np.zeros(1, dtype=np.uint8), 0.0
     for _ in range(2):  # the first run may compile
         begun = time.perf_counter()
         chains.kernel(model, shape, 0, 1, 1, timed, ladder, 1, False, False, 0, chains.current.key, *states, halt)
-    return (time.perf_counter() - begun) / (_TIMED_TRIALS * hidden)
+    return (time.perf_counter() - begun) / (tuning.MIN_SAMPLES * hidden)
 
 
 def _trials_and_runs(chains: Chains, rows: int, seconds: float) -> tuple[int, int]:
@@ -299,7 +294,7 @@ def _trials_and_runs(chains: Chains, rows: int, seconds: float) -> tuple[int, in
     """
     seconds_per_draw = max(1e-9, sum(chains.seconds) / max(1, sum(chains.draws)))
     # of all runs of a row together
-    sweeps = _PLANNED_TIME_SHARE * seconds / (seconds_per_draw * rows * len(chains.local.hidden))
+    sweeps = common.PLANNED_SHARE * seconds / (seconds_per_draw * rows * len(chains.local.hidden))
     runs = _runs_for(sweeps, chains.sampling.runs)
     return int(sweeps / runs), runs
 
@@ -321,7 +316,7 @@ def _start_states(local: LocalProblem, sampling: Sampling, model: ChainModel) ->
 
 def _runs_for(samples: float, most: int) -> int:
     """Return the chains among which all samples of a row are divided, at most ``most``."""
-    return int(min(most, max(1.0, samples / _MIN_SAMPLES_PER_RUN)))
+    return int(min(most, max(1.0, samples / tuning.SAMPLES_PER_RUN)))
 
 
 def _ranges(rows: int | NDArray[np.int64], longest: int) -> list[tuple[int, int]]:

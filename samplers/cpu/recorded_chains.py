@@ -10,10 +10,10 @@ from dmcmc.samplers.cpu.trace_kernels import compile_trace
 
 if TYPE_CHECKING:
     from dmcmc.samplers.cpu.launch import Chains
+from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.tuning import common
 
-_RECORDED_ROWS = 4  # rows of an agent whose chains are run again for statistics, evenly spaced
-_RECORDED_RUNS = 2  # chains of each of these rows
-_RECORDED_TRIALS = 10_000  # trials of each of these chains
+_RECORDED_RUNS = 2  # chains of each row that are run again for statistics
 
 
 def mixing_statistics(chains: "Chains") -> ChainStatistics | None:
@@ -26,11 +26,11 @@ def mixing_statistics(chains: "Chains") -> ChainStatistics | None:
     first = current.rounds[0] if len(current.rounds) == 1 else None
     if not chains.sampling.diagnose or not chains.model.hidden or first is None or first.warm:
         return None
-    temperatures = first.temperatures[:_RECORDED_TRIALS]
+    temperatures = first.temperatures[: tuning.RECORDED_TRIALS]
     if chains.sampler.exchange or not temperatures.size or np.any(temperatures != temperatures[0]):
         return None
     trace, utilities, states = compile_trace(chains.sampler), list[Any](), list[Any]()
-    rows = np.unique(np.linspace(0, chains.local.rows - 1, _RECORDED_ROWS).astype(np.int64))
+    rows = np.unique(np.linspace(0, chains.local.rows - 1, common.FEW_ROWS).astype(np.int64))
     for row, run in product(rows.tolist(), range(min(current.runs, _RECORDED_RUNS))):
         utilities.append(np.zeros(temperatures.size, dtype=np.int64))
         states.append(np.zeros((temperatures.size, chains.model.hidden), dtype=np.int32))

@@ -19,7 +19,7 @@ from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import MAX_COMPACT_SCORE, ChainModel, build_model
 from dmcmc.samplers.model.rounds import Round
 
-_SAMPLES = 2  # trials of a pass that only loads a kernel
+_TINY_SAMPLES = 2  # trials of a pass that only loads a kernel
 _ANY_KEY = 0, 0  # key of random bits
 _ROWS = 256  # rows of a tiny agent: enough for blocks that copy columns, and the most values that fit a byte
 
@@ -58,7 +58,7 @@ def load_gibbs(shape: GibbsKernelShape) -> None:
     sampler, runs = gibbs.SAMPLER._replace(exchange=shape.exchange), 2 if shape.exchange else 1
     launcher = gibbs_launcher(sampler, pack_models([tiny_model_of(shape)], [_ANY_KEY], runs), runs, [shape.stage])
     if launcher is not None:
-        launcher.run([[Round(np.ones(_SAMPLES, dtype=np.float32))]], None)
+        launcher.run([[Round(np.ones(_TINY_SAMPLES, dtype=np.float32))]], None)
 
 
 def tiny_model_of(shape: GibbsKernelShape) -> ChainModel:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.processes import end_process
 from dmcmc.inference.runtime.types import Number
+from dmcmc.samplers.tuning import engines as tuning
 
 _WORKER = Path(__file__).with_name("worker.py")
-_NICENESS = 15  # niceness: about a thirtieth of a core that other work wants, too
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # the stacks of more threads would count as memory
 
 
@@ -153,7 +153,7 @@ class EngineProcess:
         """Lower the priority of the process if the system allows it; return True."""
         if hasattr(os, "setpriority"):
             with suppress(OSError):  # the process has ended
-                os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICENESS)
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, tuning.NICENESS)
         return True
 
     def pause(self) -> bool:

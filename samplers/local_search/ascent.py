@@ -18,12 +18,8 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.local_search.graph_kernels import ascend, average_factors, choose_greedily, is_better
-
-_READS_PER_CHECK = 1 << 22  # table entries read between two checks of the deadline: some hundredths of a second
-_GREEDY_READS_PER_CHECK = 1 << 19  # the same for the greedy assignment, which reads entries in no order
-_READS_PER_TASK = 1 << 20  # table entries that one task averages
-_SLICE_SECONDS = 0.25  # seconds of search between two questions whether to end
-_POLL_SECONDS = 0.05  # seconds between two looks whether the kernels are compiled
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import local_search as tuning
 
 
 class _Greedy(NamedTuple):
@@ -50,7 +46,7 @@ class _Greedy(NamedTuple):
     def of(cls, graph: FactorGraph) -> "_Greedy":
         """Compute the structure of a graph."""
         cost = np.diff(graph.table_start) * np.diff(graph.scope_start[: graph.dense + 1])
-        cuts = np.flatnonzero(np.diff(np.cumsum(cost) // _READS_PER_TASK) > 0) + 1
+        cuts = np.flatnonzero(np.diff(np.cumsum(cost) // tuning.READS_PER_TASK) > 0) + 1
         pieces = list(pairwise([0, *cuts.tolist(), graph.dense]))
         order = np.argsort(-np.diff(graph.start), kind="stable")
         return cls(graph.vector_start, int(graph.domains[graph.scope].sum()), pieces, order)
@@ -109,7 +105,7 @@ class Ascent:
             if not reported and soon.over:
                 report(z.copy())
                 reported = True
-            done = choose_greedily(graph, order, done, z, assigned, means_start, means, sums, _GREEDY_READS_PER_CHECK)
+            done = choose_greedily(graph, order, done, z, assigned, means_start, means, sums, tuning.READS_PER_TASK)
         return z
 
     def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -117,7 +113,7 @@ class Ascent:
         n = self.graph.domains.size
         z, may_improve = np.array(values, dtype=np.int64), np.ones(n, dtype=np.bool_)
         cursor, sums = np.zeros(2, dtype=np.int64), np.zeros((3, self.graph.widest))
-        while not ascend(self.graph, z, may_improve, cursor, sums, _READS_PER_CHECK) and not self.stop.over:
+        while not ascend(self.graph, z, may_improve, cursor, sums, common.LARGE_ENTRIES) and not self.stop.over:
             pass
         return z
 
@@ -177,9 +173,9 @@ class ConstraintAscent(Ascent):
 
         while not (ends() or self.stop.over):
             if self.is_ready():
-                self.search.improve(values, _SLICE_SECONDS, 1, self.stop, take)
+                self.search.improve(values, common.SLICE_SECONDS, 1, self.stop, take)
             else:
-                time.sleep(_POLL_SECONDS)
+                time.sleep(common.CHECK_SECONDS)
 
     def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return a 1-opt assignment that is at least as good as ``values``; not yet 1-opt if the deadline passes."""

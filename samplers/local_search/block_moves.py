@@ -20,17 +20,8 @@ from dmcmc.samplers.blocks.block_workspace import penalised_graph
 from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
 from dmcmc.samplers.model.rng import chain_key
-
-_MAX_ENTRIES = 1 << 24  # entries of all tables; larger problems are not copied to float64
-_COPY_MEMORY_SHARE = 1 / 16  # share of the memory budget for the copy
-_MIN_QUANTUM = 0.02  # seconds; a shorter time quantum is saved up
-_FIXED_WORKERS = 2  # workers with fixed work
-_MAX_WORKERS = 8  # by the clock there is one worker per thread, up to this number
-_CELLS_PER_SECOND = 1e9  # table cells per second, assumed with fixed work
-_MAX_SUGGESTED = 16  # start assignments that are retained
-_SECONDS_BEFORE_ORDER = 0.03  # seconds of block moves before an elimination order is computed
-_MAX_SHARE = 0.9  # of the time, for block moves
-_MIN_SHARE = 0.1  # of the time, for block moves
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import local_search as tuning
 
 Values = NDArray[np.int64]
 
@@ -63,7 +54,9 @@ class BlockMoves:
 
     def __init__(self, graph: FactorGraph, seed: int, threads: int) -> None:
         self.graph, self.seed, self.threads = graph, seed, threads
-        self._fits = 0 < graph.data.size <= MEMORY_ACCOUNT.budget_share(_COPY_MEMORY_SHARE / 8, _MAX_ENTRIES)
+        self._fits = (
+            0 < graph.data.size <= MEMORY_ACCOUNT.budget_share(common.COPY_MEMORY_SHARE / 8, common.MAX_COPIED_ENTRIES)
+        )
         self._searches: list[BlockSearch] = []
         self._order: NDArray[np.int64] | None = None
         self._share, self._credit, self._spent = 0.5, 0.0, 0.0
@@ -87,12 +80,12 @@ class BlockMoves:
             Whether the chains found a better assignment.
         """
         if self.last_improved and not gained:
-            self._share = min(_MAX_SHARE, 0.5 * (1.0 + self._share))
+            self._share = min(1.0 - common.UNTRIED_SHARE, 0.5 * (1.0 + self._share))
         elif gained and not self.last_improved:
-            self._share = max(_MIN_SHARE, 0.5 * self._share)
+            self._share = max(common.UNTRIED_SHARE, 0.5 * self._share)
         # The chains' time is the share 1 − s of both; block moves get the share s.
         self._credit += seconds * self._share / (1.0 - self._share)
-        return self._fits and self._credit >= _MIN_QUANTUM
+        return self._fits and self._credit >= common.CHECK_SECONDS
 
     @property
     def chain_share(self) -> float:
@@ -112,13 +105,13 @@ class BlockMoves:
             Ends the moves early.
         """
         start_time, halt = time.perf_counter(), np.zeros(1, dtype=np.uint8)
-        searches = self._workers(min(self.threads, _MAX_WORKERS) if timed else _FIXED_WORKERS, values, stop)
+        searches = self._workers(min(self.threads, tuning.MAX_WORKERS) if timed else tuning.FIXED_WORKERS, values, stop)
         states = [values.copy() for _ in searches]
         for i in range(len(searches)):
             if self._suggested and i not in self._current:
                 self._current[i] = self._suggested.pop(0).copy()
         has_start = [self._starts is not None or i in self._current for i in range(len(searches))]
-        work = int(np.iinfo(np.int64).max) if timed else int(self._credit * _CELLS_PER_SECOND)
+        work = int(np.iinfo(np.int64).max) if timed else int(self._credit * tuning.WORKER_CELLS_PER_SECOND)
 
         def improve(i: int) -> None:
             """Make worker i's moves: from its own start, annealed, or from the given assignment, in rotation."""
@@ -139,7 +132,7 @@ class BlockMoves:
 
     def suggest(self, values: Values) -> None:
         """Add an assignment for a worker to begin at before a new start is drawn; only the last few are retained."""
-        self._suggested = [*self._suggested, values][-_MAX_SUGGESTED:]
+        self._suggested = [*self._suggested, values][-2 * tuning.MAX_WORKERS :]
 
     def _continue_start(self, i: int, work: int, halt: NDArray[np.uint8]) -> Values:
         """Make block moves from the worker's current start while they gain; then switch to its next start."""
@@ -156,7 +149,7 @@ class BlockMoves:
         """Return ``count`` workers; compute an elimination order and starts once enough time has been spent."""
         if not self._searches:
             self._searches.append(BlockSearch(penalised_graph(self.graph), self._key))
-        if not self._order_tried and self._spent >= _SECONDS_BEFORE_ORDER:
+        if not self._order_tried and self._spent >= tuning.SECONDS_BEFORE_ORDER:
             self._order_tried, self._order = True, order_for_cuts(self._searches[0].graph, stop)
             if self._order is not None:
                 self._starts = starts_of(self._searches[0].graph, self._order, values, self._key, stop)

@@ -25,10 +25,8 @@ from dmcmc.samplers.local_search.successive_halving import (
     ScheduledChain,
 )
 from dmcmc.samplers.local_search.sweep_order import sweep_order
-
-# Score columns are used up to these limits; chains on larger problems read the tables themselves.
-_MAX_COLUMN_ENTRIES = 1 << 28  # entries
-_COLUMN_MEMORY_SHARE = 1 / 16  # share of the memory budget
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import local_search as tuning
 
 Values = NDArray[np.int64]
 
@@ -74,7 +72,7 @@ class ChainProblem:
         """Makes chains with score columns if these fit in memory, else chains on the factor graph."""
         graph = self.graph
         if graph.dense == graph.scope_start.size - 1 and graph.columns <= MEMORY_ACCOUNT.budget_share(
-            _COLUMN_MEMORY_SHARE / 4, _MAX_COLUMN_ENTRIES
+            common.COPY_MEMORY_SHARE / 4, tuning.MAX_COLUMN_ENTRIES
         ):
             return ColumnChainFactory(forbid_dominated(self._problem, self._slack))
         return GraphChainFactory(graph, sweep_order(self._original).variables)

@@ -22,15 +22,8 @@ from dmcmc.samplers.local_search.sweep_order import SweepOrder, sweep_order
 from dmcmc.samplers.model.chain_model import ChainModel, score_columns
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays
-
-_COLUMN_DESCENT_SWEEPS = 30  # sweeps at temperature 0 after the annealed ones, with score columns
-_GRAPH_DESCENT_SWEEPS = 3  # likewise without score columns
-# If the score columns exceed this number of bytes (a processor's cache) and the agents have this many variables on
-# average, an agent makes several sweeps in turn: its columns stay in the cache, and few other variables depend on it.
-_CACHE_BYTES = 1 << 21
-_MIN_AGENT_VARIABLES = 16
-_SWEEPS_PER_VISIT = 8
-_SLOW_BYTES = 1 << 26  # bytes of tables or columns above which a sweep takes about a millisecond
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import local_search as tuning
 
 # The plain Python function: kernels inline it, so it has no cache on disk and each process would compile it again.
 _new_arrays = getattr(new_arrays, "py_func", new_arrays)
@@ -176,12 +169,12 @@ class ColumnChainFactory:
         self.hard = self.model.violation > 0
         colours, agents = self.order.colours, self.order.agents
         self.sweeps_per_visit = (
-            _SWEEPS_PER_VISIT
-            if self.model.data.nbytes > _CACHE_BYTES and n >= _MIN_AGENT_VARIABLES * (agents.size - 1)
+            tuning.SWEEPS_PER_VISIT
+            if self.model.data.nbytes > tuning.CACHE_BYTES and n >= tuning.MIN_AGENT_VARIABLES * (agents.size - 1)
             else 1
         )
         single_blocks = (np.arange(colours.size), colours)
-        self.slow = self.model.data.nbytes > _SLOW_BYTES
+        self.slow = self.model.data.nbytes > 4 * common.MAX_COPIED_ENTRIES
         self.visit_order = (
             *(single_blocks if self.sweeps_per_visit == 1 else (np.searchsorted(agents, colours), agents)),
             self.sweeps_per_visit,
@@ -260,7 +253,7 @@ class ColumnChain(_ColumnState):
         super().__init__(factory, start)
         spread = factory.model.spread
         cooling = np.geomspace(span.first * spread, span.last * spread, sweeps)
-        self.temperatures = np.append(cooling, np.zeros(_COLUMN_DESCENT_SWEEPS)).astype(np.float32)
+        self.temperatures = np.append(cooling, np.zeros(10 * tuning.GRAPH_DESCENT_SWEEPS)).astype(np.float32)
         self.sweeps = self.temperatures.size
         self.model = factory.model._replace(penalty=float(np.float32(span.penalty * spread)) if factory.hard else 0.0)
 
@@ -277,7 +270,7 @@ class ColumnChain(_ColumnState):
 
     def skip_sweeps(self, share: float) -> None:
         """Drop annealed sweeps."""
-        self.temperatures = _without_some(self.temperatures, self.sweeps_done, share, _COLUMN_DESCENT_SWEEPS)
+        self.temperatures = _without_some(self.temperatures, self.sweeps_done, share, 10 * tuning.GRAPH_DESCENT_SWEEPS)
         self.sweeps = self.temperatures.size
 
 
@@ -306,7 +299,10 @@ class GraphChainFactory:
 
     def __init__(self, graph: FactorGraph, order: Sequence[int] | Values) -> None:
         self.graph, self.order = graph, np.asarray(order, dtype=np.int64)
-        self.hard, self.slow = bool((graph.data == graph.forbidden_entry).any()), graph.data.nbytes > _SLOW_BYTES
+        self.hard, self.slow = (
+            bool((graph.data == graph.forbidden_entry).any()),
+            graph.data.nbytes > 4 * common.MAX_COPIED_ENTRIES,
+        )
 
     def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> Candidate:
         """Return a chain that anneals over a temperature range."""
@@ -329,7 +325,9 @@ class _GraphChain:
         self.z, self.best = start.values.copy(), start.values.copy()
         self.end_pair, self.best_pair = np.full(2, -np.inf), np.full(2, -np.inf)
         # in typical deviations
-        self.temperatures = np.append(np.geomspace(span.first, span.last, sweeps), np.zeros(_GRAPH_DESCENT_SWEEPS))
+        self.temperatures = np.append(
+            np.geomspace(span.first, span.last, sweeps), np.zeros(tuning.GRAPH_DESCENT_SWEEPS)
+        )
         self.penalty = span.penalty
         self.sweeps = self.temperatures.size
 
@@ -349,7 +347,7 @@ class _GraphChain:
 
     def skip_sweeps(self, share: float) -> None:
         """Drop annealed sweeps."""
-        self.temperatures = _without_some(self.temperatures, self.sweeps_done, share, _GRAPH_DESCENT_SWEEPS)
+        self.temperatures = _without_some(self.temperatures, self.sweeps_done, share, tuning.GRAPH_DESCENT_SWEEPS)
         self.sweeps = self.temperatures.size
 
     @property

@@ -20,8 +20,7 @@ from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.local_search.ascent import Ascent, ascent_of
 from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS, Exchange, from_first_rank
 from dmcmc.samplers.local_search.tournament_search import OnBetter, TournamentSearch, Values
-
-_LARGE_ENTRIES = 1 << 22  # table entries above which the greedy assignment is reported before hill climbing
+from dmcmc.samplers.tuning import common
 
 
 class SharedSearch:
@@ -126,7 +125,7 @@ class LocalSearch(SharedSearch):
             An assignment of the original variables to climb from; None for the greedy one.
         """
         greedy = self.ascent.greedy() if start is None else start
-        if self.original.tabular and self.ascent.graph.data.size > _LARGE_ENTRIES:
+        if self.original.tabular and self.ascent.graph.data.size > common.LARGE_ENTRIES:
             on_better(self.extended(greedy))
         return self.extended(self.ascent.climb(greedy))
 

@@ -13,26 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.samplers.local_search.chains import TemperatureRange
+from dmcmc.samplers.tuning import local_search as tuning
 
-# The first ranges suit problems whose factors have utilities of similar size. The others suit utilities of many
-# magnitudes, or constraints written as large costs.
-TEMPERATURE_RANGES: tuple[TemperatureRange, ...] = (
-    TemperatureRange(0.4, 0.1), TemperatureRange(0.2, 0.02), TemperatureRange(0.05, 0.005), TemperatureRange(1.0, 0.01),
-    TemperatureRange(0.2, 0.002), TemperatureRange(6.4, 0.05), TemperatureRange(1.0, 0.1), TemperatureRange(1.0, 0.001),
-)  # fmt: skip
-# Added if entries are forbidden: violations are annealed first, at temperatures above the differences of utility.
-HARD_CONSTRAINT_RANGES: tuple[TemperatureRange, ...] = (
-    TemperatureRange(6.4, 1.0, 16.0),
-    TemperatureRange(6.4, 0.05, 16.0),
-)
-REHEAT = 0.5  # factor of a range's first temperature, for chains that continue from the best assignment
-_FIRST_SWEEPS = 16  # sweeps of a chain in the first round of the first tournament
-_MAX_SWEEPS = 1 << 14  # sweeps of a chain in the last round of any tournament
-_SWEEP_GROWTH = 4  # factor of the first round's sweeps, from tournament to tournament
-_SURVIVORS = 2  # ranges that remain until the end
-_REDUCTION = 2  # one of this many chains continues
-_SLOW_REDUCTION = 4  # likewise if sweeps are slow: fewer rounds are expected
-_SLOW_SWEEP_FACTOR = 3  # factor of the first round's sweeps if sweeps are slow
+TEMPERATURE_RANGES: tuple[TemperatureRange, ...] = tuple(TemperatureRange(*span) for span in tuning.COMPETING_RANGES)
+HARD_CONSTRAINT_RANGES: tuple[TemperatureRange, ...] = tuple(TemperatureRange(*span) for span in tuning.HARD_RANGES)
 
 Values = NDArray[np.int64]
 
@@ -87,15 +71,20 @@ class SuccessiveHalving:
         Chains that continue, then as many that reheat the best assignment. In the first round of a tournament: one
         chain per range, from the best assignment or (in every other tournament) from random values.
     sweeps : int
-        Sweeps of each chain in the next round; doubled from round to round. A tournament ends after ``_MAX_SWEEPS``;
-        the next one begins with ``_SWEEP_GROWTH`` times the first round's sweeps, but at most ``_MAX_SWEEPS`` / 4.
+        Sweeps of each chain in the next round; doubled from round to round. A tournament ends after
+        ``MAX_ROUND_SWEEPS``; the next one begins with four times the first round's sweeps, but at most a
+        quarter of that.
     """
 
     def __init__(
-        self, spans: Sequence[TemperatureRange] = TEMPERATURE_RANGES, survivors: int = _SURVIVORS, slow: bool = False
+        self,
+        spans: Sequence[TemperatureRange] = TEMPERATURE_RANGES,
+        survivors: int = 2,
+        slow: bool = False,
     ) -> None:
-        self._spans, self._survivors, self._reduction = spans, survivors, _SLOW_REDUCTION if slow else _REDUCTION
-        self.sweeps = self._first_sweeps = _SLOW_SWEEP_FACTOR * _FIRST_SWEEPS if slow else _FIRST_SWEEPS
+        self._spans, self._survivors = spans, survivors
+        self._reduction = 4 if slow else 2  # one of this many chains continues
+        self.sweeps = self._first_sweeps = tuning.FIRST_ROUND_SWEEPS * (tuning.SLOW_SWEEP_FACTOR if slow else 1)
         self._tournaments = 0
         self.entries = [ScheduledChain(span) for span in spans]
         self._continued = len(spans)
@@ -113,7 +102,7 @@ class SuccessiveHalving:
         ranking = sorted(range(self._continued), key=lambda i: (chains[i].end_score, -i), reverse=True)
         surviving = ranking[: max(self._survivors, self._continued // self._reduction)]
         self.sweeps *= 2
-        if self.sweeps <= _MAX_SWEEPS:
+        if self.sweeps <= tuning.MAX_ROUND_SWEEPS:
             self.entries = [
                 ScheduledChain(self.entries[i].span, chains[i].end_values(), chains[i].end_score)
                 for i in sorted(surviving)
@@ -122,7 +111,7 @@ class SuccessiveHalving:
             self.entries += [ScheduledChain(_reheated(entry.span)) for entry in self.entries]
             return
         self._tournaments += 1
-        self._first_sweeps = self.sweeps = min(self._first_sweeps * _SWEEP_GROWTH, _MAX_SWEEPS // 4)
+        self._first_sweeps = self.sweeps = min(self._first_sweeps * 4, tuning.MAX_ROUND_SWEEPS // 4)
         start = np.random.default_rng(self._tournaments).integers(0, domains) if self._tournaments % 2 else None
         self.entries, self._continued = [ScheduledChain(span, start) for span in self._spans], len(self._spans)
 
@@ -136,9 +125,9 @@ def tournament_of_rank(
     """
     total = max(len(ranges), threads * size)
     spans = [ranges[i % len(ranges)] for i in range(rank, total, size)]
-    return SuccessiveHalving(spans, max(1, max(_SURVIVORS, threads * size // 2) // size), slow)
+    return SuccessiveHalving(spans, max(1, max(2, threads * size // 2) // size), slow)
 
 
 def _reheated(span: TemperatureRange) -> TemperatureRange:
     """Return a range that begins at a lower temperature, for chains that start from the best assignment."""
-    return span._replace(first=max(span.last, REHEAT * span.first))
+    return span._replace(first=max(span.last, 0.5 * span.first))

@@ -17,13 +17,12 @@ from dmcmc.samplers.local_search.chains import Candidate
 from dmcmc.samplers.local_search.race_round import TournamentRound
 from dmcmc.samplers.local_search.rank_exchange import first_rank_says, from_first_rank
 from dmcmc.samplers.local_search.successive_halving import SuccessiveHalving, tournament_of_rank
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import local_search as tuning
 
 if TYPE_CHECKING:
     from dmcmc.samplers.local_search.local_search import SharedSearch
 
-_CHAIN_QUANTUM = 0.5  # seconds of chains between two chances for block moves
-_DRAW_SECONDS = 3e-8  # seconds per draw, assumed with fixed work
-_LAST_SLICE_SHARE = 0.8  # A time slice of at least this share of the remaining time counts as the last one.
 
 Values = NDArray[np.int64]
 OnBetter = Callable[[Values], object]
@@ -104,12 +103,12 @@ class TournamentSearch:
             elif self._is_last_slice(left):
                 self._round.fit(left, self._seconds_per_sweep / shared.threads)
             if self.may_search_constraints() and self._violates(best):
-                found = improve_constraints(best, min(_CHAIN_QUANTUM, left), 0, lambda values: None)
+                found = improve_constraints(best, min(2 * common.SLICE_SECONDS, left), 0, lambda values: None)
                 if found is not best:
                     best = found
                     yield best
             this_round, begun = self._round, time.perf_counter()
-            self._run(this_round.unfinished, shared.stop.by(min(until, begun + _CHAIN_QUANTUM)))
+            self._run(this_round.unfinished, shared.stop.by(min(until, begun + 2 * common.SLICE_SECONDS)))
             elapsed = time.perf_counter() - begun
             this_round.seconds += elapsed
             self._seconds_per_sweep = this_round.seconds_per_sweep(shared.threads)
@@ -136,7 +135,7 @@ class TournamentSearch:
     def _is_last_slice(self, left: float) -> bool:
         """Return whether almost no time remains for the search after the next ``left`` seconds."""
         shared = self._shared
-        return left >= _LAST_SLICE_SHARE * self._blocks.chain_share * (shared.stop.until - time.perf_counter())
+        return left >= common.PLANNED_SHARE * self._blocks.chain_share * (shared.stop.until - time.perf_counter())
 
     def _sweeps_that_fit(self, left: float) -> int:
         """Return the number of sweeps per chain of the next round: the tournament's number, or down to half of it.
@@ -173,7 +172,7 @@ class TournamentSearch:
                 if shared.better(candidate, best):
                     best = candidate
                     yield best
-            if self._turn_of_blocks(_DRAW_SECONDS * drawn, gained=best is not before) and not first_rank_says(
+            if self._turn_of_blocks(tuning.DRAW_SECONDS * drawn, gained=best is not before) and not first_rank_says(
                 shared.exchange, shared.stop.over
             ):
                 candidate = self._move_blocks(best, shared.stop, timed=False)

@@ -13,11 +13,11 @@ from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.tuning import local_search as tuning
+from dmcmc.samplers.tuning.constraint_search import SIDEWAYS_PROBABILITY
 
 # Relative difference of two sums of float64 that rounding alone can explain: some thousand roundings of 2^-53 each
 _TIE = 2.0**-40
-_SIDEWAYS_PROBABILITY = 0.3  # of a step that changes no weight, where none lowers it
-_COLUMNS_PER_CHECK = 4096  # columns read between two checks of the deadline: some hundredths of a second
 
 
 class UncompiledAscent(Ascent):
@@ -43,7 +43,7 @@ class UncompiledAscent(Ascent):
         z, assigned, reported, read = [0] * degrees.size, [False] * degrees.size, False, 0
         for v in np.argsort(-degrees, kind="stable").tolist():
             read += int(degrees[v])
-            if read > _COLUMNS_PER_CHECK:
+            if read > tuning.COLUMNS_PER_CHECK:
                 read = 0
                 if self.stop.over:
                     break
@@ -61,7 +61,7 @@ class UncompiledAscent(Ascent):
         while may_improve.any():
             for v in np.flatnonzero(may_improve).tolist():
                 read += 1 + columns.degree(v)
-                if read > _COLUMNS_PER_CHECK:
+                if read > tuning.COLUMNS_PER_CHECK:
                     read = 0
                     if self.stop.over:
                         return np.array(z, dtype=np.int64)
@@ -101,7 +101,7 @@ class UncompiledAscent(Ascent):
                 best = candidate if best is None or candidate < best else best
             if best is None or best[0] >= 0:
                 weights[sorted(broken)] += 1
-            if best is not None and (best[0] < 0 or (best[0] == 0 and rng.random() < _SIDEWAYS_PROBABILITY)):
+            if best is not None and (best[0] < 0 or (best[0] == 0 and rng.random() < SIDEWAYS_PROBABILITY)):
                 _, _, v, z[v] = best
                 for f in columns.factors_of(v):
                     (broken.add if columns.is_broken(f, z) else broken.discard)(f)

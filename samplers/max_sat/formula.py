@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
 
-_MAX_PAIRWISE = 32  # literals up to which "at most one" is stated by all pairs, which propagate best
+from dmcmc.samplers.tuning import engines as tuning
 
 
 class WeightedFormula:
@@ -94,7 +94,7 @@ class WeightedFormula:
         elif limit == 0:
             for literal in given:
                 self.add(-literal)
-        elif limit == 1 and len(given) <= _MAX_PAIRWISE:
+        elif limit == 1 and len(given) <= tuning.MAX_CLAUSE_LITERALS:
             for first, second in combinations(given, 2):
                 self.add(-first, -second)
         else:

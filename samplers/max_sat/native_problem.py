@@ -14,16 +14,10 @@ from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
 from dmcmc.samplers.toulbar2.costs import NativeFactors
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
+from dmcmc.samplers.tuning import engines as tuning
 
 MAX_TOTAL_COST = 2**52
 """Maximum of the sum of all costs, whose weights the engine adds as integers."""
-
-# Costs are few and small if there are not more different ones than this, ...
-_MAX_DIFFERENT_COSTS = 4
-# ... and none is larger than this multiple of the smallest: a lower bound rises by one core at a time.
-_MAX_COST_RATIO = 16
-# Number of literals of the formula, about 100 bytes each with the engine's watches and learned clauses.
-_MAX_LITERALS = 20_000_000
 
 
 def native_problem(problem: Problem) -> CompactProblem:
@@ -73,7 +67,7 @@ def suits(problem: Problem) -> bool:
         return False
     if any(isinstance(f, GlobalConstraint) and not _has_loads(f) and f.decomposition is None for f in problem.factors):
         return False
-    return number_of_literals(native_problem(problem)) <= _MAX_LITERALS
+    return number_of_literals(native_problem(problem)) <= tuning.MAX_LITERALS
 
 
 def number_of_literals(given: CompactProblem) -> int:
@@ -119,10 +113,10 @@ def _has_few_small_costs(problem: Problem) -> bool:
                 return False
             allowed = np.unique(utilities[~forbidden(utilities)])
             losses.update((allowed[-1:] - allowed).tolist())
-            if len(losses) > _MAX_DIFFERENT_COSTS + 1:
+            if len(losses) > tuning.MAX_DIFFERENT_COSTS + 1:
                 return False
     losses.discard(0)
-    return not losses or max(losses) <= _MAX_COST_RATIO * min(losses)
+    return not losses or max(losses) <= tuning.MAX_COST_RATIO * min(losses)
 
 
 def _utilities(factor: Factor) -> Sequence[Array]:

@@ -14,13 +14,7 @@ from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.rounds import Round
 from dmcmc.samplers.model.schedule import START_PER_PENALTY, Temperature
-
-_TEMPERATURE_RANGE = (0.35, 0.2)  # first and last temperature, in units of ``model.spread``; descent does the rest
-_WARM_ROUNDS = 8  # desired number of warm rounds
-_MIN_ROUND_TRIALS = 4  # of a warm round; there are fewer such rounds if they would be shorter
-_REPAIR_ROUNDS = 4  # each has as many trials as all other rounds together
-_REPAIR_END = 0.15  # last temperature of a repair, in units of ``model.penalty``: violations do not come back
-_DESCENT_SWEEPS = 10  # maximum, at the end of each round
+from dmcmc.samplers.tuning import chains as tuning
 
 
 def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:
@@ -40,17 +34,21 @@ def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Ro
     list of Round
         The cooling round, the repair rounds, then the warm rounds, which have half of the trials.
     """
-    length = max(_MIN_ROUND_TRIALS, samples // (2 * _WARM_ROUNDS))
+    length = max(tuning.WARM_ROUNDS // 2, samples // (2 * tuning.WARM_ROUNDS))
     warm = samples // (2 * length)
-    first = temperature.of_trials(model, samples - warm * length, _TEMPERATURE_RANGE)
-    reheated = temperature.of_trials(model, length, _TEMPERATURE_RANGE, skip=0.5)
-    plan = [Round(first, descent=_DESCENT_SWEEPS)]
+    first = temperature.of_trials(model, samples - warm * length, tuning.ANNEALING_RANGE)
+    reheated = temperature.of_trials(model, length, tuning.ANNEALING_RANGE, skip=0.5)
+    plan = [Round(first, descent=tuning.DESCENT_SWEEPS)]
     if model.violation:
         repair_temperatures = np.geomspace(
-            START_PER_PENALTY * model.penalty, _REPAIR_END * model.penalty, samples
+            START_PER_PENALTY * model.penalty, tuning.REPAIR_END * model.penalty, samples
         ).astype(np.float32)
-        plan += _REPAIR_ROUNDS * [Round(repair_temperatures, warm=True, repair=True, descent=_DESCENT_SWEEPS)]
-    return plan + warm * [Round(reheated, warm=True, descent=_DESCENT_SWEEPS)]
+        plan += (
+            tuning.WARM_ROUNDS
+            // 2
+            * [Round(repair_temperatures, warm=True, repair=True, descent=tuning.DESCENT_SWEEPS)]
+        )
+    return plan + warm * [Round(reheated, warm=True, descent=tuning.DESCENT_SWEEPS)]
 
 
 SAMPLER = Sampler(

@@ -24,16 +24,11 @@ from dmcmc.samplers.blocks.sweep_kernels import mobility, utility_of_assignment
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
+from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning.blocks import STEP_CELLS
 
 NAME = "blocks"
-_FROZEN_SAMPLE_ROWS = 8  # number of rows that decide whether chains are frozen
-_FROZEN_TEMPERATURE = (
-    0.2  # of single-variable draws, in units of the typical spread: where chains spend much of their time
-)
-_MAX_FROZEN_MOBILITY = 0.02  # largest mean share of draws that change a value
-_MIN_VIOLATED_SHARE = 0.5  # or smallest share of rows that violate a hard constraint
-_MIN_ROW_SECONDS = 0.02  # minimum time slice of a row
-_DESCENT_CELLS = 1 << 15  # cells of improving moves per variable, before annealing
 
 
 class BlockChains:
@@ -85,7 +80,7 @@ class BlockChains:
         searches = [BlockSearch(self.graph, self._key, number) for number in range(concurrent)]
         for search in searches:
             search.moves = self._move_count
-        row_seconds = max(_MIN_ROW_SECONDS, seconds * concurrent / rows.size)
+        row_seconds = max(common.CHECK_SECONDS, seconds * concurrent / rows.size)
         for _ in range(0, rows.size, concurrent):
             if stop.over:
                 break
@@ -105,7 +100,7 @@ class BlockChains:
     def _move(self, search: BlockSearch, row: int, halt: NDArray[np.uint8]) -> None:
         """Improve a row's state by moves that never lose utility, then anneal it until ``halt`` is set."""
         z = assignment_of(self.local, self.states, row)
-        search.improve(z, _DESCENT_CELLS * len(self.local.hidden), halt)
+        search.improve(z, 2 * STEP_CELLS * len(self.local.hidden), halt)
         search.restart_cycle()
         z = search.anneal(z, int(np.iinfo(np.int64).max), halt)
         self.states[row] = z[: len(self.local.hidden)]
@@ -159,11 +154,11 @@ def draws_are_frozen(local: LocalProblem, states: NDArray[Any]) -> bool:
     if not local.hidden or not len(states):
         return False
     graph, mobilities, violated = agent_graph(local), list[float](), list[bool]()
-    for row in np.unique(np.linspace(0, len(states) - 1, _FROZEN_SAMPLE_ROWS).astype(np.int64)).tolist():
+    for row in np.unique(np.linspace(0, len(states) - 1, 2 * common.FEW_ROWS).astype(np.int64)).tolist():
         z = assignment_of(local, states, row)
-        mobilities.append(float(mobility(graph, z, _FROZEN_TEMPERATURE)))
+        mobilities.append(float(mobility(graph, z, tuning.FROZEN_TEMPERATURE)))
         violated.append(float(utility_of_assignment(graph, z)) <= 0.5 * graph.forbidden_entry)
-    return float(np.mean(mobilities)) <= _MAX_FROZEN_MOBILITY or float(np.mean(violated)) >= _MIN_VIOLATED_SHARE
+    return float(np.mean(mobilities)) <= tuning.MAX_FROZEN_MOBILITY or float(np.mean(violated)) >= common.MAJORITY_SHARE
 
 
 def agent_graph(local: LocalProblem) -> FactorGraph:

@@ -26,15 +26,15 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
-from dmcmc.samplers.blocks.neighbourhood_search import DESCENT, BlockSearch, order_for_cuts
+from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
 from dmcmc.samplers.blocks.sweep_kernels import utility_of_assignment
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import broadcast_from_first, rows_of_rank
 from dmcmc.samplers.methods.block_chains import NAME, BlockChains, agent_graph
 from dmcmc.samplers.model.rng import chain_key
-
-_CELLS_PER_DRAW = 100  # table cells that count as one single-variable draw of the requested work
-_CELLS_PER_SECOND = 1e8  # assumed speed of a thread, where a first pass has a time limit
+from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning.local_search import WORKER_CELLS_PER_SECOND
 
 _RowStates = NDArray[np.int32]
 
@@ -107,7 +107,7 @@ def sample_agent(local: LocalProblem, sampling: Sampling, states: NDArray[Any], 
         The chains, with the states found.
     """
     start, hidden = time.perf_counter(), len(local.hidden)
-    work = sampling.runs * sampling.samples * hidden * _CELLS_PER_DRAW
+    work = sampling.runs * sampling.samples * hidden * tuning.CELLS_PER_DRAW
     chains = BlockChains(local, sampling, states)
     if hidden:
         first = np.zeros((local.rows, hidden + len(local.interface)), dtype=np.int32)
@@ -151,7 +151,7 @@ def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: i
     order = order_for_cuts(graph, stop)
     starts = None if order is None else starts_of(graph, order, first[0].astype(np.int64), key, stop)
     on_gpu, team = (
-        sampling.backend.samples_on_gpu(local.rows * work // _CELLS_PER_DRAW) and _fit_device(graph),
+        sampling.backend.samples_on_gpu(local.rows * work // tuning.CELLS_PER_DRAW) and _fit_device(graph),
         sampling.team,
     )
     if team.size > 1:
@@ -164,7 +164,8 @@ def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: i
             return states_found
     if sampling.seconds is not None:
         ranks = 1 if on_gpu else team.size
-        work = min(work, int(sampling.seconds * ranks * sampling.backend.threads * _CELLS_PER_SECOND / max(1, rows)))
+        seconds = sampling.seconds * ranks * sampling.backend.threads / max(1, rows)
+        work = min(work, int(seconds * WORKER_CELLS_PER_SECOND / 10))  # large blocks are slower than the usual speed
     if on_gpu or team.size == 1:
         return _on_cpu(graph, key, sampling, first, work, starts)
     parts = team.allgather(lambda: [_on_cpu(graph, key, sampling, first, work, starts, rows_of_rank(local.rows, team))])
@@ -182,9 +183,9 @@ def _on_cpu(
 ) -> _RowStates:
     """Anneal rows on all threads, all rows or the range ``share`` (first row, row after the last); return their states.
 
-    A row begins at its first state, or at a mini-bucket start if that has more utility. The share ``DESCENT`` of its
-    work is done at temperature 0, the rest by annealing. A row that is not begun before the deadline keeps its first
-    state.
+    A row begins at its first state, or at a mini-bucket start if that has more utility. The share ``FIRST_SHARE`` of
+    its work is done at temperature 0, the rest by annealing. A row that is not begun before the deadline keeps its
+    first state.
     """
     threads, halt = sampling.backend.threads, np.zeros(1, dtype=np.uint8)
     first_row, end = (0, first.shape[0]) if share is None else share
@@ -198,8 +199,8 @@ def _on_cpu(
             search = BlockSearch(graph, key, row)
             if starts is not None:
                 z = max(z, starts.draw(row, 0, z), key=search.utility_of)
-            search.improve(z, int(DESCENT * work), halt)
-            states[row - first_row] = search.anneal(z, work - int(DESCENT * work), halt)
+            search.improve(z, int(common.FIRST_SHARE * work), halt)
+            states[row - first_row] = search.anneal(z, work - int(common.FIRST_SHARE * work), halt)
 
     tasks = [partial(sample, begin) for begin in range(first_row, min(first_row + threads, end))]
     run_watched(tasks, threads, sampling.backend.stop, halt)

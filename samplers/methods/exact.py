@@ -29,18 +29,8 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import SINGLE_RANK, rows_of_rank
-
-_MAX_RETAINED_BYTES = 1 << 28  # maximum bytes of an agent's tables to retain until VALUE asks for hidden values
-_MIN_RETAINED_BYTES = 1 << 16  # bytes that are always retained
-_MIN_DIVIDED_CELLS = 1 << 26  # minimum of cells of an agent that is divided among ranks
-_MAX_DIVIDED_SHARE = 0.8  # of those cells, that the largest part may have
-_MAX_RESIDENT_WORK = 1.25  # of the undivided elimination's cells, for slices that fit a GPU instead of streaming
-_MAX_LOOKUP_CELLS = 1 << 22  # maximum rows times variables for storing all hidden values in place of the tables
-
-# Seconds that an elimination gets at least: the first ones are sometimes disturbed by other processes
-_MIN_SECONDS = 0.25
-# Factor of its proportional part of the time that one agent may take: most estimates are wrong by the same factor
-_MAX_OVERRUN = 3.0
+from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.tuning import common
 
 
 class EliminatedTables(NamedTuple):
@@ -144,8 +134,8 @@ def eliminate_in_turn(
         if timed:
             left = max(0.0, backend.stop.until - start)
             time_part = left * estimated / remaining_estimate
-            allowed = left if use_all_time else min(_MAX_OVERRUN * time_part, max(time_part, 0.5 * left))
-            stop = backend.stop.by(start + max(_MIN_SECONDS, allowed))
+            allowed = left if use_all_time else min(tuning.MAX_OVERRUN * time_part, max(time_part, 0.5 * left))
+            stop = backend.stop.by(start + max(common.SLICE_SECONDS, allowed))
         limited_sampling = replace(sampling, backend=replace(backend, stop=stop))
         try:
             made_tables = solver.solve(group, limited_sampling)
@@ -167,8 +157,8 @@ def _retained_limit() -> int:
     """
     left, budget = MEMORY_ACCOUNT.available_bytes(), MEMORY_ACCOUNT.budget
     if left is None or budget is None:
-        return _MAX_RETAINED_BYTES
-    return max(_MIN_RETAINED_BYTES, min(_MAX_RETAINED_BYTES, left - 3 * budget // 4))
+        return tuning.MAX_RETAINED_BYTES
+    return max(tuning.MIN_RETAINED_BYTES, min(tuning.MAX_RETAINED_BYTES, left - 3 * budget // 4))
 
 
 def _are_retained(plans: Sequence[EliminationPlan], sampling: Sampling) -> bool:
@@ -252,7 +242,7 @@ def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
 
 def _small_witness(local: LocalProblem, elimination: Elimination, sampling: Sampling) -> Witness:
     """Return a witness that does not retain the tables of an elimination."""
-    if local.rows * local.domains.size > _MAX_LOOKUP_CELLS:
+    if local.rows * local.domains.size > common.LARGE_ENTRIES:
         return _delayed_witness(local, sampling)
     return partial(_stored_witness, local, elimination.values_of_rows(local.interface, local.hidden))
 
@@ -321,7 +311,7 @@ def _slices_of(
     """
     size, plan = arithmetic.dtype.itemsize, local.plan
     max_entries = float("inf") if memory is None else memory // size
-    fits, small = plan.entries <= max_entries, ranks == 1 or plan.cells < _MIN_DIVIDED_CELLS
+    fits, small = plan.entries <= max_entries, ranks == 1 or plan.cells < 4 * common.MAX_COPIED_ENTRIES
     is_resident = plan.entries * size <= resident_bytes
     if not arithmetic.exact or (fits and is_resident and small):
         return None
@@ -330,10 +320,10 @@ def _slices_of(
         slices = choose_slices(
             scopes, local.domains, plan, local.interface, min(max_entries, resident_bytes // size), ranks
         )
-        if slices is not None and slices.cells * ranks <= _MAX_RESIDENT_WORK * plan.cells:
+        if slices is not None and tuning.MAX_DIVIDED_SHARE * slices.cells * ranks <= plan.cells:
             return slices
     slices = choose_slices(scopes, local.domains, plan, local.interface, max_entries, ranks)
-    if slices is None or (fits and (small or slices.cells >= _MAX_DIVIDED_SHARE * plan.cells)):
+    if slices is None or (fits and (small or slices.cells >= tuning.MAX_DIVIDED_SHARE * plan.cells)):
         return None
     return slices
 

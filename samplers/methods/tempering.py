@@ -13,9 +13,7 @@ from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.rounds import Round
 from dmcmc.samplers.model.schedule import COLDEST, Temperature
-
-_TEMPERATURE_RANGE = (0.4, 0.15)  # hottest and coldest, in units of ``model.spread``
-_DESCENT_SWEEPS = 10  # maximum, at the end
+from dmcmc.samplers.tuning import chains as tuning
 
 
 def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:
@@ -30,12 +28,12 @@ def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Ro
     temperature : Temperature
         The temperature schedule, whose ends are those of the ladder.
     """
-    start, end = temperature.resolve(model, _TEMPERATURE_RANGE)
+    start, end = temperature.resolve(model)
     cold, hot = min(start, end), max(start, end)
     if cold < hot:
         cold = max(cold, COLDEST)  # the ladder is a geometric sequence, which cannot begin at 0
     ladder = hot / cold if cold > 0 else 1.0
-    return [Round(np.full(samples, cold, dtype=np.float32), descent=_DESCENT_SWEEPS, ladder=ladder)]
+    return [Round(np.full(samples, cold, dtype=np.float32), descent=tuning.DESCENT_SWEEPS, ladder=ladder)]
 
 
 SAMPLER = Sampler(

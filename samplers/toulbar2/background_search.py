@@ -21,19 +21,9 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.toulbar2.process import Toulbar2Process
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import engines as tuning
 
-_CHECK_SECONDS = 0.02  # seconds between two checks of the engine's progress
-_RESTART_GAIN = (
-    0.1  # restart if a known assignment closes this share of the gap between the engine's best and its bound
-)
-_MIN_SECONDS = 2.0  # seconds after which the search can be called unpromising
-_MIN_SHARE = 0.1  # share of the time after which it can be called unpromising
-_MIN_SHARE_WITHOUT_BOUND = 0.4  # likewise, if it has proven nothing yet: it may still finish at any time
-# Unpromising if it needs this many times the remaining time: searches usually end faster than their bounds suggest.
-_UNPROMISING_FACTOR = 6.0
-_LOOSE_GAP_FACTOR = 2.0  # unpromising only if its gap exceeds the run's gap by this factor
-_MIN_SECONDS_BEFORE_PAUSE = 1.0  # seconds that it runs at low priority before it may pause
-_MIN_SHARE_BEFORE_PAUSE = 0.05  # share of the time that it runs at low priority before it may pause
 _MAX_BOUNDS = 256  # maximum of recorded bounds
 
 
@@ -141,7 +131,7 @@ class SearchSpeed:
         spent, left = now - self.begun, max(0.0, self._deadline() - now)
         earlier = [b for at, b in self._bounds if at <= self.begun + spent / 2] or [self._bounds[0][1]]
         rate = (earlier[-1] - self._bounds[-1][1]) / (spent / 2)
-        return self._bounds[-1][1] - known > _UNPROMISING_FACTOR * left * rate
+        return self._bounds[-1][1] - known > tuning.UNPROMISING_FACTOR * left * rate
 
     def is_unpromising(self, known: float | None, bound: float | None) -> bool:
         """Return whether the search needs far more than the remaining time, and its bound is looser than ``bound``.
@@ -151,11 +141,12 @@ class SearchSpeed:
         known, bound : float or None
             Utility of the best known assignment, and the best known upper bound.
         """
-        tried = self.paused or self.has_run(_MIN_SECONDS, _MIN_SHARE if self._bounds else _MIN_SHARE_WITHOUT_BOUND)
+        share = common.UNTRIED_SHARE if self._bounds else 4 * common.UNTRIED_SHARE
+        tried = self.paused or self.has_run(tuning.MIN_TRIED_SECONDS, share)
         if known is None or bound is None or not tried:
             return False
         own_bound = self._bounds[-1][1] if self._bounds else self.initial_bound
-        return own_bound - known > _LOOSE_GAP_FACTOR * (bound - known) and self.is_slow(known)
+        return own_bound - known > 2 * (bound - known) and self.is_slow(known)
 
 
 class BackgroundSearch:
@@ -315,7 +306,7 @@ class BackgroundSearch:
             known = self._observer.known_utility()
             if time.perf_counter() - start < spare and _restart_pays(costs, known, lower, top):
                 return True
-            time.sleep(_CHECK_SECONDS)
+            time.sleep(common.CHECK_SECONDS)
         return False
 
     def _pause(self, engine: CostSearchEngine) -> None:
@@ -324,13 +315,13 @@ class BackgroundSearch:
         if (
             known is None
             or self._no_pause.is_set()
-            or not self.speed.has_run(_MIN_SECONDS_BEFORE_PAUSE, _MIN_SHARE_BEFORE_PAUSE)
+            or not self.speed.has_run(tuning.MIN_TRIED_SECONDS / 2, common.UNTRIED_SHARE / 2)
             or not self.speed.is_slow(known)
         ):
             return
         if engine.pause():
             since, self.speed.paused = time.perf_counter(), True
-            while not (self._over or self._no_pause.wait(_CHECK_SECONDS)):
+            while not (self._over or self._no_pause.wait(common.CHECK_SECONDS)):
                 pass
             engine.go_on()
             self.speed.begun += time.perf_counter() - since  # as if it had begun later
@@ -345,9 +336,9 @@ class BackgroundSearch:
 def _restart_pays(costs: CostProblem, known: Number | None, lower: int, top: int) -> bool:
     """Return whether a restart pays: the utility ``known`` of an assignment is much better than the engine's best.
 
-    It must lower the cost to beat by more than ``_RESTART_GAIN`` · (``top`` − ``lower``), and by more than 1.
+    It must lower the cost to beat by more than ``tuning.RESTART_GAIN`` · (``top`` − ``lower``), and by more than 1.
     """
-    return known is not None and top - costs.cost_to_beat(known) > max(1, int(_RESTART_GAIN * (top - lower)))
+    return known is not None and top - costs.cost_to_beat(known) > max(1, int(tuning.RESTART_GAIN * (top - lower)))
 
 
 def _optimum(costs: CostProblem, progress: SearchProgress, beat: Number | None, top: int) -> Number | None:

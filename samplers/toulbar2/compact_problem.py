@@ -15,10 +15,9 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.samplers.toulbar2.costs import NO_NATIVE_FACTORS, NativeFactors
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
+from dmcmc.samplers.tuning import common
 
 MAX_TABLE_ARITY = 3  # toulbar2 stores tables over more variables as lists of tuples
-# Tables of up to this many entries are expanded although they are larger than a list of tuples: it takes no time.
-_MAX_EXPANDED_ENTRIES = 256
 
 
 class CompactProblem(NamedTuple):
@@ -85,7 +84,7 @@ def _add(builder: DenseProblemBuilder, factor: Factor, memory: int) -> None:
         builder.factors.append(factor)
         return
     entries, arity = prod(factor.shape), len(factor.shape)
-    if 8 * entries <= memory and (arity <= MAX_TABLE_ARITY or entries <= _MAX_EXPANDED_ENTRIES):
+    if 8 * entries <= memory and (arity <= MAX_TABLE_ARITY or entries <= common.PLAIN_TABLE_ENTRIES):
         builder.expand(factor)
     elif isinstance(factor, SparseFactor):
         if arity > MAX_TABLE_ARITY:

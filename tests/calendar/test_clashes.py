@@ -6,6 +6,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 import yaml
+from support.runs import sizes
 
 import dmcmc
 from dmcmc.calendars.explain import explain
@@ -63,7 +64,7 @@ def test_constraints_and_pairs_allow_the_same(monkeypatch, copies):
             pairs = problem_of(calendar, copies)
         with monkeypatch.context() as patch:
             patch.setattr(person_rules, "MAX_DECOMPOSITION_ENTRIES", 0)
-            patch.setattr(person_rules, "_MIN_LOAD", 0)
+            patch.setattr(person_rules, "common", sizes(MAJORITY_SHARE=0))
             constraints = problem_of(calendar, copies)
         domains = [range(size) for size in pairs.domains.tolist()]
         if np.prod(pairs.domains.astype(float)) <= MAX_ASSIGNMENTS:

@@ -30,7 +30,7 @@ KEY = np.array([3, 5], dtype=np.uint64)
 @pytest.fixture(autouse=True)
 def two_copies(monkeypatch):
     """Few chains, for the simulator."""
-    monkeypatch.setattr("dmcmc.samplers.blocks.cuda.chains._MIN_CHAINS", 2)
+    monkeypatch.setattr("dmcmc.samplers.tuning.common.GPU_CHAINS", 2)
 
 
 def device_blocks(graph, states):
@@ -128,7 +128,7 @@ def test_draws_follow_the_boltzmann_distribution():
 
 @pytest.mark.parametrize("reads", [1 << 17, 1])
 def test_starts_equal_those_of_the_cpu(reads, monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.blocks.cuda.chains._READS_PER_LAUNCH", reads)
+    monkeypatch.setattr("dmcmc.samplers.tuning.common.READS_PER_LAUNCH", reads)
     problem = deterministic_grid(3, np.random.default_rng(5), forbidden=0.1)
     graph = penalised_graph(build_graph(problem))._replace(free=7)
     states = np.zeros((2, 9), dtype=np.int64)

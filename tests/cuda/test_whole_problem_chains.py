@@ -19,9 +19,10 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import GPU_CLAIMS, gpu_problem
 from dmcmc.samplers.local_search.chains import TemperatureRange
 from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
-from dmcmc.samplers.local_search.cuda.chains import STEPS, AnnealingSchedule, DeviceAnnealingChains, load_kernels
+from dmcmc.samplers.local_search.cuda.chains import AnnealingSchedule, DeviceAnnealingChains, load_kernels
 from dmcmc.samplers.local_search.cuda.layout import lay_out
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.tuning.local_search import GRAPH_DESCENT_SWEEPS
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -96,7 +97,7 @@ def test_chains_equal_those_of_the_naive_twin(seed, lanes, groups):
             chains.advance()
         ends, worths = chains.ends()
         for c, span in enumerate(spans):
-            temperatures = [*(np.geomspace(span.first, span.last, 3) * 8.0), *[0.0] * STEPS]
+            temperatures = [*(np.geomspace(span.first, span.last, 3) * 8.0), *[0.0] * GRAPH_DESCENT_SWEEPS]
             penalty = schedule.penalties(True)[c]
             last, (top, best) = twin(problem, chains.layout.order, states[c], 2 * number + c, temperatures, penalty)
             assert ends[c].tolist() == last and tuple(worths[c]) == score_of(problem, last)
@@ -104,7 +105,7 @@ def test_chains_equal_those_of_the_naive_twin(seed, lanes, groups):
 
 
 def test_parts_share_no_factor_and_contain_every_variable(monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.local_search.cuda.layout._READS_PER_PART", 20)
+    monkeypatch.setattr("dmcmc.samplers.tuning.common.READS_PER_LAUNCH", 20)
     problem = mixed_problem(5)
     layout = lay_out(build_graph(problem), groups=1)
     assert sorted(layout.order.tolist()) == list(range(7))

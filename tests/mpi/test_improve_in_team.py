@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from support.runs import hard_problem
+from support.runs import hard_problem, sizes
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.row_ascent import ascend_rows
@@ -19,6 +19,7 @@ from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
 from dmcmc.samplers.improve_in_team import end, help_on, improve
 from dmcmc.samplers.methods.block_chains import BlockChains
+from dmcmc.samplers.tuning import chains
 
 LIMIT = 600  # seconds, against a deadlock
 
@@ -148,9 +149,8 @@ def test_a_helper_without_chains_receives_the_end():
 
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
-    monkeypatch.setattr(bound_in_team, "_MIN_ROWS_PER_RANK", 0)
-    monkeypatch.setattr(bound_in_team, "_MIN_ENTRIES", 0)
-    monkeypatch.setattr(bound_in_team, "_ENTRIES_PER_SENT", 0)
+    monkeypatch.setattr(chains, "ENTRIES_PER_SENT", 0)
+    monkeypatch.setattr(bound_in_team, "common", sizes(MAX_COPIED_ENTRIES=0, FEW_ROWS=0))
     local, potentials_sent, ascend = local_problem(), [], RowBoundHelper.ascend
 
     def record_message(helper, message):
@@ -176,9 +176,8 @@ def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
 
 
 def test_rows_without_time_on_another_rank_keep_their_bounds(monkeypatch):
-    monkeypatch.setattr(bound_in_team, "_MIN_ROWS_PER_RANK", 0)
-    monkeypatch.setattr(bound_in_team, "_MIN_ENTRIES", 0)
-    monkeypatch.setattr(bound_in_team, "_ENTRIES_PER_SENT", 0)
+    monkeypatch.setattr(chains, "ENTRIES_PER_SENT", 0)
+    monkeypatch.setattr(bound_in_team, "common", sizes(MAX_COPIED_ENTRIES=0, FEW_ROWS=0))
     local = local_problem()
     state = DualState(local, triangles=True)
     state.improve(sweeps=0)

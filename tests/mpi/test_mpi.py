@@ -30,17 +30,19 @@ RANKS = (1, 2, 3, 8)
 
 SOLVE_ALL = """
 import json, os, sys
+from types import SimpleNamespace
 import dmcmc
 from dmcmc.mpi.launcher import announced_rank
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import connect
 from dmcmc.samplers import bound_in_team
 from dmcmc.samplers.methods import exact
+from dmcmc.samplers.tuning import chains, common
 
 Mailbox.limit = 100  # tables are sent in many slices
-exact._MIN_DIVIDED_CELLS = 0  # cells from which ranks eliminate an agent together
-bound_in_team._MIN_ROWS_PER_RANK = bound_in_team._ENTRIES_PER_SENT = 0  # rows are bounded together
-bound_in_team._MIN_ENTRIES = 0
+# Ranks eliminate any agent together, and bound any rows together.
+exact.common = bound_in_team.common = SimpleNamespace(**vars(common) | {"MAX_COPIED_ENTRIES": 0, "FEW_ROWS": 0})
+chains.ENTRIES_PER_SENT = 0
 os.environ["CUDA_VISIBLE_DEVICES"] = "" if announced_rank(os.environ) == 0 else "0"
 world = connect()
 assert world.size == 1 or set(world.leaders) == {1}  # the first rank that sees a GPU

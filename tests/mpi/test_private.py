@@ -179,6 +179,7 @@ def test_with_a_time_budget_a_problem_is_scattered_if_copies_would_take_much_mem
 
 RECORDED = """
 import json, pickle, sys
+from types import SimpleNamespace
 import numpy as np
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
@@ -187,10 +188,12 @@ from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import World, connect
 from dmcmc.run.solve_directory import solve_directory
 from dmcmc.samplers import bound_in_team
+from dmcmc.samplers.tuning import chains
 
 world, found, sent = connect(), {}, []
 Mailbox.limit = 64
-bound_in_team._MIN_ROWS_PER_RANK = bound_in_team._ENTRIES_PER_SENT = bound_in_team._MIN_ENTRIES = 0
+bound_in_team.common = SimpleNamespace(MAX_COPIED_ENTRIES=0, FEW_ROWS=0)
+chains.ENTRIES_PER_SENT = 0
 
 
 class Recorder:

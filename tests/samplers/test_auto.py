@@ -23,10 +23,12 @@ from dmcmc.inference.storage.checked_file import write_checked
 from dmcmc.inference.storage.kernel_sources import sources_digest
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto import rates
-from dmcmc.samplers.auto.choose import EXACT_SHARE, FIRST_TABLE_TIME, ResourceLimits, choose, sweeps_for
+from dmcmc.samplers.auto.choose import ResourceLimits, choose, sweeps_for
 from dmcmc.samplers.auto.effort import bucket_efforts
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList, count_agent_work
+from dmcmc.samplers.tuning.auto import FIRST_TABLE_SECONDS
+from dmcmc.samplers.tuning.common import MAIN_SHARE
 from dmcmc.solving.planning.plan import prepare
 
 MEETINGS = {"agents": 3, "variables_per_agent": 5, "domain_size": 6, "seed": 1}
@@ -111,7 +113,7 @@ def test_exact_agents_take_half_of_the_time_at_most_and_all_have_a_reason(works,
 def test_first_eliminations_are_limited_unless_all_agents_are_exact(works, time):
     choices = choose(works, ResourceLimits(time=time))
     exact = [choice.seconds for choice in choices if choice.method == "exact"]
-    assert len(exact) == len(works) or sum(exact) <= EXACT_SHARE * min(time, FIRST_TABLE_TIME) * (1 + 1e-9)
+    assert len(exact) == len(works) or sum(exact) <= MAIN_SHARE / 2 * min(time, FIRST_TABLE_SECONDS) * (1 + 1e-9)
 
 
 def test_with_a_gap_allowed_bounds_replace_long_eliminations():

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numpy_gibbs import philox_twin
 from support.problem_strategies import PROBLEM_SETTINGS, deterministic_grid, random_problem, with_other_representations
+from support.runs import sizes
 
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.plan import plan_elimination
@@ -17,6 +18,7 @@ from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.samplers.blocks import mini_bucket_starts
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
 from dmcmc.samplers.blocks.block_selection_kernels import cut, entry_of, grow
 from dmcmc.samplers.blocks.block_workspace import new_workspace, penalised_graph
@@ -186,13 +188,13 @@ def test_starts_are_drawn_backward_through_mini_buckets(monkeypatch):
     graph, n = graph_of(problem), problem.n_variables
     order, anything = order_for_cuts(graph, NO_DEADLINE), np.zeros(n, dtype=np.int64)
     exact = starts_of(graph, order, anything, KEY, NO_DEADLINE)
-    monkeypatch.setattr("dmcmc.samplers.blocks.mini_bucket_starts._MAX_ENTRIES", 700)
+    monkeypatch.setattr(mini_bucket_starts, "common", sizes(LARGE_ENTRIES=700))
     starts = starts_of(graph, order, anything, KEY, NO_DEADLINE)
     for chain, number in product(range(2), range(4)):
         assert starts.draw(chain, number).tolist() == drawn_backward(starts, chain, number)
     assert len({tuple(starts.draw(chain, 2)) for chain in range(16)}) > 2
     assert score(problem, exact.draw(0, 0)) >= score(problem, starts.draw(0, 0)) > score(problem, anything)
-    monkeypatch.setattr("dmcmc.samplers.blocks.mini_bucket_starts._MAX_ENTRIES", 10)
+    monkeypatch.setattr(mini_bucket_starts, "common", sizes(LARGE_ENTRIES=10))
     assert starts_of(graph, order, anything, KEY, NO_DEADLINE) is None
 
 

@@ -12,6 +12,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers import chain_solver, registry
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.cuda import launch
+from dmcmc.samplers.tuning import chains as tuning
 
 
 class FakeGpu:
@@ -45,7 +46,7 @@ def test_passes_grow_within_the_time_limit_and_none_is_long(monkeypatch):
     gpu = FakeGpu(monkeypatch, 1e-6)
     start_sampling(Deadline(4.0))
     assert 1.0 < gpu.now <= 4.01 and len(gpu.passes) > 3
-    assert max(gpu.passes) <= chain_solver._MAX_PASS_SECONDS and gpu.passes[0] == min(gpu.passes)
+    assert max(gpu.passes) <= tuning.MAX_PASS_SECONDS and gpu.passes[0] == min(gpu.passes)
 
 
 def test_first_and_later_passes_respect_their_time_limits(monkeypatch):
@@ -54,7 +55,7 @@ def test_first_and_later_passes_respect_their_time_limits(monkeypatch):
     assert gpu.now <= 2.01
     before = gpu.now
     chains[0].improve(np.arange(3), 3.0, 1)
-    assert before < gpu.now <= before + 3.01 and max(gpu.passes) <= chain_solver._MAX_PASS_SECONDS
+    assert before < gpu.now <= before + 3.01 and max(gpu.passes) <= tuning.MAX_PASS_SECONDS
 
 
 def test_after_the_deadline_there_is_one_short_pass(monkeypatch):

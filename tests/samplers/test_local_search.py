@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.problem_strategies import PROBLEM_SETTINGS, random_problem, with_other_representations
+from support.runs import sizes
 
 from dmcmc import Factor, generate
 from dmcmc.inference.model.densify import DenseProblemBuilder, densify
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.samplers.local_search import chains
 from dmcmc.samplers.local_search import local_search as local_search
 from dmcmc.samplers.local_search.chains import ChainStart, ColumnChainFactory, TemperatureRange
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.local_search.successive_halving import TEMPERATURE_RANGES, SuccessiveHalving, tournament_of_rank
 from dmcmc.samplers.local_search.sweep_order import colour_agents, neighbours_of
+from dmcmc.samplers.tuning import local_search as tuning
 
 
 def search(problem, seed=0):
@@ -83,7 +84,7 @@ def test_the_greedy_assignment_of_a_large_problem_is_reported_before_hill_climbi
     problem, reported = random_problem(5, variables=12, factors=30, domain=5, hard=0.1), []
     climbed = search(problem).first(reported.append)
     assert reported == []
-    monkeypatch.setattr(local_search, "_LARGE_ENTRIES", 0)
+    monkeypatch.setattr(local_search, "common", sizes(LARGE_ENTRIES=0))
     assert search(problem).first(reported.append).tolist() == climbed.tolist()
     (greedy,) = reported
     assert score(problem, greedy[:12]) <= score(problem, climbed[:12])
@@ -177,8 +178,8 @@ def test_fixed_work_is_invariant_under_the_number_of_ranks(seed, sweeps_per_visi
     for the decisions of rank 0.
     """
     if sweeps_per_visit > 1:
-        monkeypatch.setattr(chains, "_CACHE_BYTES", 0)
-        monkeypatch.setattr(chains, "_MIN_AGENT_VARIABLES", 0)
+        monkeypatch.setattr(tuning, "CACHE_BYTES", 0)
+        monkeypatch.setattr(tuning, "MIN_AGENT_VARIABLES", 0)
     problem = random_problem(seed, variables=30, agents=8, factors=60, domain=5, hard=0.05 * (seed % 2))
     runs = {size: on_ranks(problem, size, 700) for size in (1, 2, 3, 12)}
     found = [values for run, _ in runs.values() for values in run]
@@ -189,8 +190,8 @@ def test_fixed_work_is_invariant_under_the_number_of_ranks(seed, sweeps_per_visi
 def test_agents_with_large_tables_make_several_sweeps_in_turn(monkeypatch):
     """All variables are drawn equally often, at the same temperatures; utilities do not change."""
     problem = random_problem(6, variables=30, agents=8, factors=60, domain=5, hard=0.0)
-    monkeypatch.setattr(chains, "_CACHE_BYTES", 0)
-    monkeypatch.setattr(chains, "_MIN_AGENT_VARIABLES", 1)
+    monkeypatch.setattr(tuning, "CACHE_BYTES", 0)
+    monkeypatch.setattr(tuning, "MIN_AGENT_VARIABLES", 1)
     factory = ColumnChainFactory(problem)
     blocks = factory.visit_order[1]
     assert (
@@ -204,7 +205,7 @@ def test_agents_with_large_tables_make_several_sweeps_in_turn(monkeypatch):
         anew.begin() == chain.end_score
         and chain.best_score > factory.chain(start, TemperatureRange(1.0, 0.1), 1).begin()
     )
-    monkeypatch.setattr(chains, "_CACHE_BYTES", 1 << 40)
+    monkeypatch.setattr(tuning, "CACHE_BYTES", 1 << 40)
     assert ColumnChainFactory(problem).sweeps_per_visit == 1
 
 

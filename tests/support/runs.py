@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
+from dmcmc.samplers.tuning import common
 from dmcmc.solving import initial_incumbent
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt
@@ -228,3 +230,8 @@ def record_late_compilation(monkeypatch):
         patched.setattr(Dispatcher, "compile", record)
         forget_compiled_kernels()
         yield late
+
+
+def sizes(**values):
+    """Return the constants that packages share, with other values: in place of ``common`` in one module."""
+    return SimpleNamespace(**vars(common) | values)

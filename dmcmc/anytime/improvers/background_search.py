@@ -32,30 +32,19 @@ from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProb
 from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
 from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import may_split_buckets
+from dmcmc.tuning import anytime as tuning
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.setup import Setup
 
-_MEMORY_PART = 0.25  # part of the memory budget for the engine's process, in addition to the run's own memory
-_TABLE_MEMORY_PART = 0.5  # part of the engine's memory for the tables that it is given, at most
 _BYTES_PER_ENTRY = 48  # bytes per table entry in the engine
 _BYTES_PER_WIDE_ENTRY = 200  # bytes per listed tuple, or entry of a table, over more than three variables
 # A hard table over two variables becomes cliques in CP-SAT: its entries are read, and then only their pattern is kept.
 # Measured on office calendars with 28 million such entries.
 _BYTES_PER_HARD_ENTRY = 20
-_START_SECONDS_PER_HARD_ENTRY = 1.5e-7
 _BYTES_PER_TABLE = 2000  # bytes per table or variable besides the entries
-# Seconds per entry until the engine's first result if it shares its core with other work
-_START_SECONDS_PER_ENTRY = 5e-6
-_MAX_START_PART = 0.1  # largest part of the time budget that the start may take if the core is shared
-_OWN_CORE_START_SECONDS_PER_ENTRY = 1e-6  # seconds per entry until the first result on a dedicated core
-# Part of the time budget that this start may take; the local search uses the core better otherwise
-_OWN_CORE_MAX_START_PART = 0.5
-# CP-SAT or MaxSAT is chosen if global constraints have this part of all (factor, variable) pairs: their propagation and
-# learning are made for them, and the bounds of toulbar2 for tables of costs.
-_MIN_GLOBAL_PART = 0.5
-_MIN_TIME_BUDGET = 0.5  # seconds: several agents with a smaller time budget run without an engine
 # Engines that take global constraints as they are: they need no presolve, division or plan before they start.
 _TAKE_CONSTRAINTS = frozenset({CP_SAT, MAX_SAT})
 OWN_ENGINES = frozenset({BRANCH_AND_BOUND, AND_OR})
@@ -67,8 +56,6 @@ _PRINTED_NAMES = {
     BRANCH_AND_BOUND: "branch and bound",
     AND_OR: "AND/OR search",
 }
-START_DELAY = 0.3
-"""Seconds until an engine starts by itself; the run may end, or planning show that no engine is needed, before."""
 
 
 class ExternalSearchImprover(Improver):
@@ -127,7 +114,7 @@ def choose_engine(settings: Settings, problem: Problem) -> str | None:
         given = given_to_engine(settings, problem)
     except ResourceError:  # a factor fits the memory in no form
         return None
-    fits = bytes_in_engine(given, _engine(settings, problem)) <= _TABLE_MEMORY_PART * engine_memory(settings)
+    fits = bytes_in_engine(given, _engine(settings, problem)) <= 2 * common.MEMORY_SHARE * engine_memory(settings)
     return _engine(settings, problem) if fits else None
 
 
@@ -147,7 +134,7 @@ def _engine(settings: Settings, problem: Problem) -> str:
 
 def has_many_constraints(problem: Problem) -> bool:
     """Return whether global constraints have most of a problem's (factor, variable) pairs."""
-    return global_share(problem) >= _MIN_GLOBAL_PART
+    return global_share(problem) >= common.MAJORITY_SHARE
 
 
 def engine_for_given(settings: Settings, problem: Problem) -> str | None:
@@ -232,8 +219,9 @@ def starts_in_time(settings: Settings, problem: Problem) -> bool:
     if settings.search != "auto" or problem.n_agents == 1 or settings.budget.time is None:
         return True
     return (
-        settings.budget.time >= _MIN_TIME_BUDGET
-        and _start_seconds(settings, problem, _START_SECONDS_PER_ENTRY) <= _MAX_START_PART * settings.budget.time
+        settings.budget.time >= common.GRACE_SECONDS
+        and _start_seconds(settings, problem, tuning.START_SECONDS_PER_ENTRY)
+        <= common.UNTRIED_SHARE * settings.budget.time
     )
 
 
@@ -258,8 +246,8 @@ def _starts_on_own_core(settings: Settings, problem: Problem) -> bool:
     """Return whether the first result is likely to come in time if the engine has a dedicated core."""
     seconds = settings.budget.time
     return seconds is None or (
-        seconds >= _MIN_TIME_BUDGET
-        and _start_seconds(settings, problem, _OWN_CORE_START_SECONDS_PER_ENTRY) <= _OWN_CORE_MAX_START_PART * seconds
+        seconds >= common.GRACE_SECONDS
+        and _start_seconds(settings, problem, tuning.OWN_CORE_START_SECONDS_PER_ENTRY) <= common.MAIN_SHARE * seconds
     )
 
 
@@ -267,7 +255,9 @@ def _start_seconds(settings: Settings, problem: Problem, seconds_per_entry: floa
     """Return the estimated seconds until the engine's first result."""
     given = given_to_engine(settings, problem)
     hard = _hard_entries(given, _engine(settings, problem))
-    return seconds_per_entry * (sum(size for _, size in _sizes(given)) - hard) + _START_SECONDS_PER_HARD_ENTRY * hard
+    return (
+        seconds_per_entry * (sum(size for _, size in _sizes(given)) - hard) + tuning.START_SECONDS_PER_HARD_ENTRY * hard
+    )
 
 
 def bytes_in_engine(given: CompactProblem, engine: str = TOULBAR2) -> int:
@@ -310,7 +300,7 @@ def _sizes(given: CompactProblem) -> Iterator[tuple[int, int]]:
 def engine_memory(settings: Settings) -> int:
     """Return the number of bytes that the engine's process may take."""
     free = free_memory()
-    return int(_MEMORY_PART * (settings.budget.bytes if free is None else min(settings.budget.bytes, free)))
+    return int(common.MEMORY_SHARE * (settings.budget.bytes if free is None else min(settings.budget.bytes, free)))
 
 
 def outlook(setup: "Setup") -> str:

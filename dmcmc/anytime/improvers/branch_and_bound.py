@@ -18,12 +18,8 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchReq
 from dmcmc.inference.bounds.branch_and_bound_rows import place_together
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.results.improver_names import BRANCH
-
-_MEMORY_PART = 1 / 4  # part of the memory for the nodes of all agents of a rank
-_MAX_NODE_BYTES = 1 << 34  # bytes for these nodes, at most (16 GiB)
-_JUDGED_NODES_PER_ROW = 64  # nodes per row after which the searches are judged
-_STALLED_GAP_PART = 0.5  # part of the initial gap: searches that leave more of it open have stalled
-_CHECK_INTERVAL = 0.5  # seconds between two checks for stalled searches, if semidefinite relaxations may follow them
+from dmcmc.samplers.tuning import common
+from dmcmc.tuning import anytime as tuning
 
 
 class _AgentSearch(NamedTuple):
@@ -80,7 +76,7 @@ class BranchAndBoundImprover(Improver):
         quanta, agents = time_slice.quanta_of(allocations), max(1, len(time_slice.quanta))
         start, total_seconds = time.perf_counter(), sum(seconds for _, seconds in quanta)
         node_bytes, seconds_left = (
-            MEMORY_ACCOUNT.budget_share(_MEMORY_PART, _MAX_NODE_BYTES) // agents,
+            MEMORY_ACCOUNT.budget_share(common.MEMORY_SHARE, tuning.MAX_NODE_BYTES) // agents,
             time_slice.backend.stop.left * time_slice.backend.threads / agents,
         )
         duals = [quantum.agent.upper.dual for quantum, _ in quanta if quantum.agent.upper.boundary_search is None]
@@ -104,13 +100,13 @@ class BranchAndBoundImprover(Improver):
             checks_progress = any(search.quantum.agent.relaxation_may_follow for search in searches)
             run_boundary_searches(
                 [search.request for search in searches],
-                min(seconds_left, _CHECK_INTERVAL) if checks_progress else seconds_left,
+                min(seconds_left, 2 * common.SLICE_SECONDS) if checks_progress else seconds_left,
             )
             for search in searches:
                 search.quantum.agent.take_search_results(search.row_cutoffs)
             ended = (
                 not checks_progress
-                or seconds_left <= _CHECK_INTERVAL
+                or seconds_left <= 2 * common.SLICE_SECONDS
                 or all(search.request.search.exhausted for search in searches)
             )
             if (checks_progress and _judge_stalled(searches, time_slice)) or ended or time_slice.backend.stop.over:
@@ -140,9 +136,9 @@ def _judge_stalled(searches: Sequence[_AgentSearch], time_slice: TimeSlice) -> b
         initial_gap, open_gap = initial_gap + agent.upper.initial_gap, open_gap + gap
     nodes = sum(search.request.search.nodes for search in searches)
     rows = sum(search.quantum.agent.local.rows for search in searches)
-    if nodes < _JUDGED_NODES_PER_ROW * rows:
+    if nodes < tuning.JUDGED_NODES_PER_ROW * rows:
         return False
-    stalled = open_gap > _STALLED_GAP_PART * initial_gap
+    stalled = open_gap > common.MAJORITY_SHARE * initial_gap
     for search in searches:
         upper = search.quantum.agent.upper
         upper.search_stalled, upper.boundary_search = stalled, None if stalled else upper.boundary_search

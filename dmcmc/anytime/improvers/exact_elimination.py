@@ -11,9 +11,7 @@ from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, MeasuredGain, Properties, Proposal
 from dmcmc.results.improver_names import EXACT_ELIMINATION
 from dmcmc.samplers.methods.exact import eliminate_in_turn
-
-# Least cost of repeating an elimination, as a multiple of the seconds after which it was given up
-_RETRY_COST_FACTOR = 1.25
+from dmcmc.samplers.tuning import common
 
 
 class EliminationImprover(Improver):
@@ -32,7 +30,7 @@ class EliminationImprover(Improver):
                 self.name,
                 state.gain(number),
                 number,
-                max(agent.elimination_seconds, _RETRY_COST_FACTOR * agent.failed_elimination_seconds),
+                max(agent.elimination_seconds, agent.failed_elimination_seconds / common.PLANNED_SHARE),
                 agent.weight,
             )
             for number, agent in state.agents.items()

@@ -22,12 +22,11 @@ from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
 from dmcmc.results.improver_names import GPU_CHAINS
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.setup import Setup
 
 _LOG = logging.getLogger(__name__)
-_MIN_TIME_PER_OPENING = 5.0  # shortest time budget, as a multiple of the seconds to open a GPU
-_INITIAL_PART = 0.1  # part of the remaining time that the chains may use before their first allocation
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of these files exists if there is a GPU
 
 
@@ -97,7 +96,7 @@ class BackgroundGpuChains:
         self._chains = BackgroundChains(
             make_chains, IncumbentObserver(lambda: incumbent_values()[:n], take_found), stop
         )
-        self.allow(_INITIAL_PART * max(0.0, stop.until - time.perf_counter()))
+        self.allow(common.UNTRIED_SHARE * max(0.0, stop.until - time.perf_counter()))
 
     @property
     def running(self) -> bool:
@@ -149,7 +148,7 @@ def wanted(settings: Settings) -> bool:
     if seconds is None or device == "cpu" or settings.local_search == "none":
         return False
     if device == "auto" and (
-        seconds < _MIN_TIME_PER_OPENING * COSTS.gpu_start or not any(Path(name).exists() for name in _DRIVERS)
+        seconds < common.PAYBACK_FACTOR * COSTS.gpu_start or not any(Path(name).exists() for name in _DRIVERS)
     ):
         return False
     return gpu_problem() is None and allows_concurrent_use()

@@ -10,8 +10,6 @@ from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, MeasuredGain, Needs, Properties, Proposal
 from dmcmc.results.improver_names import RECOMBINATION
 
-TABLE_GROWTH_FACTOR = 4.0  # factor of the table size in the next combination; its work grows by about the same
-
 
 class RecombinationImprover(Improver):
     """Allow larger tables in the next combination, if tables were split to save time rather than memory."""

@@ -22,10 +22,8 @@ from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations
 from dmcmc.results.improver_names import BOUND, BRANCH, SEMIDEFINITE
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.relaxation_time import trial_seconds
-
-# Part of the remaining time. If quanta this long are too short for one step, no later quantum will be long enough.
-_MIN_CONCLUSIVE_PART = 0.2
 
 
 class SemidefiniteImprover(Improver):
@@ -76,7 +74,7 @@ class SemidefiniteImprover(Improver):
         if steps_before == sum(
             request.relaxation.work_done for request in requests
         ):  # too little time for one step: that shows nothing about the relaxation
-            if sum(seconds for _, seconds in quanta) >= _MIN_CONCLUSIVE_PART * backend.stop.left:
+            if sum(seconds for _, seconds in quanta) >= 2 * common.UNTRIED_SHARE * backend.stop.left:
                 for quantum, _ in quanta:
                     quantum.agent.upper.no_relaxation = True  # exclude it: no later quantum is longer
             return []

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeMove, NodeParcel, planned_moves
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
-
-SHARED_NODES = 64  # nodes of each rank that are shared evenly: some batches, whatever the device
+from dmcmc.tuning import anytime as tuning
 
 
 class PartReport(NamedTuple):
@@ -93,7 +92,7 @@ def decide(reports: Sequence[PartReport | None]) -> ExchangeDecision | None:
     if reports[0].part is not None:  # every node is in a part
         bound = min(bound, max(report.part for report in present if report.part is not None))
     best = [None if report is None else report.best for report in reports]
-    moves = planned_moves(best, SHARED_NODES)
+    moves = planned_moves(best, tuning.SHARED_NODES)
     received = {move.target for move in moves}
     awaited = any(
         part is not None and not part.size and rank not in received for rank, part in enumerate(best) if rank

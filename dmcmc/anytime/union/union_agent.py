@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dmcmc.anytime.improvers.protocol import TimeQuantum, TimeSlice
 from dmcmc.anytime.scheduler.proposal import union_number
-from dmcmc.anytime.union.node_exchange import SHARED_NODES, PartReport
+from dmcmc.anytime.union.node_exchange import PartReport
 from dmcmc.anytime.union.union_plan import union_of
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
@@ -30,6 +30,7 @@ from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.lower_table import LowerTable
 from dmcmc.solving.agent.retained_agent import UNION_NAME, resume_bound, start_bound
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.tuning import anytime as tuning
 
 
 class UnionAgent:
@@ -127,7 +128,7 @@ class UnionAgent:
         if search is not None:
             _, bounds = search.part_bounds()
             part = scale.decode(int(bounds[0])) if bounds.size else None
-        best = None if search is None else search.best_excesses(SHARED_NODES)
+        best = None if search is None else search.best_excesses(tuning.SHARED_NODES)
         return PartReport(scale.decode(int(self._dual.bounds[0])), part, best, self._leaves.pop_all())
 
     def give(self, count: int) -> NodeParcel:

@@ -13,12 +13,12 @@ from dmcmc.anytime.scheduler.proposal import union_number
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.samplers.auto.choose import provider_of
 from dmcmc.samplers.auto.survey import count_agent_work
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.setup import Setup
 
-_MEMORY_PART = 0.5  # part of the memory for agents' data that the union's tables may take
 # Bytes per entry of a pairwise table: the entry and two copies for nodes and rows, four bytes each.
 _BYTES_PER_ENTRY = 12
 
@@ -50,7 +50,7 @@ def _provider(setup: "Setup") -> str | None:
     automatic = config.local.method == "auto" and config.local.bound == "auto" and config.combine.method == "auto"
     if not (setup.timed and automatic and agents > 1 and may_split_buckets(setup)) or setup.scattered:
         return None
-    memory = int(_MEMORY_PART * setup.limits.retained_memory * agents)
+    memory = int(2 * common.MEMORY_SHARE * setup.limits.retained_memory * agents)
     if _BYTES_PER_ENTRY * sum([factor.table.size for factor in setup.problem.factors]) > memory:
         return None
     counts = count_agent_work(union_of(setup), 0, 1, 1, memory, setup.arithmetic, planned=False)

@@ -16,10 +16,7 @@ from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
-
-# Part of the slots open to a person's meetings that they take together, from which on counting them excludes more than
-# looking at two of them.
-_MIN_LOAD = 0.5
+from dmcmc.samplers.tuning import common
 
 
 def meetings_apart(calendar: Calendar, p: int, attended: Sequence[Participation]) -> GlobalConstraint | None:
@@ -74,7 +71,7 @@ def _is_busy(calendar: Calendar, attended: Sequence[Participation], gap: int) ->
         np.add.at(is_open, x.starts, 1)
         np.add.at(is_open, x.starts + calendar.meetings[x.meeting].length, -1)
     taken = sum(calendar.meetings[x.meeting].length + gap for x in attended)
-    return taken >= _MIN_LOAD * int(np.count_nonzero(np.cumsum(is_open) > 0))
+    return taken >= common.MAJORITY_SHARE * int(np.count_nonzero(np.cumsum(is_open) > 0))
 
 
 def _times_with_gap(

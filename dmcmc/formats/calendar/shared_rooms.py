@@ -13,8 +13,7 @@ from dmcmc.formats.calendar.data.plan import Calendar, MeetingChoice
 from dmcmc.formats.calendar.participations import Participation
 from dmcmc.inference.constraints.cumulative import CumulativeConstraint
 from dmcmc.inference.model.problem import Factor
-
-_MAX_PAIR_ENTRIES = 2**22  # entries of the tables over pairs of meetings that share a single room
+from dmcmc.samplers.tuning import common
 
 
 def uses_pairs(calendar: Calendar) -> bool:
@@ -24,7 +23,7 @@ def uses_pairs(calendar: Calendar) -> bool:
         first, second = calendar.meetings[a], calendar.meetings[b]
         if {*first.rooms} & {*second.rooms} and not {*first.people} & {*second.people}:
             entries += len(calendar.choices[a]) * len(calendar.choices[b])
-    return entries <= _MAX_PAIR_ENTRIES
+    return entries <= common.LARGE_ENTRIES
 
 
 def factors_of_rooms(calendar: Calendar, meetings: Sequence[Participation], pairs: bool) -> Iterator[Factor]:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dmcmc.formats.common.scan_kernels import floats, integers, offset
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.types import Array
+from dmcmc.tuning import formats as tuning
 
-STEPS_PER_BYTE = 2.0  # interpreted steps per byte of a text that is scanned (measured)
 _INITIAL_UNCONVERTED = 1 << 12  # capacity of the first attempt for words that cannot be converted
 
 
@@ -62,7 +62,7 @@ def scan_floats(text: bytes, begin: int = 0) -> ScannedNumbers:
 
 def word_offset(text: bytes, begin: int, index: int) -> int:
     """Return the byte where word ``index`` starts, counted from ``begin``; the end of the text if there is none."""
-    with interpreted_if_short(STEPS_PER_BYTE * (len(text) - begin)):
+    with interpreted_if_short(tuning.STEPS_PER_BYTE * (len(text) - begin)):
         return int(offset(np.frombuffer(text, dtype=np.uint8), begin, index))
 
 
@@ -84,7 +84,7 @@ def _scan(kernel: Any, text: bytes, begin: int, dtype: np.dtype[Any]) -> Scanned
     capacity = _INITIAL_UNCONVERTED
     while True:
         unconverted = np.empty((capacity, 3), dtype=np.int64)
-        with interpreted_if_short(STEPS_PER_BYTE * (len(text) - begin)):
+        with interpreted_if_short(tuning.STEPS_PER_BYTE * (len(text) - begin)):
             count, unconverted_count = kernel(data, begin, numbers, unconverted)
         if unconverted_count <= capacity:
             return ScannedNumbers(numbers[:count], unconverted[:unconverted_count])

@@ -14,10 +14,10 @@ from typing import Any
 from dmcmc.formats.expressions.arrays import evaluate
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.inference.runtime.types import Array
+from dmcmc.tuning import formats as tuning
 
 MAX_STEPS = 10_000_000  # evaluation steps for one file, a few seconds
 _STEPS_PER_BYTE = 500  # further steps per byte of a file
-_MIN_ASSIGNMENTS_FOR_ARRAYS = 100  # with fewer assignments, NumPy is slower than closures
 
 Environment = dict[str, Any]  # value of each name
 Closure = Callable[[Environment], Any]
@@ -97,7 +97,7 @@ class Expression:
         """
         count, axes = prod(map(len, values)), range(len(values)) if axes is None else axes
         self.budget.spend(self.size * count)
-        if count >= _MIN_ASSIGNMENTS_FOR_ARRAYS and self.tree is not None:
+        if count >= tuning.ARRAY_ASSIGNMENTS and self.tree is not None:
             results = evaluate(self.tree, self.names, values, axes)
             if results is not None:
                 return results

@@ -13,8 +13,8 @@ from dmcmc.formats.global_functions.costs import Cost, CostScale, deviation_cost
 from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, unroll
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.samplers.tuning import common
 
-_MAX_TABLE_ENTRIES = 1024  # an automaton over at most this many assignments is stored as a table, which is faster
 # A hard bound on a sum over more variables stays an automaton: search engines propagate it as a linear constraint.
 _MAX_TABLE_ARITY = 3
 _FORBIDDEN = np.iinfo(np.int64).min  # utility of a forbidden entry in int64
@@ -187,7 +187,7 @@ class GlobalFunctionBuilder:
 
 def _as_small_table(factor: AutomatonFactor) -> Factor:
     """Return a factor as a table if it is small."""
-    if prod(factor.shape) > _MAX_TABLE_ENTRIES:
+    if prod(factor.shape) > common.PLAIN_TABLE_ENTRIES:
         return factor
     return Factor(factor.scope, factor.table, factor.name)
 

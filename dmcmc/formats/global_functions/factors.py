@@ -20,8 +20,7 @@ from dmcmc.formats.global_functions.trees import spanning_tree
 from dmcmc.formats.global_functions.two_lists import overlap, same
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
-
-_MAX_ENTRIES_OR_STEPS = 2**20  # limit for table entries or automaton steps of one function; keeps reading fast
+from dmcmc.tuning import formats as tuning
 
 
 def build(
@@ -68,7 +67,7 @@ def build(
     passes = len(scope) if keyword in ("salldiff", "salldiffkp") and arguments["metric"] != "var" else 1
     if keyword in ("salldiff", "salldiffdp", "walldiff", "ssame", "wsame", "wsamegcc") and passes == 1:
         passes = max(shape)
-    if passes * sum(shape) > _MAX_ENTRIES_OR_STEPS or (len(scope) == 2 and prod(shape) > _MAX_ENTRIES_OR_STEPS):
+    if passes * sum(shape) > tuning.EXPANDED_ENTRIES or (len(scope) == 2 and prod(shape) > tuning.EXPANDED_ENTRIES):
         raise ResourceError("takes too many steps for domains of this size")
     return _FactorBuilder(tuple(scope), tuple(shape), arguments, costs, name).build(keyword)
 

@@ -15,10 +15,10 @@ from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.samplers.tuning import common
+from dmcmc.tuning import formats as tuning
 
 _FORBIDDEN = np.iinfo(np.int64).max  # cost of a forbidden entry; the largest int64
-_MAX_INNER_ENTRIES = 1 << 20  # limit for the entries of an inner sparse or automaton factor, which is expanded here
-_MAX_TABLE_ENTRIES = 1024  # a constraint over at most this many assignments is stored as a table, which is faster
 
 
 class NestedNetwork(NamedTuple):
@@ -73,7 +73,7 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
         raise ProblemError(f"its network has domains {[*nested.domains]}, its scope {[*shape]}")
     inner_tables, start, is_forbidden = [], 0, False  # start: the sum of the network's constants
     for factor in nested.factors:
-        if type(factor) is not Factor and prod(factor.shape) > _MAX_INNER_ENTRIES:
+        if type(factor) is not Factor and prod(factor.shape) > tuning.EXPANDED_ENTRIES:
             raise ProblemError("its network has a function over too many variables")
         costs = _costs(factor, nested.unit)
         if factor.scope:
@@ -116,7 +116,7 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
         return (total, tuple((v, x) for v, x in values.items() if last_use[v] > position)), 0
 
     result = unroll(scope, shape, (start, ()), step, name=name)
-    return Factor(result.scope, result.table, name) if prod(shape) <= _MAX_TABLE_ENTRIES else result
+    return Factor(result.scope, result.table, name) if prod(shape) <= common.PLAIN_TABLE_ENTRIES else result
 
 
 def _costs(factor: Factor, unit: int) -> NDArray[np.int64]:

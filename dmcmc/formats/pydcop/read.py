@@ -28,8 +28,8 @@ from dmcmc.formats.pydcop.variables import PydcopVariables
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import DmcmcError, ProblemError, Unavailable
+from dmcmc.tuning import formats as tuning
 
-_MAX_TABLE_ENTRIES = 1 << 20  # a sum with more entries becomes one factor per term
 _CONSTRAINT = ("type", "function", "variables", "values", "default", "source")
 
 
@@ -136,7 +136,7 @@ class _PydcopConstraints:
             self.sections.fail(key, f"expected an expression, got {show(function)}")
         try:
             expression = parse_python(str(function), self.budget)
-            if prod(len(self.variables.values_of(v, key)) for v in expression.names) <= _MAX_TABLE_ENTRIES:
+            if prod(len(self.variables.values_of(v, key)) for v in expression.names) <= tuning.EXPANDED_ENTRIES:
                 return [self.evaluated(key, expression, name)]
             terms = parse_terms(str(function), self.budget)
             return [self.evaluated(key, t, name if len(terms) == 1 else f"{name}.{i}") for i, t in enumerate(terms)]

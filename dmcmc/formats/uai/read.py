@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.common.scan import STEPS_PER_BYTE, scan_floats, word_offset
+from dmcmc.formats.common.scan import scan_floats, word_offset
 from dmcmc.formats.uai import table_kernels as uai_kernels
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.types import Array
+from dmcmc.tuning.formats import STEPS_PER_BYTE
 
 _COMMENT = re.compile(rb"#[^\n]*|^c(?:[ \t\r][^\n]*)?$", re.MULTILINE)
 _HEADER = re.compile(rb"\s*(MARKOV|BAYES)(?=\s|$)", re.IGNORECASE)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.common.scan import STEPS_PER_BYTE
 from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.nested import NestedNetwork, nested_constraint
@@ -27,6 +26,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
+from dmcmc.tuning.formats import STEPS_PER_BYTE
 
 _MAX_NESTING = 4  # limit for networks nested in networks
 _HEADER = re.compile(rb"\s*(\S+)\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,100})(?=\s|$)")

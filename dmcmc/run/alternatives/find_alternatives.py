@@ -30,16 +30,12 @@ from dmcmc.run.alternatives.distance_constraint import distance_constraint
 from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.moving_costs import agree_on_costs
-
-_TREE_SHARE = 0.5  # share of the remaining time for the junction tree; the rest is for solving repeatedly without it
-_FIRST_RUN = (
-    2  # the first run gets the time divided by this number, since all alternatives are compared with its answer
-)
 
 
 def solve_with_alternatives(
@@ -106,7 +102,7 @@ def _find(
     limit = settings.budget.time
     until = float("inf") if limit is None else start + limit
     first = choose_algorithm.solve(
-        problem, _limited(settings, until, min(request.k, _FIRST_RUN)), World(), progress, explain, ending
+        problem, _limited(settings, until, min(request.k, 2)), World(), progress, explain, ending
     )
     assert first is not None  # on the only rank
     if first.objective is None or first.assignment is None:
@@ -135,7 +131,7 @@ def _k_best(
 ) -> list[Alternative] | None:
     """Return the k best assignments, proven; None if their junction tree does not fit the memory or the time."""
     now = time.perf_counter()
-    stop = Deadline(until if until == float("inf") else now + _TREE_SHARE * max(0.0, until - now))
+    stop = Deadline(until if until == float("inf") else now + common.MAIN_SHARE * max(0.0, until - now))
     try:
         with interpreted_tree_if_small(problem, settings):
             memory = split_memory(settings.budget.bytes, problem).work
@@ -217,5 +213,5 @@ def _limited(settings: Settings, until: float, runs: int) -> Settings:
     """Return settings whose time budget is an equal share of the time that is left."""
     if until == float("inf"):
         return settings
-    seconds = max(0.01, (until - time.perf_counter()) / runs)
+    seconds = max(common.CHECK_SECONDS / 2, (until - time.perf_counter()) / runs)
     return replace(settings, budget=replace(settings.budget, time=seconds))

@@ -33,7 +33,6 @@ from dmcmc.samplers.model.chain_model import is_compact
 if TYPE_CHECKING:
     from dmcmc.solving.planning.divided_problem import DividedProblem
 
-COMPILE_LIMIT = 600.0  # time limit of a tiny problem in seconds, longer than any compilation
 _TINY_SWEEPS = 200  # sweeps of a tiny search
 _TINY_CHAIN_SECONDS = 0.001  # seconds of chains after which block moves get their turn
 

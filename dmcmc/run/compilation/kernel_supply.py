@@ -26,9 +26,9 @@ from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler
 from dmcmc.run.compilation.kernel_sets import COMPILED, KernelSet
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.monitoring.progress import ProgressReporter
 
-_POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
 # Names of the sets that finished runs without a time budget have needed: this process has compiled what they call.
 # Processes that compile such a set for another short run would be ended with it, before they are done.
 CALLED: set[str] = set()
@@ -189,9 +189,9 @@ class KernelSupply:
     def _pause(self, sets: Sequence[KernelSet]) -> None:
         """Wait a moment, or until this rank's kernels are ready."""
         if self._compiler is None:
-            time.sleep(_POLL_SECONDS)
+            time.sleep(common.CHECK_SECONDS)
         else:
-            self._compiler.wait(lambda: self.is_ready(*sets), _POLL_SECONDS)
+            self._compiler.wait(lambda: self.is_ready(*sets), common.CHECK_SECONDS)
 
     def _is_done(self, kernels: KernelSet) -> bool:
         """Return whether no other process will compile a kernel set any more."""

@@ -7,6 +7,7 @@ with few steps is solved before the first kernel would be compiled. The answers 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,13 +19,34 @@ from dmcmc.inference.runtime import interpreted
 from dmcmc.inference.runtime.interpreted import MAX_STEPS, interpreted_if_short, interpreted_kernels
 from dmcmc.mpi.world import World
 
-_STEPS_PER_RUN = 5_000  # steps of any run: calls of kernels for the smallest problem; measured, as all numbers here
-_STEPS_PER_VARIABLE = 500  # the same, for each variable
-_STEPS_PER_ENTRY = 4  # steps per entry of a factor in the first search
-_ORDER_STEPS_PER_VARIABLE = 6_000  # steps per variable of the search for an elimination order
-_SEARCH_STEPS_PER_VARIABLE = 60_000  # steps per variable of the local search that follows an answer without a proof
-_STEPS_PER_DRAW = 80  # steps per draw of one variable by a sampler
 _COUNTED_SAMPLERS = {"gibbs", "metropolis-hastings", "annealing", "tempering"}  # samplers whose draws can be counted
+
+
+class StepCounts(NamedTuple):
+    """Steps of interpreted kernels (calls and inner loops), as counted in runs on small problems.
+
+    Attributes
+    ----------
+    variable : int
+        Per variable in any run; what a run does once takes as many steps as ten variables.
+    entry : int
+        Per entry of a factor in the first search.
+    ordered_variable : int
+        Per variable of the search for an elimination order.
+    searched_variable : int
+        Per variable of the local search that follows an answer without a proof.
+    draw : int
+        Per draw of one variable by a sampler.
+    """
+
+    variable: int
+    entry: int
+    ordered_variable: int
+    searched_variable: int
+    draw: int
+
+
+STEPS = StepCounts(variable=500, entry=4, ordered_variable=6_000, searched_variable=60_000, draw=80)
 
 
 @contextmanager
@@ -71,9 +93,9 @@ def count_steps(problem: Problem, settings: Settings) -> float:
     if settings.budget.time is not None or local.method not in {"auto", "exact", *_COUNTED_SAMPLERS}:
         return inf
     if local.method in _COUNTED_SAMPLERS:
-        steps += _STEPS_PER_DRAW * local.runs * local.samples * _rows_of_hidden(problem)
+        steps += STEPS.draw * local.runs * local.samples * _rows_of_hidden(problem)
     if settings.local_search != "none":
-        steps += _SEARCH_STEPS_PER_VARIABLE * problem.n_variables
+        steps += STEPS.searched_variable * problem.n_variables
     return steps
 
 
@@ -90,8 +112,8 @@ def _count_elimination_steps(problem: Problem, tree: bool) -> float:
     n, domains, sizes = problem.n_variables, problem.domains, problem.domains.tolist()
     scopes = [factor.scope for factor in problem.factors]
     entries: float = sum(prod([sizes[v] for v in scope]) for scope in scopes)
-    steps: float = _STEPS_PER_RUN + _STEPS_PER_VARIABLE * n + _STEPS_PER_ENTRY * entries
-    steps += _ORDER_STEPS_PER_VARIABLE * n if n > MAX_EXACT_VARIABLES else 0
+    steps: float = STEPS.variable * (n + 10) + STEPS.entry * entries
+    steps += STEPS.ordered_variable * n if n > MAX_EXACT_VARIABLES else 0
     if steps > MAX_STEPS:
         return inf
     if tree:

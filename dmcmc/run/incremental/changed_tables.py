@@ -12,11 +12,11 @@ from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.model.exact_sum import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
+from dmcmc.tuning import run as tuning
 
 T = TypeVar("T")
 
 CROSSING, CONSTANT = -1, -2  # in place of the agent of a factor
-_COMPARED_AT_ONCE = 64  # factors: a call of the interpreter takes about as long as 64 comparisons of pointers
 
 
 class FactorPlace(NamedTuple):
@@ -108,8 +108,8 @@ def _differing_positions(before: Sequence[Factor], after: Sequence[Factor]) -> I
 
     Parts of the sequences are compared as a whole, which does not look into factors that are the same objects.
     """
-    for begin in range(0, len(before), _COMPARED_AT_ONCE):
-        part = slice(begin, begin + _COMPARED_AT_ONCE)
+    for begin in range(0, len(before), tuning.COMPARED_AT_ONCE):
+        part = slice(begin, begin + tuning.COMPARED_AT_ONCE)
         if before[part] != after[part]:
             for position, (one, other) in enumerate(zip(before[part], after[part], strict=True), begin):
                 if one is not other and one != other:

@@ -15,8 +15,8 @@ from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World
 from dmcmc.results.result import LevelReport, Result
+from dmcmc.samplers.tuning import common
 
-_MIN_SECONDS = 0.01  # time limit of a step if no time is left
 _NOTE = "levels were solved one after the other: objective is their sum, and the trace that of the last ones"
 
 
@@ -129,5 +129,5 @@ def _limited(settings: Settings, start: float, is_last: bool) -> Settings:
     if settings.budget.time is None:
         return settings
     left = settings.budget.time - (time.perf_counter() - start)
-    seconds = max(_MIN_SECONDS, left if is_last else left / 2)
+    seconds = max(common.CHECK_SECONDS / 2, left if is_last else left / 2)
     return replace(settings, budget=replace(settings.budget, time=seconds))

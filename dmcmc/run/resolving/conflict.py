@@ -17,10 +17,8 @@ from dmcmc.results.provenance import provenance
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.divided_problem import with_memory_limit
-
-_FIRST_SHARE = 0.3  # share of the time for the proof that the problem is infeasible
-_TEST_SHARE = 0.1  # share of the time that is left for one test of a set of constraints
 
 
 def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
@@ -40,7 +38,9 @@ def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
 
     def solve(factors: Sequence[Factor], share: float) -> Result:
         """Solve the problem with other factors within a share of the time that is left."""
-        seconds = None if limit is None else max(0.01, share * (start + limit - time.perf_counter()))
+        seconds = (
+            None if limit is None else max(common.CHECK_SECONDS / 2, share * (start + limit - time.perf_counter()))
+        )
         limited = replace(settings, budget=replace(settings.budget, time=seconds))
         result = choose_algorithm.solve(dataclasses.replace(whole, factors=tuple(factors)), limited, World())
         assert result is not None  # on the only rank
@@ -50,10 +50,10 @@ def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
         """Return whether some hard constraints cannot hold together; None if this is not known in time."""
         if limit is not None and time.perf_counter() >= start + limit:
             return None
-        result = solve([_without_utilities(problem.factors[hard[i]]) for i in items], _TEST_SHARE)
+        result = solve([_without_utilities(problem.factors[hard[i]]) for i in items], common.UNTRIED_SHARE)
         return True if result.status == "infeasible" else False if result.violation == 0 else None
 
-    first = solve(problem.factors, _FIRST_SHARE)
+    first = solve(problem.factors, common.FIRST_SHARE)
     facts = provenance(settings, 1, 1)
     if first.status != "infeasible":
         elapsed = time.perf_counter() - start

@@ -30,15 +30,9 @@ from dmcmc.run.resolving.kept_variable import ValueAnswer, answers_by_eliminatio
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
 from dmcmc.run.resolving.value_search import compile_search, search_values
 from dmcmc.run.whole_problem.marginals import marginals
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.divided_problem import with_memory_limit
-
-_TREE_SHARE = 0.2  # share of the time for the junction tree; what is left of it is for solving repeatedly
-# Bytes of sparse tables that are joined per second on one core: 40 bytes per row, 8e-7 s per row. One join does not
-# check the deadline, so its size is limited beforehand.
-_TREE_BYTES_PER_SECOND = 5e7
-_FIRST_SHARE = 0.3  # share of the time that is left for the run without a fixed value, whose bound holds for all values
-_VARIABLES_SHARE = 0.8  # share of the time that is then left for eliminations and searches, one for each variable
-_MIN_PROOF = 1.0  # seconds of a run for a proof: an external engine needs half a second to start
+from dmcmc.tuning import run as tuning
 
 
 def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequence[str] = ()) -> Marginals:
@@ -62,8 +56,8 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
     start, limit = time.perf_counter(), settings.budget.time
     assert limit is not None
     settings = with_memory_limit(settings, World())
-    seconds = _TREE_SHARE * limit
-    memory = min(settings.budget.bytes, int(seconds * _TREE_BYTES_PER_SECOND))
+    seconds = common.FIRST_SHARE * limit
+    memory = min(settings.budget.bytes, int(seconds * tuning.TREE_BYTES_PER_SECOND))
     small = replace(settings, budget=replace(settings.budget, memory=memory))
     try:
         return marginals(problem, small, "max-marginals", Deadline(start + seconds))
@@ -71,7 +65,7 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
         pass
     settings = undivided_settings(settings)
     whole, end = undivided(problem, settings), start + limit + compile_search(problem, settings)
-    first = _solve(whole, settings, _FIRST_SHARE * (end - time.perf_counter()))
+    first = _solve(whole, settings, common.FIRST_SHARE * (end - time.perf_counter()))
     bounds = _ValueBounds(problem, first)
     if first.status != "infeasible":
         wanted = [problem.variables.index(name) for name in variables or problem.variables]
@@ -97,7 +91,7 @@ def _bound_variables(
     problem: Problem, wanted: Sequence[int], settings: Settings, bounds: "_ValueBounds", end: float
 ) -> None:
     """Bound the values of some variables, one variable after the other, by an elimination or a search."""
-    until = time.perf_counter() + _VARIABLES_SHARE * (end - time.perf_counter())
+    until = time.perf_counter() + common.PLANNED_SHARE * (end - time.perf_counter())
     for i, v in enumerate(wanted):
         stop = Deadline(time.perf_counter() + (until - time.perf_counter()) / (len(wanted) - i))
         values = range(int(problem.domains[v]))
@@ -146,7 +140,8 @@ def _fix_values(whole: Problem, wanted: Sequence[int], settings: Settings, bound
             return
         if not bounds.is_proven(v, value):
             start = replace(settings, start=bounds.start_with(v, value))
-            result = _solve(_fixed(whole, v, value), start, min(left, max(_MIN_PROOF, left / (len(queue) - i))))
+            seconds = max(2 * common.GRACE_SECONDS, left / (len(queue) - i))
+            result = _solve(_fixed(whole, v, value), start, min(left, seconds))
             bounds.record(v, value, bounds.answer_of(result))
 
 
@@ -259,7 +254,7 @@ def _fixed(problem: Problem, v: int, value: int) -> Problem:
 
 def _solve(problem: Problem, settings: Settings, seconds: float) -> Result:
     """Solve a problem in this process within some seconds."""
-    limited = replace(settings, budget=replace(settings.budget, time=max(0.01, seconds)))
+    limited = replace(settings, budget=replace(settings.budget, time=max(common.CHECK_SECONDS / 2, seconds)))
     result = choose_algorithm.solve(problem, limited, World())
     assert result is not None  # on the only rank
     return result

@@ -38,13 +38,8 @@ from dmcmc.run.compilation.tiny_problems import tiny_problem
 from dmcmc.samplers import registry as samplers
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import Sampling
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.divided_problem import arithmetic_for
-
-_CHAIN_SHARE = 0.25  # share of the time for chains, which find an assignment for each row
-_ASCENT_SHARE = 0.15  # share of the time for the dual ascent, which all rows share
-_QUANTUM = 0.1  # seconds of branch and bound between two looks at the assignments that it has reached
-_TINY_SECONDS = 0.1  # seconds of the search of a tiny problem, whose kernels are compiled
-_NODE_MEMORY = 1 / 8  # share of the memory for the nodes
 
 
 def search_values(
@@ -95,18 +90,20 @@ def search_values(
         arithmetic, stop = arithmetic_for(dense, settings.combine), Deadline(until)
         backend, begun = Backend(settings.device, cores(), stop=stop), time.perf_counter()
         known = start if dense.n_variables == problem.n_variables else None
-        for row, values in _sampled(local, arithmetic, known, settings.seed, backend, _CHAIN_SHARE * (until - begun)):
+        for row, values in _sampled(
+            local, arithmetic, known, settings.seed, backend, 2 * common.UNTRIED_SHARE * (until - begun)
+        ):
             found(row, values[: problem.n_variables])
         started = registry.get("triangles").start(local, backend)
         if not isinstance(started, DualState) or not started.enumerated:
             return None
         state = started
-        state.improve(_ASCENT_SHARE * (until - begun))
-        search = create_boundary_search(state, int(_NODE_MEMORY * memory), until - begun, SearchedPart.ALL)
+        state.improve(2 * common.UNTRIED_SHARE * (until - begun))
+        search = create_boundary_search(state, int(common.MEMORY_SHARE / 2 * memory), until - begun, SearchedPart.ALL)
         while time.perf_counter() < until and not state.exhausted:
             attained = _attained(problem, v, best, state.integral)
             thresholds = next_above(attained) if state.integral else attained
-            run_boundary_searches([BoundarySearchRequest(search, thresholds, attained)], _QUANTUM)
+            run_boundary_searches([BoundarySearchRequest(search, thresholds, attained)], common.SLICE_SECONDS)
             for row, leaf in zip(*(search.leaves() or ((), ())), strict=True):
                 found(int(row), _joined(local, int(row), leaf)[: problem.n_variables])
             if search.exhausted:
@@ -133,7 +130,7 @@ def compile_search(problem: Problem, settings: Settings) -> float:
     while compilation_seconds() > compiled:  # the deadline may pass while the first kernels are compiled
         begun, compiled = time.perf_counter(), compilation_seconds()
         with suppress(DmcmcError):
-            search_values(tiny, 0, known.get, found, None, settings, begun + _TINY_SECONDS)
+            search_values(tiny, 0, known.get, found, None, settings, begun + common.SLICE_SECONDS)
         if compilation_seconds() > compiled:
             seconds += time.perf_counter() - begun
     return seconds

@@ -23,7 +23,6 @@ from dmcmc.results.outcome import BoundProof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.compilation import kernel_sets
-from dmcmc.run.compilation.kernel_sets import COMPILE_LIMIT
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.solving.agent.uncombined_bound import largest_sum
 from dmcmc.solving.initial_incumbent import begin
@@ -32,6 +31,7 @@ from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
 from dmcmc.solving.rank_search import SWEEPS
+from dmcmc.tuning.run import COMPILE_SECONDS
 
 
 def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | None = None) -> Result:
@@ -157,7 +157,7 @@ def _eliminate(parts: DividedProblem, stop: Deadline) -> RelaxedElimination:
 def eliminate_tiny(problem: Problem, config: Settings) -> None:
     """Eliminate a tiny problem as a run would, which compiles the kernels."""
     elimination = _eliminate(
-        divide_problem(problem, config, World()), Deadline(time.perf_counter() + COMPILE_LIMIT)
+        divide_problem(problem, config, World()), Deadline(time.perf_counter() + COMPILE_SECONDS)
     ).elimination
     elimination.choose(np.zeros(problem.n_variables, dtype=np.int64))
 

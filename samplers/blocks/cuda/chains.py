@@ -22,21 +22,15 @@ from dmcmc.samplers.blocks.cuda.block_gibbs_kernels import MAX_DOMAIN, THREADS, 
 from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
 from dmcmc.samplers.blocks.cuda.mini_bucket_starts_kernels import draw_chains
 from dmcmc.samplers.blocks.mini_bucket_starts import LOWEST, MiniBucketStarts
-from dmcmc.samplers.blocks.neighbourhood_search import DESCENT, LIMITS, cooling
+from dmcmc.samplers.blocks.neighbourhood_search import cooling
 from dmcmc.samplers.blocks.neighbourhood_search_kernels import SWEEP, choose_block
 from dmcmc.samplers.blocks.sweep_kernels import typical_spread
 from dmcmc.samplers.model.rng_kernels import philox
+from dmcmc.samplers.tuning import blocks as tuning
+from dmcmc.samplers.tuning import common
 
 _SALT = 5  # second counter word of the random numbers that choose blocks: no other draw with this key uses it
-_MIN_CHAINS = 1024  # fewer chains leave much of a GPU idle
-_MAX_COPIES = 64  # maximum number of chains per row
 _REGISTERS = 64  # per thread, estimated
-_MAX_MOVES = 32  # maximum number of moves per launch
-_LAUNCH_SECONDS = 0.2  # seconds per launch, about: a launch cannot be interrupted
-_READS_PER_LAUNCH = (
-    1 << 17
-)  # reads per chain in a launch that draws starts: about 0.1 s, as each read depends on the last
-_MAX_CELLS = 1 << 31  # cells of a move, in all chains
 _CELLS_PER_VARIABLE = 3000  # cells that a block's variable is counted as, as on the CPU
 _ROUNDING = 1e-13  # relative to the loss of a violation: a smaller gain is rounding
 
@@ -73,7 +67,7 @@ class DeviceBlockChains:
     def __init__(self, graph: FactorGraph, key: NDArray[np.uint64], states: States, order: NDArray[np.int64]) -> None:
         self.graph, self.key, self._device = graph, key, shared_device()
         self.rows, self.n = states.shape
-        self.copies = min(_MAX_COPIES, -(-_MIN_CHAINS // self.rows))
+        self.copies = min(tuning.MAX_COPIES, -(-common.GPU_CHAINS // self.rows))
         self.chains, self._choices_made, self._moves_made = self.rows * self.copies, 0, 0
         self._order = np.append(order, np.arange(graph.free, self.n))
         self._rank, self._workspace = np.argsort(self._order), new_workspace(graph, True)
@@ -116,7 +110,7 @@ class DeviceBlockChains:
             *self._key_words,
             self._states,
         )
-        for begin, end in pieces_of(program, _READS_PER_LAUNCH):
+        for begin, end in pieces_of(program, common.READS_PER_LAUNCH):
             if stop.over:  # the states are complete assignments at any time
                 break
             draw_chains[-(-self.chains // THREADS), THREADS](
@@ -132,7 +126,7 @@ class DeviceBlockChains:
         The moves of the first quarter are made at temperature 0, the others are annealed.
         """
         timed = stop.until < float("inf")
-        launched = 1 if timed else _MAX_MOVES
+        launched = 1 if timed else tuning.MAX_MOVES
         for temperatures, restart, moves in self._launches(work):
             first = 0
             while first < len(moves):
@@ -143,8 +137,8 @@ class DeviceBlockChains:
                 first += launched
                 if timed:
                     self._device.synchronize()
-                    taken = time.perf_counter() - begun
-                    launched = max(1, min(_MAX_MOVES, 2 * launched, int(_LAUNCH_SECONDS * launched / max(taken, 1e-4))))
+                    fits = int(common.CHECK_SECONDS * launched / max(time.perf_counter() - begun, 1e-4))
+                    launched = max(1, min(tuning.MAX_MOVES, 2 * launched, fits))
 
     def best(self) -> States:
         """Return the best state of each row, (rows, n) int32."""
@@ -159,12 +153,12 @@ class DeviceBlockChains:
         Blocks are chosen with the state of one chain as an example of all chains. The next step takes another chain's
         state.
         """
-        descent = int(DESCENT * work)
+        descent = int(common.FIRST_SHARE * work)
         steps = self._steps(work)
         step_work, temperature, restart = descent, 0.0, False
         while work > 0:
             moves, spent = list[Move](), 0
-            while len(moves) < _MAX_MOVES and spent < min(step_work, work):
+            while len(moves) < tuning.MAX_MOVES and spent < min(step_work, work):
                 chosen = self._choose()
                 moves += chosen
                 spent += sum(cells + _CELLS_PER_VARIABLE * int(descriptor[0]) for descriptor, _, cells in chosen)
@@ -193,14 +187,14 @@ class DeviceBlockChains:
         words = philox(int(self.key[0]), int(self.key[1]), 0, _SALT, self._choices_made, 0)
         state[0] = int(words[0]) << 32 | int(words[1]) | 1
         # A limit of cells per bucket has weight 1 / sqrt(limit): large blocks are rarer.
-        weights = np.cumsum([limit**-0.5 for limit in LIMITS])
-        limit = LIMITS[int(np.searchsorted(weights, float(random_unit(state)) * weights[-1]))]
+        weights = np.cumsum([limit**-0.5 for limit in tuning.BUCKET_CELLS])
+        limit = tuning.BUCKET_CELLS[int(np.searchsorted(weights, float(random_unit(state)) * weights[-1]))]
         # Types 0 to 3 of ``choose_block`` are equally likely; 4 (``SWEEP``, every variable) is half as likely.
         move_type = int(4.5 * float(random_unit(state)))
         if move_type == SWEEP:
             return self._single_moves()
         # A grown block has up to 16 times the cells of its largest bucket.
-        cell_limit = _MAX_CELLS // self.chains // 16
+        cell_limit = tuning.MAX_MOVE_CELLS // self.chains // 16
         while True:
             limit_now = min(limit, cell_limit)
             size = int(
@@ -210,7 +204,7 @@ class DeviceBlockChains:
             )
             if size:
                 move: Move = encode_move(self.graph, self._workspace, size)
-                if move[1] <= self._arena_capacity and move[2] * self.chains <= _MAX_CELLS:
+                if move[1] <= self._arena_capacity and move[2] * self.chains <= tuning.MAX_MOVE_CELLS:
                     return [move]
             if limit <= 2:
                 return self._single_moves()

@@ -27,10 +27,8 @@ from dmcmc.samplers.local_search.cuda.chains import AnnealingSchedule, DeviceAnn
 from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
 from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
 from dmcmc.samplers.local_search.successive_halving import HARD_CONSTRAINT_RANGES, TEMPERATURE_RANGES, SuccessiveHalving
-
-_REPORT_SECONDS = 0.05  # seconds between two reports of better assignments, and two checks whether it may run
-_JOIN_SECONDS = 0.5  # seconds that ``end`` waits for the thread
-_MIN_SWEEPS = 4  # sweeps of a round; with less time there is no further round
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import local_search as tuning
 
 Values = NDArray[np.int64]
 
@@ -126,7 +124,7 @@ class BackgroundChains:
     def end(self) -> None:
         """Stop the search; return after the last launch, or after half a second if the thread is busy."""
         self._leave.set()
-        self._thread.join(_JOIN_SECONDS)
+        self._thread.join(common.GRACE_SECONDS)
 
     @property
     def _over(self) -> bool:
@@ -165,7 +163,7 @@ class BackgroundChains:
         affordable_sweeps = (  # 1e9 s: no deadline
             tournament.sweeps if not self.seconds_per_sweep else int(min(self._stop.left, 1e9) / self.seconds_per_sweep)
         )
-        if affordable_sweeps < _MIN_SWEEPS:
+        if affordable_sweeps < tuning.GRAPH_DESCENT_SWEEPS + 1:
             return False
         spans = list(dict.fromkeys(entry.span for entry in tournament.entries))
         spread = float(typical_spread(graph, best, np.zeros((3, graph.widest)))) or 1.0
@@ -180,13 +178,13 @@ class BackgroundChains:
             if self._over:
                 return False
             if self._allowed <= 0 or GPU_CLAIMS.is_claimed:
-                waited += _REPORT_SECONDS
-                self._leave.wait(_REPORT_SECONDS)
+                waited += common.CHECK_SECONDS
+                self._leave.wait(common.CHECK_SECONDS)
                 continue
             used = chains.advance()
             self.seconds += used
             self._allowed -= used
-            if time.perf_counter() - reported >= _REPORT_SECONDS or chains.finished:
+            if time.perf_counter() - reported >= common.CHECK_SECONDS or chains.finished:
                 reported, known = time.perf_counter(), self._report(chains, known)
         self.seconds_per_sweep = max(  # at least 1e-7 s: it is a divisor
             1e-7, (time.perf_counter() - begun - waited) / min(tournament.sweeps, affordable_sweeps)

@@ -20,17 +20,10 @@ from dmcmc.samplers.local_search.cuda.layout import DeviceFactorGraph, bytes_sha
 from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
 from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
 from dmcmc.samplers.model.draw_kernels import best_value_weight, rate_of
+from dmcmc.samplers.tuning import common
+from dmcmc.samplers.tuning import local_search as tuning
 
-STEPS = 3  # sweeps at temperature 0 after the annealed ones
-_LAUNCH_SECONDS = 0.015  # seconds per launch: a launch cannot be interrupted, and other work may need the device
-# Share of a multiprocessor's threads for chains that run concurrently with other work; maximum of thread blocks per
-# multiprocessor.
-_CONCURRENT_THREAD_SHARE = 0.5
 _MAX_BLOCKS_PER_MULTIPROCESSOR = 16
-_MIN_CHAINS = 8
-_MAX_CHAINS = 2048
-_MAX_VALUES = 1 << 24  # values of all chains' states together
-_MEMORY_SHARE = 1 / 16  # share of the device memory that is available for tables
 
 _LAYOUT_ARRAYS = ("pair_start", "pairs", "wide_start", "wide_at", "wide", "automaton_start", "automata")
 _DTYPES = (np.int32, np.int64, np.float64, np.float32)  # dtypes of the kernel's arrays
@@ -52,7 +45,7 @@ class AnnealingSchedule(NamedTuple):
     spread : float
         The typical spread, in units of utility.
     sweeps : int
-        Number of annealed sweeps; :data:`STEPS` sweeps at temperature 0 follow.
+        Number of annealed sweeps; ``GRAPH_DESCENT_SWEEPS`` sweeps at temperature 0 follow.
     """
 
     spans: Sequence[TemperatureRange]
@@ -61,8 +54,8 @@ class AnnealingSchedule(NamedTuple):
     sweeps: int
 
     def rates(self) -> NDArray[np.float32]:
-        """Return log2(e) / temperature per span and sweep, (spans, sweeps + STEPS); 0 stands for temperature 0."""
-        rates = np.zeros((len(self.spans), self.sweeps + STEPS), dtype=np.float32)
+        """Return log2(e) / temperature per span and sweep, (spans, all sweeps); 0 stands for temperature 0."""
+        rates = np.zeros((len(self.spans), self.sweeps + tuning.GRAPH_DESCENT_SWEEPS), dtype=np.float32)
         for i, span in enumerate(self.spans):
             cooling = np.geomspace(span.first, span.last, self.sweeps) * self.spread
             rates[i, : self.sweeps] = [rate(float(temperature)) for temperature in cooling]
@@ -171,9 +164,9 @@ class DeviceAnnealingChains:
         self._stream.synchronize()
         seconds, made = time.perf_counter() - begun, last - self.step
         self.step = last
-        if made == self._steps_per_launch or seconds > _LAUNCH_SECONDS:
+        if made == self._steps_per_launch or seconds > common.CHECK_SECONDS:
             self._steps_per_launch = max(
-                1, min(2 * self._steps_per_launch, int(_LAUNCH_SECONDS * made / max(seconds, 1e-5)))
+                1, min(2 * self._steps_per_launch, int(common.CHECK_SECONDS * made / max(seconds, 1e-5)))
             )
         return seconds
 
@@ -203,15 +196,16 @@ def fits_device(graph: FactorGraph) -> bool:
         return False
     records = 8 * graph.scope.size * int(np.diff(graph.scope_start).max(initial=1))
     held = graph.data.nbytes + graph.following.nbytes + 24 * graph.scope.size + min(records, 1 << 62)
-    return held + 8 * _MAX_VALUES <= _MEMORY_SHARE * shared_device().limit
+    return held + 8 * common.MAX_COPIED_ENTRIES <= common.COPY_MEMORY_SHARE * shared_device().limit
 
 
 def chains_of(layout: DeviceFactorGraph, n: int, alone: bool = True) -> int:
     """Return how many chains run at once; fewer if the device has other work, too (``alone`` is False)."""
     _, processors, threads = gpu_limits(REGISTERS)
-    usable_threads = threads if alone else int(_CONCURRENT_THREAD_SHARE * threads)
+    usable_threads = threads if alone else threads // 2
     blocks = min(_MAX_BLOCKS_PER_MULTIPROCESSOR, max(1, usable_threads // (layout.lanes * layout.groups)))
-    return max(_MIN_CHAINS, min(_MAX_CHAINS, processors * blocks, _MAX_VALUES // n)) & ~1  # even: half of them continue
+    most = min(2 * common.GPU_CHAINS, common.MAX_COPIED_ENTRIES // n)
+    return max(len(tuning.COMPETING_RANGES), min(most, processors * blocks)) & ~1  # even: half of them continue
 
 
 def load_kernels(graph: FactorGraph) -> None:

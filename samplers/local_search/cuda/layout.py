@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.samplers.local_search.cuda.colour_kernels import colour_variables
+from dmcmc.samplers.tuning import common
 
 MAX_DOMAIN = 1024  # largest domain
 _MAX_ENTRIES = 2**31 - 1  # 32-bit offsets
 _LANES = (4, 8, 16, 32)  # threads per variable: about one per value
 _MAX_THREADS = 512  # threads per chain
 _MAX_SHARED_BYTES = 48 << 10  # bytes of shared memory per thread block
-_READS_PER_PART = 20_000  # reads in sequence between two points at which a launch can end: some milliseconds
 
 Ints = NDArray[np.int32]
 
@@ -139,11 +139,11 @@ def _starts(variable: NDArray[np.int64], n: int) -> Ints:
 
 
 def _parts(colour: NDArray[np.int32], weight: NDArray[np.float64]) -> Ints:
-    """Return the offsets of the parts: one per colour, split if a colour has more than ``_READS_PER_PART`` reads."""
+    """Return the offsets of the parts: one per colour, split if a colour has more than ``READS_PER_LAUNCH`` reads."""
     colour_start = np.flatnonzero(np.diff(colour, prepend=-1))
     before = np.cumsum(weight) - weight
     inside = before - np.repeat(before[colour_start], np.diff(np.append(colour_start, colour.size)))
-    chunk = (inside / _READS_PER_PART).astype(np.int64)
+    chunk = (inside / common.READS_PER_LAUNCH).astype(np.int64)
     cuts = np.flatnonzero((np.diff(colour, prepend=-1) != 0) | (np.diff(chunk, prepend=0) > 0))
     return np.append(cuts, colour.size).astype(np.int32)
 

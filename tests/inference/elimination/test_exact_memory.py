@@ -2,9 +2,11 @@
 
 import pytest
 from support.problem_strategies import random_problem
+from support.runs import sizes
 
 import dmcmc
 from dmcmc.samplers.methods import exact
+from dmcmc.samplers.tuning import chains as tuning
 
 
 @pytest.mark.parametrize("kept_bytes", [-1, 40, 400])  # none, some, or most agents' tables are cached
@@ -13,7 +15,7 @@ from dmcmc.samplers.methods import exact
 def test_the_answer_does_not_depend_on_which_tables_are_cached(monkeypatch, seed, looked_up, kept_bytes):
     problem = random_problem(seed, agents=3)
     cached = dmcmc.solve(problem, method="exact")
-    monkeypatch.setattr(exact, "_MAX_RETAINED_BYTES", kept_bytes)
-    monkeypatch.setattr(exact, "_MAX_LOOKUP_CELLS", looked_up)
+    monkeypatch.setattr(tuning, "MAX_RETAINED_BYTES", kept_bytes)
+    monkeypatch.setattr(exact, "common", sizes(LARGE_ENTRIES=looked_up))
     anew = dmcmc.solve(problem, method="exact")
     assert (anew.objective, anew.bound, anew.status) == (cached.objective, cached.bound, cached.status)

@@ -14,6 +14,7 @@ from dmcmc.inference.elimination.slices import choose_slices, eliminate_in_slice
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.samplers.methods import exact
+from dmcmc.samplers.tuning import chains
 
 
 def random_case(seed):
@@ -99,7 +100,7 @@ def test_an_agent_too_large_for_the_memory_is_eliminated_in_slices(monkeypatch):
     assert problem.evaluate(sliced.assignment) == (whole.objective, 0)
     # as on a GPU with 0.5 MB: slices in place of streaming
     monkeypatch.setattr(Backend, "resident_bytes", lambda backend, plan: 5e5)
-    monkeypatch.setattr(exact, "_MAX_RETAINED_BYTES", 1)
+    monkeypatch.setattr(chains, "MAX_RETAINED_BYTES", 1)
     made = []
     monkeypatch.setattr(exact, "eliminate_in_slices", lambda *given: made.append(1) or eliminate_in_slices(*given))
     resident = dmcmc.solve(problem, **ways)

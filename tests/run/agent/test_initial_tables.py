@@ -9,9 +9,11 @@ from support.runs import hard_problem, start_run
 
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, sampled_choice
+from dmcmc.samplers.auto.choose import sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
+from dmcmc.samplers.tuning.auto import FIRST_TABLE_SECONDS
+from dmcmc.samplers.tuning.common import UNTRIED_SHARE
 from dmcmc.solving import local_tables
 
 PROBLEM = hard_problem(variables=6, domain=4)
@@ -46,7 +48,7 @@ def seconds_of_bounds(run, monkeypatch):
     return list(budgets[0].seconds)
 
 
-@pytest.mark.parametrize("budget", [1.0, FIRST_TABLE_TIME, 1000.0])
+@pytest.mark.parametrize("budget", [1.0, FIRST_TABLE_SECONDS, 1000.0])
 def test_first_samples_and_bounds_share_five_seconds_or_a_quarter_of_a_longer_budget(budget, monkeypatch):
     limits, start = [], ChainSolver.start
 
@@ -56,9 +58,9 @@ def test_first_samples_and_bounds_share_five_seconds_or_a_quarter_of_a_longer_bu
 
     monkeypatch.setattr(ChainSolver, "start", sample_briefly)
     run, _ = run_of(budget, monkeypatch, sampled=[0, 1])
-    soon = min(budget, max(FIRST_TABLE_TIME, budget / 4))
+    soon = min(budget, max(FIRST_TABLE_SECONDS, budget / 4))
     each = seconds_of_bounds(run, monkeypatch)
-    assert limits == [pytest.approx(0.2 * soon)] and sum(each) == pytest.approx(FIRST_SHARE * soon)
+    assert limits == [pytest.approx(0.2 * soon)] and sum(each) == pytest.approx(UNTRIED_SHARE * soon)
     monkeypatch.setattr(local_tables, "agents_with_relaxation_in_time", lambda agents, backend: agents[:1])
     run, _ = run_of(budget, monkeypatch, sampled=[0, 1])
     assert seconds_of_bounds(run, monkeypatch) == [min(each[0], 0.02), *each[1:]]
@@ -66,7 +68,7 @@ def test_first_samples_and_bounds_share_five_seconds_or_a_quarter_of_a_longer_bu
 
 @pytest.mark.parametrize(("sampled", "seconds", "method", "share"), [
     ([], 1.0, "auto", 800.0),  # no agent waits
-    ([0], 1e-3, "auto", FIRST_TABLE_TIME / 2), ([0], 100.0, "auto", 200.0), ([0], 400.0, "auto", 500.0),
+    ([0], 1e-3, "auto", FIRST_TABLE_SECONDS / 2), ([0], 100.0, "auto", 200.0), ([0], 400.0, "auto", 500.0),
     ([0], 1e-3, "exact", 500.0),  # the configured method
 ])  # fmt: skip
 def test_eliminations_are_given_up_sooner_if_other_agents_wait(sampled, seconds, method, share, monkeypatch):

@@ -11,7 +11,6 @@ from support import naive
 from dmcmc import Factor, Problem
 from dmcmc.anytime.improvers import background_search
 from dmcmc.config.settings import Budget, Settings
-from dmcmc.formats.global_functions import builder
 from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.bounds import registry
@@ -22,10 +21,11 @@ from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
-from dmcmc.samplers.toulbar2 import compact_problem as compact
+from dmcmc.samplers.toulbar2.compact_problem import compact_problem
 from dmcmc.samplers.toulbar2.linear_constraints import linear_constraint
 from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
+from dmcmc.samplers.tuning import common
 
 TOP = 1000
 MEMORY = 1 << 30
@@ -35,8 +35,7 @@ HARD = -np.inf
 @pytest.fixture
 def keep_compact(monkeypatch):
     """Keep small factors in their compact form, so that their problems can be enumerated."""
-    monkeypatch.setattr(builder, "_MAX_TABLE_ENTRIES", 0)
-    monkeypatch.setattr(compact, "_MAX_EXPANDED_ENTRIES", 0)
+    monkeypatch.setattr(common, "PLAIN_TABLE_ENTRIES", 0)
 
 
 def problem_of(shape, factors):
@@ -191,7 +190,7 @@ def test_compact_forms_keep_the_structure(keep_compact):
         "wamong", range(6), shape, {"metric": "lin", "cost": 3, "values": [[0]], "min": 2, "max": 3}, CostScale(TOP)
     )
     listed = sparse(rng, tuple(range(6)), tuple(shape), 3)
-    given = compact.compact_problem(problem_of(shape, [*clique, *soft, listed]), MEMORY)
+    given = compact_problem(problem_of(shape, [*clique, *soft, listed]), MEMORY)
     assert [(len(c.terms), c.low, c.high) for c in given.linear] == [(6, None, 2)]
     assert [f for f in given.problem.factors if isinstance(f, SparseFactor)] == [listed]
     chain = [f for f in given.problem.factors if type(f) is Factor]

@@ -110,7 +110,7 @@ def test_each_point_of_the_first_trace_has_its_solution():
 
 
 def test_an_incomplete_greedy_assignment_is_reported_once_when_it_takes_long(monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.local_search.ascent._GREEDY_READS_PER_CHECK", 1)
+    monkeypatch.setattr("dmcmc.samplers.tuning.local_search.READS_PER_TASK", 1)
     problem, reported = sparse_problem(20, agents=1), []
     complete = Ascent(problem, 1, NO_DEADLINE).greedy()
     found = Ascent(problem, 1, NO_DEADLINE).greedy(Deadline(time.perf_counter() - 1), reported.append)

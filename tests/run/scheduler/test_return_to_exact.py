@@ -6,7 +6,6 @@ from support import soundness
 from support.runs import SlowBackend, finish_run, hard_problem, solve_with, start_run
 
 import dmcmc
-from dmcmc.anytime.improvers.recombine import TABLE_GROWTH_FACTOR
 from dmcmc.anytime.scheduler.directive import Directive
 from dmcmc.anytime.scheduler.proposal import Allocation
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
@@ -17,6 +16,7 @@ from dmcmc.samplers.auto.choose import sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving import rank_tables
 from dmcmc.solving.agent.agent import Agent
+from dmcmc.tuning.anytime import TABLE_GROWTH_FACTOR
 
 PROBLEM = hard_problem(variables=8, domain=6)
 

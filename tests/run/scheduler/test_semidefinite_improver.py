@@ -19,6 +19,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.results.improver_names import BOUND, BRANCH, SEMIDEFINITE
 from dmcmc.solving.agent.relaxation_time import agents_with_relaxation_in_time
 from dmcmc.solving.agent.upper_table import UpperTable
+from dmcmc.tuning import anytime as tuning
 
 
 class FakeAgent:
@@ -174,7 +175,7 @@ def test_searches_end_as_soon_as_they_make_no_progress_if_a_relaxation_may_follo
     monkeypatch, follows, closes, checks, nodes, stalled
 ):
     """Check after every 20 nodes of 3 rows; each check closes a part of a gap of 8, all of which ends the search."""
-    monkeypatch.setattr(branch_and_bound, "_JUDGED_NODES_PER_ROW", 20)
+    monkeypatch.setattr(tuning, "JUDGED_NODES_PER_ROW", 20)
     monkeypatch.setattr(branch_and_bound, "place_together", lambda duals, seconds: None)
     clock, calls, gap = [0.0], list[float](), [8.0]
     monkeypatch.setattr(branch_and_bound, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
