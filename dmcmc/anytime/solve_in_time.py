@@ -166,9 +166,7 @@ def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, prove
     """Plan the run once the kernels for that are compiled; the search goes on, because planning uses one core."""
     world, kernels, stop = search.world, search.kernels, search.stop
     if search.parts.timed and not proves_soon:
-        stop = search.delay(
-            kernels.wait(_sets_for_large_plan(search.parts, world), stop, _search_while_waiting(search))
-        )
+        stop = search.delay(kernels.wait(_sets_for_large_plan(search.parts, world), stop, _waiting_search(search)))
     with search.in_background(low_priority=False):
         planning_deadline, placement = stop.later(common.GRACE_SECONDS / 2), None
         if unscattered is not None:
@@ -195,7 +193,7 @@ def _solve_planned(
                 return _result_without_tables(search)
     with handle.deliver_if_late(search.stop):
         try:
-            search.delay(kernels.wait(tables, search.stop, _search_while_waiting(search)))
+            search.delay(kernels.wait(tables, search.stop, _waiting_search(search)))
         except OutOfTime as error:
             return _end_without_tables(search, error)
     later = agent_kernel_sets.for_improvers(setup, needed)
@@ -206,9 +204,7 @@ def _solve_planned(
     if timed:
         with handle.deliver_if_late(search.stop):
             try:
-                prepared = prepare_gpu(
-                    setup, world, watch.progress, kernels, search.stop, _search_while_waiting(search)
-                )
+                prepared = prepare_gpu(setup, world, watch.progress, kernels, search.stop, _waiting_search(search))
             except OutOfTime as error:
                 return _end_without_tables(search, error)
         setup, seconds, later_on_gpu = prepared
@@ -235,7 +231,7 @@ def _end_without_tables(search: IncumbentSearch, error: ResourceError) -> Result
     return _result_without_tables(search)
 
 
-def _search_while_waiting(search: IncumbentSearch) -> ConcurrentWork:
+def _waiting_search(search: IncumbentSearch) -> ConcurrentWork:
     """Return the search in the background as work for the time in which the run waits for other kernels."""
     return ConcurrentWork(search.search_kernels.chains(), partial(search.in_background, low_priority=False))
 

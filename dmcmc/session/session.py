@@ -1,10 +1,6 @@
 """A session: a problem that changes, its last result, and the work that stays valid from one run to the next."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple, Unpack
-
-from numpy.typing import ArrayLike
 
 from dmcmc.config.keywords import Keywords, settings_from
 from dmcmc.config.settings import Settings
@@ -13,8 +9,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.session.changed_variables import Domain
-from dmcmc.session.changes import Changes
+from dmcmc.session.changing_problem import ChangingProblem
 from dmcmc.session.last_run import LastRun, known_bound, settings_of_next_run
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -38,7 +33,7 @@ class Reused(NamedTuple):
     bounds: int = 0
 
 
-class Session:
+class Session(ChangingProblem):
     """A problem that changes and is solved again.
 
     The exact tables of agents and the UTIL messages of subtrees in which nothing has changed are kept. With a time
@@ -88,7 +83,7 @@ class Session:
         world: World | None = None,
         **keywords: Unpack[Keywords],
     ) -> None:
-        self.problem = as_problem(problem)
+        super().__init__(as_problem(problem))
         self.reused: Reused | None = None
         self.result: Result | None = None
         self._settings, self._world = settings_from(settings, keywords), world or World()
@@ -125,64 +120,3 @@ class Session:
         self.reused = Reused(*self._retained.counts(self._world))
         self.result, self._last = result, LastRun(self.problem, result, settings.stay is not None)
         return result
-
-    @contextmanager
-    def changes(self) -> Iterator[Changes]:
-        """Collect changes that are made together at the end of the block, or not at all if one is not valid.
-
-        Yields
-        ------
-        Changes
-            The batch of changes.
-        """
-        batch = Changes(self.problem)
-        yield batch
-        changed = batch.problem()
-        if changed.agents is not self.problem.agents:
-            changed.share_shape_facts(self.problem)
-        self.problem = changed
-
-    def set_table(self, factor: str | int, table: ArrayLike) -> None:
-        """Replace the table of a factor; the parameters are those of :meth:`Changes.set_table`."""
-        with self.changes() as batch:
-            batch.set_table(factor, table)
-
-    def add_factor(self, scope: Sequence[str], table: ArrayLike, name: str = "", level: str = "") -> None:
-        """Add a factor; the parameters are those of :meth:`Changes.add_factor`."""
-        with self.changes() as batch:
-            batch.add_factor(scope, table, name, level)
-
-    def remove_factor(self, factor: str | int) -> None:
-        """Remove a factor; the parameters are those of :meth:`Changes.remove_factor`."""
-        with self.changes() as batch:
-            batch.remove_factor(factor)
-
-    def add_variable(self, name: str, domain: Domain, agent: str) -> None:
-        """Add a variable; the parameters are those of :meth:`Changes.add_variable`."""
-        with self.changes() as batch:
-            batch.add_variable(name, domain, agent)
-
-    def remove_variable(self, name: str) -> None:
-        """Remove a variable and its factors; the parameters are those of :meth:`Changes.remove_variable`."""
-        with self.changes() as batch:
-            batch.remove_variable(name)
-
-    def move_variable(self, name: str, agent: str) -> None:
-        """Give a variable to another agent; the parameters are those of :meth:`Changes.move_variable`."""
-        with self.changes() as batch:
-            batch.move_variable(name, agent)
-
-    def set_domain(self, name: str, domain: Domain) -> None:
-        """Replace the domain of a variable; the parameters are those of :meth:`Changes.set_domain`."""
-        with self.changes() as batch:
-            batch.set_domain(name, domain)
-
-    def add_agent(self, name: str) -> None:
-        """Add an agent; the parameters are those of :meth:`Changes.add_agent`."""
-        with self.changes() as batch:
-            batch.add_agent(name)
-
-    def remove_agent(self, name: str) -> None:
-        """Remove an agent with its variables and factors; the parameters are those of :meth:`Changes.remove_agent`."""
-        with self.changes() as batch:
-            batch.remove_agent(name)
