@@ -54,8 +54,6 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/api.py": 28,
     "dmcmc/assistant/calendar_tools.py": 16,
     "dmcmc/calendars/explain.py": 16,
-    "dmcmc/cli/commands.py": 47,
-    "dmcmc/cli/solve_command.py": 33,
     "dmcmc/report/plan.py": 16,
     "dmcmc/run/algorithms/choose_algorithm.py": 17,
     "dmcmc/run/algorithms/synchronous_cycles.py": 20,
