@@ -6,7 +6,7 @@ of its rows (assignments of its boundary variables) only.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,9 @@ from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.model.chain_model import is_compact
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.setup import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.setup import Setup
 
 SolveTiny = Callable[[Problem, Settings, str], object]  # solves a problem, ending in one of these ways:
 Ending = Literal["none", "deadline"]  # how a tiny problem is solved: work with a deadline has other kernels
@@ -104,7 +106,7 @@ class AgentKernels(NamedTuple):
     union: KernelSet | None
 
 
-def agent_work(setup: Setup, ending: Ending, solve: SolveTiny, union: str | None = None) -> AgentKernels:
+def agent_work(setup: "Setup", ending: Ending, solve: SolveTiny, union: str | None = None) -> AgentKernels:
     """Return the kernels of the agents of a plan.
 
     Parameters
@@ -128,7 +130,7 @@ def agent_work(setup: Setup, ending: Ending, solve: SolveTiny, union: str | None
 
 
 def _find_agent_work(
-    setup: Setup, ending: Ending, tables: tuple[str, ...], solve: SolveTiny, union: str | None
+    setup: "Setup", ending: Ending, tables: tuple[str, ...], solve: SolveTiny, union: str | None
 ) -> AgentKernels:
     """Find the kernels of the agents of a plan; ``tables`` are the number types of the problem's tables."""
     agents = range(setup.problem.n_agents)
@@ -183,7 +185,7 @@ def bounds(parts: DividedProblem, of_union: bool = False) -> list[KernelSet]:
     return [KernelSet(f"bounds {has_relaxation}", partial(_compile_bounds, has_relaxation))]
 
 
-def for_improvers(setup: Setup, agents: AgentKernels) -> dict[str, list[KernelSet]]:
+def for_improvers(setup: "Setup", agents: AgentKernels) -> dict[str, list[KernelSet]]:
     """Return the kernels that improvers need besides those of the tables, by the improver's name."""
     needed = {name: list(agents.bounds) for name in (SEMIDEFINITE, BRANCH, ROUNDING)}
     if agents.union is not None:
