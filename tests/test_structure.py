@@ -18,7 +18,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28}
+REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 26}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -52,8 +52,6 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/anytime/solve_in_time.py": 33,
     "dmcmc/anytime/union/union_agent.py": 16,
     "dmcmc/api.py": 28,
-    "dmcmc/assistant/calendar_tools.py": 16,
-    "dmcmc/calendars/explain.py": 16,
     "dmcmc/report/plan.py": 16,
     "dmcmc/run/algorithms/choose_algorithm.py": 17,
     "dmcmc/run/algorithms/synchronous_cycles.py": 20,

@@ -82,7 +82,7 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         if job.task == "mar" or job.task == "max-marginals":
             return _marginals(job, problem, single_rank_config)
         if job.task == "conflict" and job.calendar is not None:
-            from dmcmc.calendars.explain import find_calendar_conflict
+            from dmcmc.calendars.solve import find_calendar_conflict
 
             return find_calendar_conflict(job.calendar, single_rank_config)
         if job.task == "conflict":
