@@ -79,7 +79,7 @@ def solve_directory(
     """
     world, progress = world or World(), progress or NoProgress()
     try:
-        refuse(config)
+        _refuse(config)
         index = world.on_first_rank(lambda: read_index(folder))
         config = with_memory_limit(config, world)
         with (
@@ -178,7 +178,20 @@ def solve_inputs(
     return PrivateAnswer(result, coordinator.known, own, coordinator.factors)
 
 
-def refuse(config: Settings) -> None:
+def read_inputs(folder: str | os.PathLike[str], settings: Settings, world: World) -> RankInputs:
+    """Read the files of this rank's agents, for a session; called by all ranks.
+
+    Raises
+    ------
+    DmcmcError
+        If a file is wrong, or a setting needs the whole problem.
+    """
+    _refuse(settings)
+    index = world.on_first_rank(lambda: read_index(folder))
+    return RankInputs.read(folder, index, with_memory_limit(settings, world), world)
+
+
+def _refuse(config: Settings) -> None:
     """Raise an error for settings that need the whole problem on one rank."""
     if config.local.order is not None:
         raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")

@@ -7,9 +7,7 @@ from functools import partial
 import msgspec
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.levels.one_after_the_other import are_separate
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
@@ -133,7 +131,7 @@ def _has_separate_levels(problem: Problem | None, world: World, known_on_all_ran
     """Return whether the levels of a problem are solved one after the other; called by all ranks."""
 
     def answer() -> bool:
-        return problem is not None and bool(problem.levels) and are_separate(problem)
+        return problem is not None and problem.has_separate_levels
 
     return answer() if known_on_all_ranks else world.on_first_rank(answer)
 
@@ -162,11 +160,6 @@ def _solve_by_baseline(
     _retained: RetainedWork | None = None,
 ) -> Result | None:
     """Solve a problem by a baseline algorithm."""
-    # All ranks have to raise the error.
-    rank_0_only = any(world.allgather(problem is None))
-    if problem is None or rank_0_only:
-        name = settings.algorithm_settings.name
-        raise ConfigError(f"only rank 0 has the problem, but algorithm: {name} needs it on all ranks")
     from dmcmc.run.algorithms import run_algorithm  # loaded only if needed: it compiles kernels
 
     return run_algorithm.solve(problem, settings, world, progress, explain, ending)
