@@ -18,7 +18,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 26}
+REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 25}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -45,23 +45,19 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
 }
 # Modules that import more of ours than wanted, with their present number.
 WIDE_MODULES: dict[str, int] = {
-    "dmcmc/anytime/background_engine.py": 19,
+    "dmcmc/anytime/engines/background_engine.py": 19,
     "dmcmc/anytime/improvers/background_search.py": 24,
-    "dmcmc/anytime/local_search.py": 21,
+    "dmcmc/anytime/local_search.py": 19,
     "dmcmc/anytime/rank_run.py": 29,
-    "dmcmc/anytime/solve_in_time.py": 33,
+    "dmcmc/anytime/solve_in_time.py": 30,
     "dmcmc/api.py": 28,
     "dmcmc/run/algorithms/synchronous_cycles.py": 20,
-    "dmcmc/run/alternatives/find_alternatives.py": 23,
-    "dmcmc/run/compilation/agent_kernel_sets.py": 21,
-    "dmcmc/run/compilation/kernel_sets.py": 23,
-    "dmcmc/run/compilation/prepare_gpu.py": 28,
+    "dmcmc/run/alternatives/find_alternatives.py": 22,
     "dmcmc/run/resolving/kept_variable.py": 17,
     "dmcmc/run/resolving/value_bounds.py": 17,
     "dmcmc/run/resolving/value_search.py": 23,
-    "dmcmc/run/solve.py": 16,
-    "dmcmc/run/solve_directory.py": 27,
-    "dmcmc/run/whole_problem/mini_bucket_solve.py": 26,
+    "dmcmc/run/solve_directory.py": 23,
+    "dmcmc/run/whole_problem/mini_bucket_solve.py": 21,
     "dmcmc/solving/agent/agent.py": 20,
     "dmcmc/solving/agent_steps.py": 20,
     "dmcmc/solving/coordinator.py": 19,

@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.background_engine import BackgroundEngine
 from dmcmc.anytime.background_local_search import FIRST_SLICE, BackgroundTurns, is_worthwhile
-from dmcmc.anytime.early_engine import EarlyEngine
+from dmcmc.anytime.engines.background_engine import BackgroundEngine
+from dmcmc.anytime.engines.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import gpu_chains
 from dmcmc.anytime.search_readiness import SearchKernels
 from dmcmc.anytime.time_before_tables import brief_search_seconds, max_seconds_before_tables
@@ -22,7 +22,6 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.samplers.local_search.ascent import Ascent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
@@ -72,10 +71,8 @@ class IncumbentSearch(RankSearch):
         self.kernels = kernels
         self._search_kernels = ready = SearchKernels(parts, world, kernels)
         super().__init__(parts, incumbent, world, stop)
-        self._search.chains.may_move_blocks = partial(ready.is_ready, kernel_sets.block_moves)
-        self._search.chains.may_search_constraints = partial(
-            ready.is_ready, lambda variant: kernel_sets.constraint_search()
-        )
+        self._search.chains.may_move_blocks = ready.may_move_blocks
+        self._search.chains.may_search_constraints = ready.may_search_constraints
         self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, kernels, early)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
 
@@ -92,12 +89,12 @@ class IncumbentSearch(RankSearch):
             return UncompiledAscent(problem, stop)
         if problem.tabular:
             return super()._make_ascent(stop, threads)
-        return ascent_of(problem, 1, stop, partial(self.kernels.is_ready, kernel_sets.constraint_search()))
+        return ascent_of(problem, 1, stop, self._search_kernels.has_constraint_search)
 
     def _make_original_ascent(self, stop: Deadline) -> Ascent | None:
         """Return the hill climbing on the problem as given; None if its kernels are needed and not compiled."""
         given = self.parts.given.problem
-        if self.kernels.is_ready(kernel_sets.first_search_of(given)):
+        if self._search_kernels.has_first_of(given):
             return super()._make_original_ascent(stop)
         return UncompiledAscent(given, stop) if given.dense else None
 
@@ -223,15 +220,8 @@ class IncumbentSearch(RankSearch):
 
     def request_kernels(self) -> float:
         """Compile the kernels of searches in the background; return the seconds that do not count as run time."""
-        sets = []
-        sets += kernel_sets.own_engine(self.engine.name)
-        if self.searches and not self.decodes_only:
-            sets += kernel_sets.local_search(self.parts)
-            if self.quality.negated_violation < 0:
-                sets.append(kernel_sets.constraint_search())
-        if self.parts.timed:
-            sets.append(kernel_sets.rates())
-        return self.kernels.request(*sets)
+        searches, violated = self.searches and not self.decodes_only, self.quality.negated_violation < 0
+        return self._search_kernels.request(self.engine.name, searches, violated)
 
     @property
     def concurrent_work(self) -> ConcurrentWork:

@@ -14,35 +14,37 @@ from itertools import chain
 
 from msgspec.structs import replace as replace_settings
 
-from dmcmc.anytime.early_engine import EarlyEngine
+from dmcmc.anytime.engines.early_engine import EarlyEngine
+from dmcmc.anytime.improve_until_stop import improve_until_stop
 from dmcmc.anytime.improvers.background_search import has_many_constraints, wanted
 from dmcmc.anytime.known_bound import take_known_bound
 from dmcmc.anytime.local_search import IncumbentSearch
-from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.union.union_plan import union_provider
-from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
+from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
+from dmcmc.run.compilation import agent_kernel_sets, bound_kernel_sets
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
+from dmcmc.run.compilation.gpu.prepare_gpu import prepare_gpu
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
-from dmcmc.run.compilation.prepare_gpu import prepare_gpu
-from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
-from dmcmc.solving.coordinator import Coordinator
+from dmcmc.run.compilation.timed_kernel_sets import (
+    has_first_search,
+    sets_for_chains,
+    sets_for_large_plan,
+    sets_for_plan,
+    speeds_of,
+)
 from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
-from dmcmc.solving.local_tables import team_of
-from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
+from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
 from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.affordable import check_time_for_tables
 from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import (
-    DividedProblem,
     UnscatteredProblem,
     divide_on_ranks,
     soon_proven,
@@ -51,7 +53,6 @@ from dmcmc.solving.planning.divided_problem import (
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
-from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 # Part of the time budget, and seconds at most, in which a problem is divided whose plan has no kernels in time
@@ -71,7 +72,7 @@ def solve_in_time(
 ) -> Result | None:
     """Start the clock, find a first answer, divide the problem, find a first incumbent, plan, and improve tables.
 
-    An engine that takes the problem as given searches it from the beginning (:mod:`dmcmc.anytime.early_engine`).
+    An engine that takes the problem as given searches it from the beginning (:mod:`.early_engine`).
 
     It also serves runs without a time budget that ask for an external search engine. Called by every rank with the same
     arguments.
@@ -119,17 +120,17 @@ def _solve_in_time(  # long: the order of a run's steps
 ) -> Result | None:
     """Solve a problem with a time budget; ``early`` is the engine that searches the problem as given, on rank 0."""
     seconds, handle = config.budget.time, watch.handle or RunHandle()
-    sets_for_plan = world.on_first_rank(partial(_sets_for_plan, problem, config))
+    sets_before_plan = world.on_first_rank(partial(sets_for_plan, problem, config))
     start, stop, first = time.perf_counter(), watch.stop, None
     if seconds is not None:
-        start += kernels.request(*sets_for_plan, *world.on_first_rank(partial(_sets_for_chains, problem, config)))
+        start += kernels.request(*sets_before_plan, *world.on_first_rank(partial(sets_for_chains, problem, config)))
         stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
     soon = stop if seconds is None else _before_division(stop, seconds)
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
         first = world.on_all_ranks(partial(_first_answer, problem, config, soon, start, watch, kernels, world.rank))
         if early is not None:
             early.take_first_answer(first)
-    can_plan = _are_ready_in_time(kernels, sets_for_plan, soon)
+    can_plan = _are_ready_in_time(kernels, sets_before_plan, soon)
     settings = config if can_plan else replace_settings(config, presolve="none")  # presolve needs the kernels of plans
     parts, unscattered = divide_on_ranks(problem, settings, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
@@ -148,7 +149,7 @@ def _solve_in_time(  # long: the order of a run's steps
             return search.result_without_tables()
         if seconds is not None and not proves_soon:
             stop = search.delay(
-                kernels.request(*world.bcast(agent_kernel_sets.bounds(parts))) + search.request_kernels()
+                kernels.request(*world.bcast(bound_kernel_sets.bounds(parts))) + search.request_kernels()
             )
         with handle.deliver_if_late(stop):
             try:
@@ -169,12 +170,12 @@ def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, prove
     """Plan the run once the kernels for that are compiled; the search goes on, because planning uses one core."""
     world, kernels, stop = search.world, search.kernels, search.stop
     if search.parts.timed and not proves_soon:
-        stop = search.delay(kernels.wait(_sets_for_large_plan(search.parts, world), stop, search.concurrent_work))
+        stop = search.delay(kernels.wait(sets_for_large_plan(search.parts, world), stop, search.concurrent_work))
     with search.in_background(low_priority=False):
         planning_deadline, placement = stop.later(_PLANNING_GRACE), None
         if unscattered is not None:
             search.parts, placement = scatter_problem(unscattered, world, planning_deadline)
-        speeds = _nominal if proves_soon or not kernels.all_ready(kernel_sets.rates()) else load_rates
+        speeds = speeds_of(kernels, proves_soon)
         return plan(search.parts, world, speeds, planning_deadline, placement)
 
 
@@ -214,53 +215,10 @@ def _solve_planned(
         search.delay(seconds)
     setup = search.engine.assign_cores(setup)
     stop = search.delay(world.on_first_rank(partial(_seconds_of, watch.planned, setup)))
-    searches, is_ready = WholeSearches(world, search), partial(kernels.is_ready_for, needed=(later, later_on_gpu))
+    is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
     return improve_until_stop(
-        setup.with_stop(stop), OneFile(search), searches, watch.with_handle(handle), is_ready, union
+        setup.with_stop(stop), OneFile(search), search, watch.with_handle(handle), is_ready, union
     )
-
-
-def improve_until_stop(
-    setup: Setup,
-    coordinator: Coordinator,
-    searches: WholeSearches,
-    watch: Watch,
-    is_ready: Callable[[str], bool],
-    union_provider: str | None = None,
-) -> Result | None:
-    """Make the agents' tables, and combine and improve them in turn until the goal or the deadline.
-
-    Parameters
-    ----------
-    setup
-        The plan; its backend has the deadline.
-    coordinator
-        How the ranks agree on the answer.
-    searches
-        The searches over the whole assignment.
-    watch
-        The observer of the run, given by the caller. Ctrl-C is left to a caller that handles signals.
-    is_ready
-        Returns whether an improver, given by its name, has its kernels on this rank.
-    union_provider
-        Bound provider of the union of all agents; None if that is not bounded.
-    """
-    world, handle, stop = coordinator.world, watch.handle or RunHandle(), setup.backend.stop
-    interrupt = Interrupt(stop, armed=setup.timed and not watch.handles_signals)
-    with handle.deliver_if_late(stop), interrupt, team_of(setup, world, coordinator.private) as team:
-        run = RankRun(RankTables(setup, world, team), coordinator, searches, watch, union_provider)
-        handle.best, run.is_ready = run.best_so_far, is_ready
-        try:
-            run.first_tables()
-            while not run.goal_reached:
-                directive = run.agree(run.combine())
-                if directive.stop:
-                    break
-                run.improve(directive)
-        except (OutOfTime, OutOfMemory) as error:
-            run.give_up(error)
-        world.on_all_ranks(run.keep_for_next_run)
-        return run.result()
 
 
 def _seconds_of(planned: Callable[[Setup], object], setup: Setup) -> float:
@@ -268,30 +226,6 @@ def _seconds_of(planned: Callable[[Setup], object], setup: Setup) -> float:
     start = time.perf_counter()
     planned(setup)
     return time.perf_counter() - start
-
-
-def _nominal() -> Rates:
-    """Return nominal speeds, in place of measured ones."""
-    return NOMINAL
-
-
-def _sets_for_plan(problem: Problem | None, config: Settings) -> list[KernelSet]:
-    """Return the kernels that a run needs until it has divided the problem, the most important first (rank 0)."""
-    assert problem is not None
-    return kernel_sets.before_plan(problem, config)
-
-
-def _sets_for_chains(problem: Problem | None, config: Settings) -> list[KernelSet]:
-    """Return the kernels of chains on the problem as given (rank 0)."""
-    assert problem is not None
-    variant = kernel_sets.SearchVariant.of_given(problem)
-    return [] if variant is None or config.local_search == "none" else [kernel_sets.chains(variant)]
-
-
-def _sets_for_large_plan(parts: DividedProblem, world: World) -> list[KernelSet]:
-    """Return the kernels that planning needs in addition, if the problem is large; called by all ranks."""
-    needed = world.on_first_rank(lambda: kernel_sets.searches_subtree_orders(parts))
-    return [kernel_sets.subtree_orders()] if needed else []
 
 
 def _has_start(problem: Problem | None, config: Settings) -> bool:
@@ -325,6 +259,6 @@ def _first_answer(
     """Return the answer that rank 0 finds before anything is divided; None on other ranks."""
     if problem is None or rank:
         return None
-    is_compiled = partial(kernels.is_ready, kernel_sets.first_search_of(problem))
-    can_plan = partial(kernels.is_ready, *_sets_for_plan(problem, config))
+    is_compiled = partial(has_first_search, kernels, problem)
+    can_plan = partial(kernels.is_ready, *sets_for_plan(problem, config))
     return find_first_answer(problem, config, stop, start, watch.progress, is_compiled, can_plan)

@@ -166,7 +166,7 @@ def forget_compiled_kernels():
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
-    kernel_sets._COMPILED.clear()
+    kernel_sets.COMPILED.clear()
     _FACTS_BY_SHAPE.clear()
 
 

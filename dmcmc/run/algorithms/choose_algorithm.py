@@ -14,9 +14,8 @@ from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.compilation.small_problems import interpreted_if_small
 from dmcmc.run.incremental.solve_again import solve_again
 from dmcmc.run.levels.solve_levels import solve_levels
-from dmcmc.run.solve import Explain
 from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
 from dmcmc.solving.warm_start.moving_costs import agree_on_costs
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 

@@ -1,7 +1,5 @@
 """Run a baseline algorithm of :mod:`dmcmc.algorithms`: in message cycles, or as a run on a reformulated problem."""
 
-from collections.abc import Callable
-
 import msgspec
 
 from dmcmc.algorithms import registry
@@ -15,8 +13,7 @@ from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.algorithms.synchronous_cycles import solve_in_cycles
 from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
 
 
 def solve(
@@ -24,7 +21,7 @@ def solve(
     settings: Settings,
     world: World,
     progress: ProgressReporter | None,
-    explain: Callable[[Setup], None] | None,
+    explain: Explain | None,
     ending: RunHandle | None,
 ) -> Result | None:
     """Solve a problem with a baseline algorithm; the parameters are those of :func:`dmcmc.run.solve.solve`.

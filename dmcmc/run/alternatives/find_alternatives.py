@@ -7,7 +7,7 @@ is solved again and again, each time with the constraint that the next assignmen
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
@@ -31,9 +31,8 @@ from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
 from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
-from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.moving_costs import agree_on_costs
 
 _TREE_SHARE = 0.5  # share of the remaining time for the junction tree; the rest is for solving repeatedly without it
@@ -47,7 +46,7 @@ def solve_with_alternatives(
     settings: Settings,
     request: AlternativesRequest,
     progress: ProgressReporter | None = None,
-    explain: Callable[[Setup], None] | None = None,
+    explain: Explain | None = None,
     ending: RunHandle | None = None,
 ) -> Result:
     """Solve a problem, and find alternatives to the best assignment, in this process.
@@ -97,7 +96,7 @@ def _find(
     settings: Settings,
     request: AlternativesRequest,
     progress: ProgressReporter | None,
-    explain: Callable[[Setup], None] | None,
+    explain: Explain | None,
     ending: RunHandle | None,
 ) -> Result:
     """Solve a problem without costs of moving, and find alternatives to the best assignment."""

@@ -25,7 +25,7 @@ from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, u
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler
-from dmcmc.run.compilation.kernel_sets import _COMPILED, KernelSet
+from dmcmc.run.compilation.kernel_sets import COMPILED, KernelSet
 from dmcmc.solving.monitoring.progress import ProgressReporter
 
 _POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
@@ -52,7 +52,7 @@ def compile_and_mark(kernels: KernelSet) -> None:
     unsaved = unsaved_kernels()
     with compiling_for_others():
         kernels.compile()
-    _COMPILED.add(kernels.name)
+    COMPILED.add(kernels.name)
     marker = compiled_marker(kernels.name)
     if marker is not None and unsaved == unsaved_kernels():
         put_marker(marker)

@@ -1,19 +1,14 @@
 """Mini-bucket elimination of a whole problem: an assignment and a proven bound, whoever owns the variables."""
 
 import time
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.memory_shares import split_memory
-from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.exact_or_mini_buckets import RelaxedElimination, Resources, eliminate_within
+from dmcmc.inference.execution.exact_or_mini_buckets import RelaxedElimination
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
@@ -22,15 +17,14 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import BoundProof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
-from dmcmc.run.compilation import kernel_sets
-from dmcmc.run.compilation.kernel_sets import COMPILE_LIMIT
 from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.run.compilation.large_problem_kernel_sets import whole_problem
+from dmcmc.run.whole_problem.eliminate_whole import eliminate_tiny, eliminate_whole
 from dmcmc.solving.agent.uncombined_bound import largest_sum
 from dmcmc.solving.initial_incumbent import begin
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress
-from dmcmc.solving.planning.combination_plan import relaxation_of
-from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
+from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem
 from dmcmc.solving.rank_search import SWEEPS
 
 
@@ -56,17 +50,8 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
     world, no_progress, ending = World(), NoProgress(), ending or RunHandle()
     start = time.perf_counter()
     parts = divide_problem(problem, config, world)
-    variant = kernel_sets.SearchVariant.of(parts)
-    needed = [
-        kernel_sets.first_search(variant.dtype, variant.dense),
-        kernel_sets.chains(variant),
-        *kernel_sets.whole_problem(parts, eliminate_tiny),
-        kernel_sets.block_moves(variant),
-    ]
-    if kernel_sets.searches_subtree_orders(parts):
-        needed.append(kernel_sets.subtree_orders())
     with KernelSupply(world, config, no_progress) as kernels:
-        start += kernels.request(*needed)
+        start += kernels.request(*whole_problem(parts, eliminate_tiny))
         stop = Deadline(
             float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
         )
@@ -108,7 +93,7 @@ def _eliminate_and_decode(parts: DividedProblem, search: IncumbentSearch, stop: 
     """Eliminate all variables and record the decoded assignment; return None if the elimination was given up."""
     timed, elimination = parts.timed, None
     try:
-        elimination = _eliminate(parts, stop)
+        elimination = eliminate_whole(parts, stop)
         _decode(elimination, search, stop.left if timed else None)
     except (OutOfTime, OutOfMemory) as error:
         if isinstance(error, OutOfMemory) and not timed:
@@ -136,30 +121,6 @@ def _decode(elimination: RelaxedElimination, search: IncumbentSearch, seconds: f
         search.improve(None, SWEEPS)
     elif elimination.z is not None and seconds is not None:
         search.improve_while_it_pays(seconds)
-
-
-def _eliminate(parts: DividedProblem, stop: Deadline) -> RelaxedElimination:
-    """Eliminate all variables."""
-    dense, config, arithmetic = parts.problem, parts.config, parts.arithmetic
-    backend = replace(Backend.of(config.device, cores()), stop=stop)
-    tables = [arithmetic.encode(f) for f in dense.factors if f.scope]
-    scopes = [t.scope for t in tables]
-    seconds = config.budget.time
-    order_budget = LONG_BUDGET if seconds is None else min(LONG_BUDGET, order_search_budget(seconds))
-    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=order_budget, stop=stop).variables
-    stop.check()
-    query = EliminationQuery(tables, dense.domains, order, (), arithmetic)
-    shares = split_memory(config.budget.bytes, parts.original, parts.problem)
-    resources = Resources(shares.work, backend, owner="the whole problem")
-    return eliminate_within(query, relaxation_of(config.combine), resources)
-
-
-def eliminate_tiny(problem: Problem, config: Settings) -> None:
-    """Eliminate a tiny problem as a run would, which compiles the kernels."""
-    elimination = _eliminate(
-        divide_problem(problem, config, World()), Deadline(time.perf_counter() + COMPILE_LIMIT)
-    ).elimination
-    elimination.choose(np.zeros(problem.n_variables, dtype=np.int64))
 
 
 def _metrics(problem: Problem, elimination: RelaxedElimination | None, seconds: float) -> AgentMetrics:

@@ -8,7 +8,8 @@ from support.constraints.engine_problems import utilities_of
 
 import dmcmc
 from dmcmc import Problem
-from dmcmc.anytime import early_engine, solve_in_time
+from dmcmc.anytime import solve_in_time
+from dmcmc.anytime.engines import early_engine
 from dmcmc.anytime.improvers import background_search
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.presolve.presolve import presolve

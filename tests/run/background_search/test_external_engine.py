@@ -17,7 +17,7 @@ import pytest
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.anytime.background_engine import BackgroundEngine
+from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.anytime.improvers import background_search as engines
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime.deadline import NO_DEADLINE

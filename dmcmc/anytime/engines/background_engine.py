@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.early_engine import EarlyEngine, EngineReceiver, keeps_all_solutions
+from dmcmc.anytime.engines.early_engine import EarlyEngine, EngineReceiver, keeps_all_solutions
 from dmcmc.anytime.improvers.background_search import (
     START_DELAY,
     choose_engine,
@@ -28,7 +28,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Dea
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import TOULBAR2
-from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation import large_problem_kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.own_engines import engine_thread
@@ -256,7 +256,7 @@ class BackgroundEngine:
 
     def _problem_costs(self, check: Callable[[], None]) -> CostProblem:
         """Return the whole problem as costs for the engine, once it can begin; constants are added at the end."""
-        for needed in kernel_sets.own_engine(self.name):
+        for needed in large_problem_kernel_sets.own_engine(self.name):
             self._kernels.request(needed)
             while not self._kernels.is_ready(needed):
                 check()
