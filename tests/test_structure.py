@@ -18,7 +18,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 25}
+REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 24}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {

@@ -72,7 +72,7 @@ def solve_in_time(
 ) -> Result | None:
     """Start the clock, find a first answer, divide the problem, find a first incumbent, plan, and improve tables.
 
-    An engine that takes the problem as given searches it from the beginning (:mod:`.early_engine`).
+    An engine that takes the problem as given searches it from the beginning (:mod:`.engines.early_engine`).
 
     It also serves runs without a time budget that ask for an external search engine. Called by every rank with the same
     arguments.

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 import msgspec
 from numpy.typing import ArrayLike
@@ -19,26 +19,8 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.session.changes import Changes, Domain
+from dmcmc.session.reused import Reused
 from dmcmc.solving.warm_start.retained_work import RetainedWork
-
-
-class Reused(NamedTuple):
-    """Count the work that the last run of a session has used again, on all ranks.
-
-    Attributes
-    ----------
-    tables : int
-        Number of agents whose exact tables were kept.
-    messages : int
-        Number of UTIL steps, and so of UTIL messages, that were kept.
-    bounds : int
-        Number of agents (and of unions of all agents) whose bounds and sampled values were continued; 0 without a time
-        budget.
-    """
-
-    tables: int
-    messages: int
-    bounds: int = 0
 
 
 class Session:

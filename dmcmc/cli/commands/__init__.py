@@ -1,1 +1,1 @@
-"""What each command of the command line does, after its arguments are parsed."""
+"""Commands of the command line, each a function that takes the parsed arguments."""

@@ -1,4 +1,4 @@
-"""Which kernels the agents and the local search of a plan load on a GPU."""
+"""Find the kernels that the agents and the local search of a plan load on a GPU."""
 
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from dmcmc.solving.planning.setup import Setup
 
 
 class GpuKernels(NamedTuple):
-    """What a run's agents and its local search load on a GPU.
+    """The kernels that a run's agents and its local search load on a GPU.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Which kernels relax the agents of a plan on a GPU; they depend on the sizes of the domains."""
+"""Find the kernels that relax the agents of a plan on a GPU; they depend on the sizes of the domains."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Which kernels sample the agents of a plan on a GPU."""
+"""Find the kernels that sample the agents of a plan on a GPU."""
 
 from functools import partial
 
