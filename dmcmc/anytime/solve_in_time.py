@@ -7,16 +7,14 @@ the kernels that are compiled; see :mod:`dmcmc.run.compilation.kernel_supply`.
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from msgspec.structs import replace as replace_settings
 
-from dmcmc.anytime.engines.early_engine import EarlyEngine
+from dmcmc.anytime.engines.early_engine import EarlyEngine, early_engine
 from dmcmc.anytime.improve_until_stop import improve_until_stop
-from dmcmc.anytime.improvers.background_search import has_many_constraints, wanted
 from dmcmc.anytime.known_bound import take_known_bound
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.union.union_plan import union_provider
@@ -94,18 +92,8 @@ def solve_in_time(
     solve_tiny
         Solves a tiny problem in the way of the run, which compiles its kernels.
     """
-    with _early_engine(problem, config, world) as early:
+    with early_engine(problem, config, world.rank) as early:
         return _solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny, early)
-
-
-def _early_engine(
-    problem: Problem | None, config: Settings, world: World
-) -> AbstractContextManager[EarlyEngine | None]:
-    """Return the engine that searches the problem as given from the beginning of a timed run, on rank 0; or None."""
-    seconds = config.budget.time
-    if world.rank or problem is None or seconds is None or not wanted(config) or not has_many_constraints(problem):
-        return nullcontext()
-    return EarlyEngine(problem, config, time.perf_counter() + seconds)
 
 
 def _solve_in_time(  # long: the order of a run's steps

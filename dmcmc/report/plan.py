@@ -152,7 +152,8 @@ class Plan(Output, frozen=True, kw_only=True):
 
 def plan_of(setup: "Setup") -> Plan:
     """Return the plan of a run from its setup."""
-    from dmcmc.anytime.improvers import background_search, gpu_chains
+    from dmcmc.anytime.engines import choose_engine
+    from dmcmc.anytime.improvers import gpu_chains
 
     agents = []
     for survey, choice in zip(setup.surveys, setup.choices, strict=True):
@@ -185,7 +186,7 @@ def plan_of(setup: "Setup") -> Plan:
         later=work_after_first_answer(setup) if setup.timed else (),
         presolve=_presolve(setup),
         sparse_tables=_sparse_tables(setup),
-        search="; ".join(filter(None, [background_search.outlook(setup), gpu_chains.outlook(setup.config)])),
+        search="; ".join(filter(None, [choose_engine.outlook(setup), gpu_chains.outlook(setup.config)])),
     )
 
 

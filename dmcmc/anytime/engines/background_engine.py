@@ -13,16 +13,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.engines.early_engine import EarlyEngine, EngineReceiver, keeps_all_solutions
-from dmcmc.anytime.improvers.background_search import (
+from dmcmc.anytime.engines.choose_engine import (
     START_DELAY,
     choose_engine,
     engine_memory,
-    engine_process,
     has_own_core,
-    problem_costs,
     starts_in_time,
 )
+from dmcmc.anytime.engines.early_engine import EarlyEngine, EngineReceiver, keeps_all_solutions
+from dmcmc.anytime.engines.start_engine import problem_costs, start_of
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
@@ -31,7 +30,6 @@ from dmcmc.results.improver_names import TOULBAR2
 from dmcmc.run.compilation import large_problem_kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.own_engines import engine_thread
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.solving.incumbent import Incumbent
@@ -155,12 +153,9 @@ class BackgroundEngine:
         our own engine, which needs kernels, or if its start takes long.
         """
         memory = engine_memory(self.parts.config)
-        engine = engine_process(self.name, self._known_values)
-        if engine is not None:
-            wait = START_DELAY if self._starts_in_time else math.inf
-            return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
-        thread = engine_thread(self.name, self.parts.config.device)
-        return BackgroundSearch(self._problem_costs, memory, observer, math.inf, thread)
+        start, is_process = start_of(self.name, self.parts.config.device, self._known_values)
+        wait = START_DELAY if is_process and self._starts_in_time else math.inf
+        return BackgroundSearch(self._problem_costs, memory, observer, wait, start)
 
     def searches_first(self, setup: Setup) -> bool:
         """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
@@ -261,7 +256,8 @@ class BackgroundEngine:
             while not self._kernels.is_ready(needed):
                 check()
                 time.sleep(_CHECK_INTERVAL)
-        return problem_costs(self.parts.config, self.parts.original, self.name, check)
+        assert self.name is not None, "there is an engine"
+        return problem_costs(self.parts.config.budget.bytes, self.parts.original, self.name, check)
 
     def _known_values(self) -> NDArray[np.int64] | None:
         """Return the best known assignment; None before there is one."""
