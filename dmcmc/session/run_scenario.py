@@ -29,7 +29,7 @@ def run_scenario(
     external: ExternalTables | None = None,
     on_event: Callable[[EventResult], object] = lambda _: None,
 ) -> ScenarioResult:
-    """Solve the problem of a session, and again after each event of a scenario; called by all ranks alike.
+    """Solve the problem of a session, and again after each event of a scenario; called by all ranks.
 
     The clock of the scenario is simulated: nothing waits. With a time budget, a run has at most the time until the next
     event.

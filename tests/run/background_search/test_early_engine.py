@@ -10,6 +10,7 @@ import dmcmc
 from dmcmc import Problem
 from dmcmc.anytime import solve_in_time
 from dmcmc.anytime.engines import choose_engine, early_engine
+from dmcmc.anytime.engines.start_engine import EngineStart
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.samplers.cp_sat.process import available
@@ -57,7 +58,7 @@ def engine(monkeypatch):
     """Let runs start a fake engine; the problem is not divided before it has started."""
     monkeypatch.setattr(choose_engine, "cores", lambda: 2)
     monkeypatch.setattr(presolve_problem, "_MIN_CELLS", 0)
-    monkeypatch.setattr(early_engine, "engine_process", lambda name, known: Engine)
+    monkeypatch.setattr(early_engine, "start_of", lambda name, device, known: EngineStart(Engine, True))
     monkeypatch.setattr(Engine, "began", threading.Event())
     divide = solve_in_time.divide_on_ranks
 
