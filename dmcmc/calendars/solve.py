@@ -12,7 +12,6 @@ from dmcmc.config.settings import Settings
 from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.formats.calendar.keep import booked_assignment
 from dmcmc.formats.calendar.problem import problem_of
-from dmcmc.mpi.world import World
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
@@ -28,9 +27,7 @@ def solve_calendar(calendar: Calendar, seconds: float, settings: Settings | None
     if booked := booked_assignment(calendar):
         keywords["start"] = booked
     settings = settings_from(settings, keywords)
-    result = choose_algorithm.solve(problem_of(calendar, copies=False), settings, World())
-    assert result is not None  # on the only rank
-    return result
+    return choose_algorithm.solve_alone(problem_of(calendar, copies=False), settings)
 
 
 def as_calendar_result(result: Result, calendar: Calendar, seconds: float = EXPLANATION_SECONDS) -> CalendarResult:

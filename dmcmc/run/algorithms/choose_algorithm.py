@@ -74,6 +74,13 @@ def solve(
         return algorithm(problem, settings, ranks, progress, explain, ending, retained)
 
 
+def solve_alone(problem: Problem, settings: Settings) -> Result:
+    """Solve a problem in this process, without other ranks."""
+    result = solve(problem, settings, World())
+    assert result is not None, "the only rank has the result"
+    return result
+
+
 def _solve_with_costs(
     problem: Problem | None,
     settings: Settings,

@@ -11,7 +11,7 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.config.keywords import settings_from
-from dmcmc.run.resolving import value_bounds
+from dmcmc.run.resolving import bound_values, value_bounds
 from dmcmc.run.resolving.value_bounds import timed_max_marginals
 
 CALENDAR = (
@@ -62,7 +62,7 @@ def test_every_interval_contains_the_max_marginal_of_brute_force(no_tree):
 
 
 def test_the_search_with_a_root_for_each_value_gives_the_max_marginals(no_tree, monkeypatch):
-    monkeypatch.setattr(value_bounds, "answers_by_elimination", lambda *_: None)
+    monkeypatch.setattr(bound_values, "answers_by_elimination", lambda *_: None)
     monkeypatch.setattr(value_bounds, "_fix_values", lambda *_: None)
     for seed in (2, 5):
         problem = dmcmc.generate("random", agents=1, variables_per_agent=5, domain_size=3, seed=seed)
