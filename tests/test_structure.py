@@ -49,8 +49,6 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/anytime/local_search.py": 19,
     "dmcmc/anytime/rank_run.py": 29,
     "dmcmc/anytime/solve_in_time.py": 29,
-    "dmcmc/api.py": 28,
-    "dmcmc/run/alternatives/find_alternatives.py": 22,
     "dmcmc/run/solve_directory.py": 23,
     "dmcmc/run/whole_problem/mini_bucket_solve.py": 21,
     "dmcmc/solving/agent/agent.py": 20,

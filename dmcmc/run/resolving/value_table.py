@@ -1,4 +1,4 @@
-"""What is known of each value of each variable: the best assignment with it, and an upper bound on its utility."""
+"""Keep the best known assignment with each value of each variable, and an upper bound on its utility."""
 
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Ints, Number
