@@ -66,6 +66,7 @@ def plan(problem: ProblemSource, settings: Settings | None = None, **keywords: U
 
     Examples
     --------
+    >>> from dmcmc import generate
     >>> plan(generate("random", agents=2, variables_per_agent=3, domain_size=2)).agents[0].method
     'exact'
     """
@@ -119,6 +120,7 @@ def solve(
 
     Examples
     --------
+    >>> from dmcmc import generate
     >>> result = solve(generate("random", agents=2, variables_per_agent=3, domain_size=2), seed=7)
     >>> result.status, result.objective == result.bound
     ('optimal', True)

@@ -62,6 +62,7 @@ def alternatives(
 
     Examples
     --------
+    >>> from dmcmc import generate
     >>> problem = generate("random", agents=2, variables_per_agent=3, domain_size=2)
     >>> found = alternatives(problem, 3).alternatives
     >>> [x.proven for x in found], found[0].objective >= found[1].objective >= found[2].objective
@@ -106,6 +107,7 @@ def conflict(
 
     Examples
     --------
+    >>> from dmcmc import Problem
     >>> builder = Problem.build()
     >>> x = builder.variable("x", 2)
     >>> for value, name in enumerate(("not 0", "not 1")):
@@ -153,6 +155,7 @@ def max_marginals(
 
     Examples
     --------
+    >>> from dmcmc import Problem
     >>> builder = Problem.build()
     >>> pair = builder.variable("a", 2), builder.variable("b", 2)
     >>> max_marginals(builder.factor(pair, [[1, 5], [3, 0]]).problem(), ["a"]).marginals
