@@ -68,13 +68,10 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/solving/solve.py": 18,
     "dmcmc/solving/util_value_cycle.py": 21,
     "inference/bounds/dual/dual_bound.py": 18,
-    "inference/bounds/mini_bucket.py": 17,
     "inference/bounds/semidefinite/cuda/batched_relaxation.py": 21,
     "inference/bounds/semidefinite/relaxation.py": 19,
     "inference/execution/backend.py": 17,
-    "inference/marginals/tables.py": 20,
     "inference/minibuckets/cuda/moment_matching.py": 18,
-    "inference/sparse/function_filtering.py": 16,
     "samplers/cpu/launch.py": 17,
 }
 
