@@ -6,27 +6,23 @@ the kernels that are compiled; see :mod:`dmcmc.run.compilation.kernel_supply`.
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 from msgspec.structs import replace as replace_settings
 
 from dmcmc.anytime.engines.early_engine import EarlyEngine, early_engine
-from dmcmc.anytime.improve_until_stop import improve_until_stop
 from dmcmc.anytime.known_bound import take_known_bound
 from dmcmc.anytime.local_search import IncumbentSearch
-from dmcmc.anytime.union.union_plan import union_provider
+from dmcmc.anytime.solve_planned_in_time import solve_planned_in_time
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation import agent_kernel_sets, bound_kernel_sets
+from dmcmc.run.compilation import bound_kernel_sets
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
-from dmcmc.run.compilation.gpu.prepare_gpu import prepare_gpu
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.timed_kernel_sets import (
@@ -39,9 +35,7 @@ from dmcmc.run.compilation.timed_kernel_sets import (
 from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
-from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.affordable import check_time_for_tables
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import (
     UnscatteredProblem,
     divide_on_ranks,
@@ -151,7 +145,7 @@ def _solve_in_time(  # long: the order of a run's steps
                 return search.without_tables(error)
         if search.engine.has_ended_run():
             return search.result_without_tables()
-        return _solve_planned(search, setup, watch, handle, solve_tiny)
+        return solve_planned_in_time(search, setup, watch, handle, solve_tiny)
 
 
 def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, proves_soon: bool) -> Setup:
@@ -165,55 +159,6 @@ def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, prove
             search.parts, placement = scatter_problem(unscattered, world, planning_deadline)
         speeds = speeds_of(kernels, proves_soon)
         return plan(search.parts, world, speeds, planning_deadline, placement)
-
-
-def _solve_planned(
-    search: IncumbentSearch, setup: Setup, watch: Watch, handle: RunHandle, solve_tiny: SolveTiny
-) -> Result | None:
-    """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
-    world, timed, kernels = search.world, search.parts.timed, search.kernels
-    union = world.on_first_rank(partial(union_provider, setup))
-    needed = world.bcast(
-        agent_kernel_sets.agent_work(setup, "none" if search.stop is NO_DEADLINE else "deadline", solve_tiny, union)
-    )
-    tables = needed.tables
-    if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):
-        kernels.request(*tables)
-        with handle.deliver_if_late(search.stop):
-            if search.engine.searches_first(setup):  # it has finished: no tables are needed
-                watch.planned(setup)
-                return search.result_without_tables()
-    with handle.deliver_if_late(search.stop):
-        try:
-            search.delay(kernels.wait(tables, search.stop, search.concurrent_work))
-        except OutOfTime as error:
-            return search.without_tables(error)
-    later = agent_kernel_sets.for_improvers(setup, needed)
-    if not timed and not will_prove(setup):
-        search.request_kernels()
-    search.delay(kernels.request(*chain.from_iterable(later.values())))
-    later_on_gpu: dict[str, list[KernelSet]] = {}
-    if timed:
-        with handle.deliver_if_late(search.stop):
-            try:
-                prepared = prepare_gpu(setup, world, watch.progress, kernels, search.stop, search.concurrent_work)
-            except OutOfTime as error:
-                return search.without_tables(error)
-        setup, seconds, later_on_gpu = prepared
-        search.delay(seconds)
-    setup = search.engine.assign_cores(setup)
-    stop = search.delay(world.on_first_rank(partial(_seconds_of, watch.planned, setup)))
-    is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
-    return improve_until_stop(
-        setup.with_stop(stop), OneFile(search), search, watch.with_handle(handle), is_ready, union
-    )
-
-
-def _seconds_of(planned: Callable[[Setup], object], setup: Setup) -> float:
-    """Show the plan; return the seconds that this took, which do not count as run time."""
-    start = time.perf_counter()
-    planned(setup)
-    return time.perf_counter() - start
 
 
 def _has_start(problem: Problem | None, config: Settings) -> bool:

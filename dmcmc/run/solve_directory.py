@@ -11,18 +11,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dmcmc.algorithms import registry
 from dmcmc.config.settings import Settings
-from dmcmc.formats.agent_files import read_index
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
-from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.compile_ahead import request_when_planned
 from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.run.read_private import allowed_index
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
@@ -72,8 +70,7 @@ def solve_directory(
     """
     world, progress = world or World(), progress or NoProgress()
     try:
-        _refuse(config)
-        index = world.on_first_rank(lambda: read_index(folder))
+        index = allowed_index(folder, config, world)
         config = with_memory_limit(config, world)
         with (
             MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
@@ -171,31 +168,6 @@ def solve_inputs(
     by_agent = coordinator.storage.by_name(coordinator.known) if coordinator.known else {}
     own = {name: value for values in by_agent.values() for name, value in values.items()}
     return PrivateAnswer(result, coordinator.known, own, coordinator.factors)
-
-
-def read_inputs(folder: str | os.PathLike[str], settings: Settings, world: World) -> RankInputs:
-    """Read the files of this rank's agents, for a session; called by all ranks.
-
-    Raises
-    ------
-    DmcmcError
-        If a file is wrong, or a setting needs the whole problem.
-    """
-    _refuse(settings)
-    index = world.on_first_rank(lambda: read_index(folder))
-    return RankInputs.read(folder, index, with_memory_limit(settings, world), world)
-
-
-def _refuse(config: Settings) -> None:
-    """Raise an error for settings that need the whole problem on one rank."""
-    if config.local.order is not None:
-        raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
-    if (algorithm_name := config.algorithm_settings.name) != registry.OWN:
-        raise Unavailable(f"problem.directory: is solved by {registry.OWN}, not {algorithm_name}; leave algorithm out")
-    if isinstance(config.start, dict):
-        raise Unavailable("problem.directory: start: is the folder of agents' values that an earlier run has written")
-    if config.search not in ("auto", "none"):
-        raise Unavailable(f"problem.directory: search: {config.search} needs the whole problem; give problem.file")
 
 
 def _solve(

@@ -14,7 +14,8 @@ from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.incremental.solve_again import solve_private_again
-from dmcmc.run.solve_directory import read_inputs, solve_parts
+from dmcmc.run.read_private import read_inputs
+from dmcmc.run.solve_directory import solve_parts
 from dmcmc.session.changes import Changes
 from dmcmc.session.reused import Reused
 from dmcmc.solving.private.private_inputs import PrivateAnswer
