@@ -112,7 +112,8 @@ followed.clear()
 deepest = 0
 solve()
 packages = [path.removeprefix(root).rpartition("/")[0] for path in followed.values()]
-print(json.dumps({"files": len(files), "depth": deepest, "packages": packages}))
+anytime = [name for name in sys.modules if name.startswith("dmcmc.anytime")]
+print(json.dumps({"files": len(files), "depth": deepest, "packages": packages, "anytime": anytime}))
 """
 
 
@@ -183,7 +184,7 @@ def wide_modules() -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def second_solve():
-    """Files, depth and packages of the second solve of a small problem in a process."""
+    """Files, depth, packages and modules with a clock of the second solve of a small problem in a process."""
     done = subprocess.run([sys.executable, "-c", TRACE], capture_output=True, text=True, check=True, cwd=ROOT)
     return json.loads(done.stdout)
 
@@ -196,6 +197,10 @@ def test_the_second_solve_of_two_variables_visits_few_files(second_solve):
 def test_who_follows_the_problem_through_a_solve_seldom_goes_back_up(second_solve):
     steps = steps_back_up(second_solve["packages"])
     assert len(steps) <= REACHED["steps back"], steps
+
+
+def test_a_solve_with_fixed_work_loads_no_scheduler(second_solve):
+    assert second_solve["anytime"] == []
 
 
 def test_chains_of_imports_are_short():
