@@ -14,11 +14,14 @@ from itertools import pairwise
 import networkx as nx
 import pytest
 from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
+from support.structure.private_names import private_names
 
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
+WANTED |= {"private patches": 20, "private imports": 0}
 REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 24}
+REACHED |= {"private patches": 102, "private imports": 1}  # in tests, which should use what is public
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -218,6 +221,34 @@ def test_modules_have_few_collaborators():
     found = wide_modules()
     grown = {path: count for path, count in found.items() if count > WIDE_MODULES.get(path, 0)}
     assert grown == {}, "import less; only the modules of WIDE_MODULES may import more, and may not grow"
+
+
+PATCHING = [
+    "import dmcmc.config._hidden",
+    "from dmcmc.config import settings, _limits as limits",
+    "settings._MOST, other = 1, self._own",
+    "settings.sections['a']._order[0] += 1",
+    "monkeypatch.setattr(settings, '_read', None)",
+    "monkeypatch.setattr('dmcmc.config._hidden.read', None)",
+    "monkeypatch.setattr(settings.read, '__call__', setattr(settings, 'MOST', 2))",
+    "self._own = 'import a; a._b = 1'",
+]
+
+
+def test_private_names_are_found_in_assignments_patches_and_programs_of_other_processes(tmp_path):
+    (tmp_path / "a.py").write_text("\n".join(PATCHING))
+    patches = ["a._b", "dmcmc.config._hidden.read", "settings._MOST", "settings._read", "settings.sections['a']._order"]
+    found = private_names(tmp_path / "a.py")
+    assert sorted(found.replaced) == patches
+    assert found.imported == ["dmcmc.config._hidden", "dmcmc.config._limits"]
+
+
+def test_tests_use_what_is_public():
+    found = {str(path.relative_to(ROOT)): private_names(path) for path in sorted((ROOT / "tests").rglob("*.py"))}
+    patches = [f"{path}: {name}" for path, names in found.items() for name in names.replaced]
+    imported = [f"{path}: {name}" for path, names in found.items() for name in names.imported]
+    assert len(patches) <= REACHED["private patches"], patches
+    assert len(imported) <= REACHED["private imports"], imported
 
 
 @pytest.mark.parametrize("limits", [LARGE_CLASSES, WIDE_MODULES])

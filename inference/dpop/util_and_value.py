@@ -44,8 +44,6 @@ UtilMessage = tuple[AnyTable, ...]
 
 _MAX_KEYED_DOMAINS = 512  # variables; the domain sizes of smaller problems are part of the key
 _MAX_SMALL_CELLS = 1 << 16  # cells plus entries; a smaller step costs less than the choice of the best method
-# Steps of which plans are cached: those of a problem with more agents would drop each other. A plan takes about 4 KiB.
-_MAX_PLANS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ class _StepPlan(NamedTuple):
     layout: FlatTables | None
 
 
-_PLANS = Memo[_StepPlan](_MAX_PLANS)  # plans of steps by their structure, for this process
+_PLANS = Memo[_StepPlan]()  # plans of steps by their structure, for this process
 
 
 def util_step(

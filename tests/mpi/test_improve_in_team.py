@@ -12,7 +12,7 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.samplers import bound_in_team, registry
-from dmcmc.samplers.bound_in_team import TeamRowBounds
+from dmcmc.samplers.bound_in_team import RowBoundHelper, TeamRowBounds
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.contract.team import SINGLE_RANK
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
@@ -151,13 +151,13 @@ def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
     monkeypatch.setattr(bound_in_team, "_MIN_ROWS_PER_RANK", 0)
     monkeypatch.setattr(bound_in_team, "_MIN_ENTRIES", 0)
     monkeypatch.setattr(bound_in_team, "_ENTRIES_PER_SENT", 0)
-    local, known, message = local_problem(), [], TeamRowBounds._message
+    local, potentials_sent, ascend = local_problem(), [], RowBoundHelper.ascend
 
-    def record_message(team, work, backend):
-        known.append(team._knows(work))
-        return message(team, work, backend)
+    def record_message(helper, message):
+        potentials_sent.append(len(message) > 3)  # more than a header, the rows and their cutoffs
+        ascend(helper, message)
 
-    monkeypatch.setattr(TeamRowBounds, "_message", record_message)
+    monkeypatch.setattr(RowBoundHelper, "ascend", record_message)
     alone, state = DualState(local, triangles=True), DualState(local, triangles=True)
 
     def work(member):
@@ -172,7 +172,7 @@ def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
         np.testing.assert_array_equal(state.bounds, alone.bounds)
 
     helped(size, [None] * size, work)
-    assert known == [False, True, False, True, False], "shares that have not changed are not sent again"
+    assert potentials_sent == np.repeat([True, False, True, False, True], size - 1).tolist(), "sent only if changed"
 
 
 def test_rows_without_time_on_another_rank_keep_their_bounds(monkeypatch):

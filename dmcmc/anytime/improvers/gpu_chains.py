@@ -129,7 +129,9 @@ def wanted(settings: Settings) -> bool:
     seconds, device = settings.budget.time, settings.device
     if seconds is None or device == "cpu" or settings.local_search == "none":
         return False
-    if device == "auto" and (seconds < _MIN_TIME_PER_OPENING * COSTS.gpu_start or not any(map(_exists, _DRIVERS))):
+    if device == "auto" and (
+        seconds < _MIN_TIME_PER_OPENING * COSTS.gpu_start or not any(Path(name).exists() for name in _DRIVERS)
+    ):
         return False
     return gpu_problem() is None and allows_concurrent_use()
 
@@ -139,8 +141,3 @@ def outlook(settings: Settings) -> str:
     if not wanted(settings):
         return ""
     return "chains over the whole assignment run on the GPU in the background, unless tables prove the optimum first"
-
-
-def _exists(name: str) -> bool:
-    """Return whether a file exists; separate, so that tests can replace it."""
-    return Path(name).exists()

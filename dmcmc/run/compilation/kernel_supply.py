@@ -31,7 +31,7 @@ from dmcmc.solving.monitoring.progress import ProgressReporter
 _POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
 # Names of the sets that finished runs without a time budget have needed: this process has compiled what they call.
 # Processes that compile such a set for another short run would be ended with it, before they are done.
-_CALLED: set[str] = set()
+CALLED: set[str] = set()
 _in_compilation = False  # whether this process compiles for another one, or before the clock starts
 
 
@@ -103,7 +103,7 @@ class KernelSupply:
         if self._compiler is not None:
             self._compiler.close()
         if error_type is None and not self._timed:
-            _CALLED.update(self._needed)
+            CALLED.update(self._needed)
 
     @property
     def is_off(self) -> bool:
@@ -127,7 +127,7 @@ class KernelSupply:
         if self._first:
             return self._compile_here(sets)
         self._needed |= {kernels.name for kernels in sets}
-        called = set[str]() if self._timed else _CALLED
+        called = set[str]() if self._timed else CALLED
         missing = [k for k in sets if not (self._off or k.name in called or k.is_compiled)]
         if not missing or self._world.local_rank:
             return 0.0

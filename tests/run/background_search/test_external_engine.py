@@ -17,6 +17,7 @@ import pytest
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime.engines import background_engine
 from dmcmc.anytime.engines import choose_engine as engines
 from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.config.settings import Budget, Settings
@@ -248,9 +249,10 @@ def test_it_gets_a_core_if_tables_are_split_and_otherwise_idle_cores_if_it_start
     monkeypatch.setattr(engines, "cores", lambda: 2)
     setup = planned(*shape, asked, seconds)
     setup = replace(setup, backend=replace(setup.backend, threads=2))
-    engine = BackgroundEngine(setup, None, World(), SimpleNamespace(threads=2), NO_DEADLINE, None)
-    engine.name, engine.process = engines.choose_engine(setup.config, setup.problem), FakeEngine()
-    engine._starts_in_time = engines.starts_in_time(setup.config, setup.problem)
+    parts = SimpleNamespace(config=setup.config, original=setup.problem, problem=setup.problem, timed=True)
+    engine = BackgroundEngine(parts, None, World(), SimpleNamespace(threads=2), NO_DEADLINE, None)
+    monkeypatch.setattr(background_engine, "BackgroundSearch", lambda *_: FakeEngine())
+    engine.engage(NO_DEADLINE)
     after = engine.assign_cores(setup)
     assert engine.process.left == (has == "nothing")
     assert engine.process.went == ([] if has == "nothing" else [False])

@@ -21,7 +21,7 @@ from dmcmc.solving.planning.plan import prepare
 @pytest.fixture
 def needed(monkeypatch):
     """Return a function that returns the kernel sets of a GPU, by a time budget and this machine's slowness."""
-    monkeypatch.setattr(agent_sets, "_gpu_available", lambda setup: True)
+    monkeypatch.setattr(agent_sets, "is_gpu_in_use", lambda: True)
     monkeypatch.setattr(agent_sets, "gpu_table_widths", lambda bounds, backend, seconds: [24])
     monkeypatch.setattr(device_arrays, "relaxation_gpu_problem", lambda: None)
 

@@ -153,11 +153,11 @@ def test_rows_that_do_not_fit_into_the_memory_are_not_searched():
     assert search.exhausted and search.nodes == 0
 
 
-def test_a_search_with_a_larger_gain_per_node_gets_more_nodes():
+def test_a_search_with_a_larger_gain_per_node_gets_more_nodes(monkeypatch):
     searches = [create_boundary_search(DualState(agent(seed), triangles=True), 1 << 24) for seed in (1, 2, 3)]
     assert row_search_module._nodes_per_search(searches) == [21, 21, 21]
-    for one, gain in zip(searches, (6.0, 0.0), strict=False):
-        one._recent_gain, one._recent_nodes = gain, 2.0
+    gains = dict(zip(searches, (3.0, 0.0, None), strict=True))
+    monkeypatch.setattr(BoundarySearch, "gain_per_node", property(gains.get))
     first, second, third = row_search_module._nodes_per_search(searches)
     assert first > third > second > 1 and first + second + third <= searches[0].bounder.batch_size
 
