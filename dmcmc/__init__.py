@@ -7,13 +7,15 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from dmcmc.api import alternatives, conflict, generate, load, max_marginals, plan, solve, solve_on
+    from dmcmc.api import plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
     from dmcmc.inference.marginals.expected_utilities import expected
     from dmcmc.inference.marginals.junction_tree import JunctionTree
     from dmcmc.inference.model.builder import Builder
     from dmcmc.inference.model.problem import Evaluation, Factor, Problem
     from dmcmc.inference.runtime.errors import DmcmcError
+    from dmcmc.problems import generate, load
+    from dmcmc.questions import alternatives, conflict, max_marginals
     from dmcmc.report.plan import AgentPlan, Plan
     from dmcmc.results.alternatives import Alternative
     from dmcmc.results.result import Result, Solution, TracePoint
@@ -55,13 +57,15 @@ __all__ = [
 ]
 
 _PUBLIC_NAMES = {
-    "dmcmc.api": ("alternatives", "conflict", "generate", "load", "max_marginals", "plan", "solve", "solve_on"),
+    "dmcmc.api": ("plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
     "dmcmc.inference.model.builder": ("Builder",),
     "dmcmc.inference.marginals.expected_utilities": ("expected",),
     "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
+    "dmcmc.problems": ("generate", "load"),
+    "dmcmc.questions": ("alternatives", "conflict", "max_marginals"),
     "dmcmc.report.plan": ("AgentPlan", "Plan"),
     "dmcmc.results.alternatives": ("Alternative",),
     "dmcmc.results.result": ("Result", "Solution", "TracePoint"),

@@ -1,23 +1,21 @@
-"""The Python interface: load or generate a problem, plan and solve it.
+"""The Python interface to runs: plan a run, and solve a problem.
 
 Numba, MPI and all compiled code are imported at their first use, not by ``import dmcmc``.
 """
 
 import os
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, Unpack
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from dmcmc.config.keywords import Keywords, settings_from
 from dmcmc.config.settings import Settings
 from dmcmc.files.write import check_folder, check_writable
 from dmcmc.inference.model.builder import Builder, as_problem
-from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
+from dmcmc.problems import load
 from dmcmc.report.plan import Plan, plan_of
-from dmcmc.results.conflict import ConstraintConflict
-from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Result, Solution, TracePoint
 from dmcmc.solving.monitoring.progress import CallbackProgress, NoProgress
 
@@ -39,92 +37,6 @@ ProblemSource = Problem | Builder | str | os.PathLike[str]
 Progress = Callable[[str], object] | Stages
 Trace = Callable[[TracePoint], object]
 Solutions = Callable[[Solution], object]
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    agents: int | None = None,
-    split: str = "tree",
-    format: str | None = None,
-    evidence: str | os.PathLike[str] | None = None,
-    distribution: str | os.PathLike[str] | None = None,
-) -> Problem:
-    """Read a problem file of any known format, compressed or not.
-
-    Parameters
-    ----------
-    path : str or path
-        The file. Its format is recognised from its content, or from its name.
-    agents : int, optional
-        Assign the variables to this number of agents. None: the agents of the file, or one agent.
-    split : str
-        How variables are assigned to agents: ``tree``, ``grow`` or ``blocks``
-        (:mod:`dmcmc.inference.dpop.assign_variables`).
-    format : str, optional
-        The format of the file: ``native``, ``wcsp``, ``cfn``, ``uai``, ``bif``, ``xmlbif``, ``hugin``, ``xcsp`` or
-        ``pydcop``.
-    evidence : str or path, optional
-        For belief networks: a file with observed values; ``FILE:2`` is its second sample.
-    distribution : str or path, optional
-        For pyDCOP problems: a file with the variables that each agent hosts.
-
-    Returns
-    -------
-    Problem
-        The problem.
-
-    Raises
-    ------
-    DmcmcError
-        If the file cannot be read; the message is one line with the place in the file.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise ConfigError(f"path: expected the path of a problem file, got {path!r}")
-    if agents is not None and not isinstance(agents, SupportsIndex):
-        raise ConfigError(f"agents: expected a whole number, got {agents!r}")
-    from dmcmc.formats import registry as formats
-
-    problem = formats.load(path, format=format, evidence=evidence, distribution=distribution)
-    if agents is None:
-        return problem
-    from dmcmc.inference.dpop import assign_variables as splitting
-
-    return splitting.split(problem, agents, split)
-
-
-def generate(family: str, **parameters: Any) -> Problem:
-    """Generate a problem of a family.
-
-    Parameters
-    ----------
-    family : str
-        ``meeting-scheduling``, ``random``, ``random-network``, ``scale-free``, ``colouring`` or ``grid``.
-    **parameters
-        Parameters of the family (``dmcmc generate --help`` and README); all others have their defaults. The default
-        ``seed`` is 0.
-
-    Returns
-    -------
-    Problem
-        The problem.
-
-    Raises
-    ------
-    DmcmcError
-        If the family or a parameter is unknown, or a value is not allowed; the message has the known names.
-
-    Examples
-    --------
-    >>> generate("random", agents=2, variables_per_agent=3, seed=7).n_variables
-    6
-    """
-    from dmcmc.generators import registry
-
-    try:
-        return registry.generate(family, {"seed": 0} | parameters)
-    except DmcmcError as error:
-        raise type(error)(f"generate {family}: {error}") from error
 
 
 def plan(problem: ProblemSource, settings: Settings | None = None, **keywords: Unpack[Keywords]) -> Plan:
@@ -154,12 +66,13 @@ def plan(problem: ProblemSource, settings: Settings | None = None, **keywords: U
 
     Examples
     --------
+    >>> from dmcmc import generate
     >>> plan(generate("random", agents=2, variables_per_agent=3, domain_size=2)).agents[0].method
     'exact'
     """
     from dmcmc.solving.planning.plan import prepare
 
-    return plan_of(prepare(_problem_of(problem), settings_from(settings, keywords), World()))
+    return plan_of(prepare(problem_of(problem), settings_from(settings, keywords), World()))
 
 
 def solve(
@@ -207,6 +120,7 @@ def solve(
 
     Examples
     --------
+    >>> from dmcmc import generate
     >>> result = solve(generate("random", agents=2, variables_per_agent=3, domain_size=2), seed=7)
     >>> result.status, result.objective == result.bound
     ('optimal', True)
@@ -215,11 +129,11 @@ def solve(
 
     chosen, given, callbacks = (
         settings_from(settings, keywords),
-        _problem_of(problem),
-        _callbacks(progress, trace, solution),
+        problem_of(problem),
+        callbacks_of(progress, trace, solution),
     )
     if chosen.output is not None:
-        _check_output(chosen.output)
+        check_output(chosen.output)
     world = World()
     with algorithm_for(given, chosen, world) as algorithm:
         result = algorithm(given, chosen, world, callbacks)
@@ -227,167 +141,6 @@ def solve(
     if chosen.output is not None:
         result.write(chosen.output)
     return result
-
-
-def alternatives(
-    problem: ProblemSource,
-    k: int = 5,
-    within: float | None = None,
-    distance: int = 1,
-    *,
-    over: Iterable[str] | None = None,
-    settings: Settings | None = None,
-    progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
-) -> Result:
-    """Find several good assignments: the k best ones, or diverse ones that differ in several variables.
-
-    With ``distance=1`` these are the k best assignments, proven if a junction tree of the whole problem fits the memory
-    (Nilsson 1998). Otherwise the problem is solved once per assignment, each time with the constraint that it differs
-    from all earlier ones in at least ``distance`` variables.
-
-    Parameters
-    ----------
-    problem : Problem, Builder, str or path
-        As for :func:`solve`.
-    k : int
-        Number of assignments, the best one included.
-    within : float, optional
-        Largest relative gap to the best assignment, such as 0.02 for 2 %.
-    distance : int
-        Least number of variables in which any two of the assignments differ.
-    over : iterable of str, optional
-        The variables that count for ``distance``; None for all of them.
-    settings : Settings, optional
-        As for :func:`solve`.
-    progress : callable or Stages, optional
-        As for :func:`solve`, for the first assignment.
-    **keywords
-        As for :func:`solve`. ``timeout`` is the limit for all assignments together.
-
-    Returns
-    -------
-    Result
-        The result of :func:`solve` with ``alternatives``, in the order in which they were found; the first is the
-        answer of the result. ``note`` says why there are fewer than k.
-
-    Raises
-    ------
-    DmcmcError
-        As for :func:`solve`, or if k, ``within``, ``distance`` or ``over`` is not allowed.
-
-    Examples
-    --------
-    >>> problem = generate("random", agents=2, variables_per_agent=3, domain_size=2)
-    >>> found = alternatives(problem, 3).alternatives
-    >>> [x.proven for x in found], found[0].objective >= found[1].objective >= found[2].objective
-    ([True, True, True], True)
-    """
-    from dmcmc.run.alternatives.find_alternatives import solve_with_alternatives
-    from dmcmc.run.alternatives.request import AlternativesRequest
-
-    chosen, given = settings_from(settings, keywords), _problem_of(problem)
-    if chosen.output is not None:
-        _check_output(chosen.output)
-    request = AlternativesRequest(k, within, distance, None if over is None else tuple(over))
-    result = solve_with_alternatives(given, chosen, request, _callbacks(progress, None, None))
-    if chosen.output is not None:
-        result.write(chosen.output)
-    return result
-
-
-def conflict(
-    problem: ProblemSource, settings: Settings | None = None, **keywords: Unpack[Keywords]
-) -> ConstraintConflict:
-    """Explain why a problem is infeasible: a minimal set of hard constraints that cannot hold together.
-
-    Parameters
-    ----------
-    problem : Problem, Builder, str or path
-        As for :func:`solve`; its agents do not matter.
-    settings : Settings, optional
-        As for :func:`solve`.
-    **keywords
-        As for :func:`solve`. ``timeout`` is the limit for all tests together.
-
-    Returns
-    -------
-    ConstraintConflict
-        The constraints, whether they are a minimal set, and for each the best objective without it alone.
-
-    Raises
-    ------
-    DmcmcError
-        As for :func:`solve`.
-
-    Examples
-    --------
-    >>> builder = Problem.build()
-    >>> x = builder.variable("x", 2)
-    >>> for value, name in enumerate(("not 0", "not 1")):
-    ...     _ = builder.factor((x,), [float("-inf") if v == value else 0 for v in range(2)], name=name)
-    >>> conflict(builder).constraints
-    ('not 0', 'not 1')
-    """
-    from dmcmc.run.resolving.conflict import find_conflict
-
-    return find_conflict(_problem_of(problem), settings_from(settings, keywords))
-
-
-def max_marginals(
-    problem: ProblemSource,
-    variables: Iterable[str] = (),
-    *,
-    settings: Settings | None = None,
-    **keywords: Unpack[Keywords],
-) -> Marginals:
-    """Return the best objective of an assignment with each value of each variable ("why not this value?").
-
-    Without ``timeout`` they are exact, by a junction tree of the whole problem. With it, they are bounded where neither
-    the tree nor an elimination of all other variables fits.
-
-    Parameters
-    ----------
-    problem : Problem, Builder, str or path
-        As for :func:`solve`; its agents do not matter.
-    variables : iterable of str
-        The variables that are asked, the most wanted first; all of them if empty.
-    settings : Settings, optional
-        As for :func:`solve`.
-    **keywords
-        As for :func:`solve`.
-
-    Returns
-    -------
-    Marginals
-        ``marginals`` with exact numbers, or ``intervals`` with bounds, by variable and value.
-
-    Raises
-    ------
-    DmcmcError
-        As for :func:`solve`; without ``timeout`` also if the tables do not fit the memory.
-
-    Examples
-    --------
-    >>> builder = Problem.build()
-    >>> pair = builder.variable("a", 2), builder.variable("b", 2)
-    >>> max_marginals(builder.factor(pair, [[1, 5], [3, 0]]).problem(), ["a"]).marginals
-    {'a': {0: 5, 1: 3}}
-    """
-    from dmcmc.inference.levels.one_after_the_other import check_weighted
-    from dmcmc.run.resolving.value_bounds import timed_max_marginals
-    from dmcmc.run.whole_problem.marginals import marginals
-
-    given, chosen, asked = _problem_of(problem), settings_from(settings, keywords), tuple(variables)
-    check_weighted(given, "max-marginals")
-    for name in asked:
-        if name not in given.variables:
-            raise ConfigError(f"variables: variable {name!r} does not exist{suggest_name(name, given.variables)}")
-    if chosen.budget.time is None:
-        found = marginals(given, chosen, "max-marginals")
-    else:
-        found = timed_max_marginals(given, chosen, asked)
-    return found.only(asked) if asked else found
 
 
 def solve_on(
@@ -429,18 +182,18 @@ def solve_on(
     if not isinstance(world, World) and not hasattr(world, "Get_rank"):
         raise ConfigError(f"world: expected an MPI communicator, got {world!r}")
     ranks, chosen = world if isinstance(world, World) else World(world), settings_from(settings, keywords)
-    given = ranks.on_all_ranks(lambda: None if problem is None and ranks.rank > 0 else _problem_of(problem))
-    return _solve_on_ranks(ranks, given, chosen, _callbacks(progress, trace, solution))
+    given = ranks.on_all_ranks(lambda: None if problem is None and ranks.rank > 0 else problem_of(problem))
+    return _solve_on_ranks(ranks, given, chosen, callbacks_of(progress, trace, solution))
 
 
-def _problem_of(source: ProblemSource | None) -> Problem:
+def problem_of(source: ProblemSource | None) -> Problem:
     """Return the problem that an argument stands for: itself, a builder's, or that of a file."""
     if isinstance(source, Problem):
         return source
     return load(source) if isinstance(source, str | os.PathLike) else as_problem(source)
 
 
-def _callbacks(progress: Progress | None, trace: Trace | None, solution: Solutions | None) -> CallbackProgress:
+def callbacks_of(progress: Progress | None, trace: Trace | None, solution: Solutions | None) -> CallbackProgress:
     """Return the callbacks of a run; raise ConfigError if one cannot be called."""
     for name, callback in (("progress", progress), ("trace", trace), ("solution", solution)):
         if callback is not None and not callable(callback) and not (name == "progress" and hasattr(callback, "stage")):
@@ -448,7 +201,7 @@ def _callbacks(progress: Progress | None, trace: Trace | None, solution: Solutio
     return CallbackProgress(progress, trace, solution)
 
 
-def _check_output(path: str | os.PathLike[str]) -> None:
+def check_output(path: str | os.PathLike[str]) -> None:
     """Raise FileError if the folder of a file does not exist, or the file cannot be written."""
     check_folder(path)
     check_writable(path)
@@ -460,7 +213,7 @@ def _solve_on_ranks(world: World, problem: Problem | None, settings: Settings, p
 
     output = settings.output
     if output is not None:
-        world.on_first_rank(lambda: _check_output(output))
+        world.on_first_rank(lambda: check_output(output))
     result = run.solve(problem, settings, world, progress if world.rank == 0 else NoProgress())
 
     def deliver() -> Result:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dmcmc.inference.dpop.util_and_value import UtilStep, value_step
 from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import (
     ChosenValues,
     Clock,
@@ -41,6 +40,7 @@ from dmcmc.mpi.message_contents import (
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree
+    from dmcmc.mpi.mailbox import Mailbox
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Phase:
         All agents in the order of the phase.
     """
 
-    def __init__(self, mailbox: Mailbox, order: Sequence[int] = ()) -> None:
+    def __init__(self, mailbox: "Mailbox", order: Sequence[int] = ()) -> None:
         self.mailbox = mailbox
         self._failures: list[tuple[int, int, Exception]] = []
         self._end = 0
@@ -115,7 +115,7 @@ class Phase:
         return None if failure is None else failure[2]
 
 
-def _agents_as_messages_arrive(mailbox: Mailbox, kind: str, awaited: Mapping[int, Sequence[int]]) -> Iterator[int]:
+def _agents_as_messages_arrive(mailbox: "Mailbox", kind: str, awaited: Mapping[int, Sequence[int]]) -> Iterator[int]:
     """Yield each of this rank's agents once all its messages have arrived.
 
     If several agents are ready, the first in the order of ``awaited`` is next.
@@ -186,7 +186,7 @@ class UtilStepPair(NamedTuple):
 
 def util_phase(
     tree: "PseudoTree",
-    mailbox: Mailbox,
+    mailbox: "Mailbox",
     clocks: dict[int, Clock],
     work: Callable[[int, list[UtilTables]], UtilStepPair],
     sent: dict[int, SentMessages],
@@ -243,7 +243,7 @@ def util_phase(
 
 def value_phase(
     tree: "PseudoTree",
-    mailbox: Mailbox,
+    mailbox: "Mailbox",
     clocks: dict[int, Clock],
     steps: Mapping[int, UtilStepPair],
     separators: Sequence[tuple[Sequence[int], Sequence[int]]],
@@ -304,7 +304,7 @@ def value_phase(
     return chosen, contexts, sent
 
 
-def _phase(mailbox: Mailbox, order: Sequence[int], whole: Phase | None) -> Phase:
+def _phase(mailbox: "Mailbox", order: Sequence[int], whole: Phase | None) -> Phase:
     """Return the phase that begins: a new one, or the next one of several."""
     if whole is None:
         return Phase(mailbox, order)
@@ -332,7 +332,7 @@ def _parent_edges(tree: "PseudoTree", agents: Sequence[int]) -> dict[int, list[i
 
 def send_down(
     tree: "PseudoTree",
-    mailbox: Mailbox,
+    mailbox: "Mailbox",
     kind: str,
     work: Callable[[int, tuple[Any, ...]], tuple[T, Sequence[tuple[Any, ...]]]],
     size_of: Callable[[tuple[Any, ...]], int],

@@ -52,6 +52,11 @@ class ChainSolver:
         return self.sampler.name
 
     @property
+    def kernel_name(self) -> str:
+        """The name of the compiled chains, which changes with the source of the sampler."""
+        return compile_chains(self.sampler).__name__
+
+    @property
     def summary(self) -> str:
         """The sampler's line of help."""
         return self.sampler.summary

@@ -32,3 +32,9 @@ _PLUGINS: Plugins[LocalSolver] = Plugins(
 )
 names = _PLUGINS.names
 get = _PLUGINS.get
+
+
+def name_of_kernel(name: str) -> str:
+    """Return the name of a solver, or of its compiled chains, which changes with the source of the sampler."""
+    solver = get(name)
+    return solver.kernel_name if isinstance(solver, ChainSolver) else name

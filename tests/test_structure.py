@@ -20,7 +20,7 @@ CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25, "constants": 250}
 WANTED |= {"private patches": 20, "private imports": 0}
-REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28, "constants": 248, "literals": 107}
+REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 24, "constants": 248, "literals": 107}
 REACHED |= {"private patches": 102, "private imports": 1}  # in tests, which should use what is public
 
 # Steering constants stand in tuning files. Outside of them, a module-level number counts as one if it is a fraction, or
@@ -78,32 +78,11 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
 }
 # Modules that import more of ours than wanted, with their present number.
 WIDE_MODULES: dict[str, int] = {
-    "dmcmc/anytime/background_engine.py": 18,
-    "dmcmc/anytime/improvers/background_search.py": 24,
-    "dmcmc/anytime/local_search.py": 20,
+    "dmcmc/anytime/engines/background_engine.py": 19,
+    "dmcmc/anytime/local_search.py": 19,
     "dmcmc/anytime/rank_run.py": 29,
-    "dmcmc/anytime/solve_in_time.py": 33,
-    "dmcmc/anytime/union/union_agent.py": 16,
-    "dmcmc/api.py": 28,
-    "dmcmc/assistant/calendar_tools.py": 16,
-    "dmcmc/calendars/explain.py": 16,
-    "dmcmc/cli/commands.py": 47,
-    "dmcmc/cli/solve_command.py": 33,
-    "dmcmc/report/plan.py": 16,
-    "dmcmc/run/algorithms/choose_algorithm.py": 17,
-    "dmcmc/run/algorithms/synchronous_cycles.py": 20,
-    "dmcmc/run/alternatives/find_alternatives.py": 23,
-    "dmcmc/run/compilation/agent_kernel_sets.py": 21,
-    "dmcmc/run/compilation/kernel_sets.py": 23,
-    "dmcmc/run/compilation/prepare_gpu.py": 28,
-    "dmcmc/run/incremental/incremental_run.py": 16,
-    "dmcmc/run/resolving/kept_variable.py": 17,
-    "dmcmc/run/resolving/value_bounds.py": 17,
-    "dmcmc/run/resolving/value_search.py": 23,
-    "dmcmc/run/solve.py": 16,
-    "dmcmc/run/solve_directory.py": 27,
-    "dmcmc/run/whole_problem/mini_bucket_solve.py": 26,
-    "dmcmc/session/private_session.py": 16,
+    "dmcmc/anytime/solve_in_time.py": 25,
+    "dmcmc/run/solve_directory.py": 20,
     "dmcmc/solving/agent/agent.py": 20,
     "dmcmc/solving/agent_steps.py": 20,
     "dmcmc/solving/coordinator.py": 19,
@@ -121,12 +100,9 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/solving/solve.py": 18,
     "dmcmc/solving/util_value_cycle.py": 21,
     "inference/bounds/dual/dual_bound.py": 17,
-    "inference/bounds/mini_bucket.py": 16,
     "inference/bounds/semidefinite/cuda/batched_relaxation.py": 19,
     "inference/bounds/semidefinite/relaxation.py": 18,
-    "inference/marginals/tables.py": 20,
     "inference/minibuckets/cuda/moment_matching.py": 18,
-    "inference/sparse/function_filtering.py": 16,
     "samplers/cpu/launch.py": 16,
 }
 
@@ -168,7 +144,8 @@ followed.clear()
 deepest = 0
 solve()
 packages = [path.removeprefix(root).rpartition("/")[0] for path in followed.values()]
-print(json.dumps({"files": len(files), "depth": deepest, "packages": packages}))
+anytime = [name for name in sys.modules if name.startswith("dmcmc.anytime")]
+print(json.dumps({"files": len(files), "depth": deepest, "packages": packages, "anytime": anytime}))
 """
 
 
@@ -299,7 +276,7 @@ def steering_literals() -> list[str]:
 
 @pytest.fixture(scope="module")
 def second_solve():
-    """Files, depth and packages of the second solve of a small problem in a process."""
+    """Files, depth, packages and modules with a clock of the second solve of a small problem in a process."""
     done = subprocess.run([sys.executable, "-c", TRACE], capture_output=True, text=True, check=True, cwd=ROOT)
     return json.loads(done.stdout)
 
@@ -312,6 +289,10 @@ def test_the_second_solve_of_two_variables_visits_few_files(second_solve):
 def test_who_follows_the_problem_through_a_solve_seldom_goes_back_up(second_solve):
     steps = steps_back_up(second_solve["packages"])
     assert len(steps) <= REACHED["steps back"], steps
+
+
+def test_a_solve_with_fixed_work_loads_no_scheduler(second_solve):
+    assert second_solve["anytime"] == []
 
 
 def test_chains_of_imports_are_short():

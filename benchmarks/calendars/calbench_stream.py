@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 import dmcmc
 from benchmarks.harness import Report, instances, options
 from benchmarks.sessions.calbench import UNIT, Arrivals, book, others_free, slot_costs
-from dmcmc.calendars.complete import as_calendar_result
-from dmcmc.calendars.explain import solve_calendar
+from dmcmc.calendars.solve import as_calendar_result, solve_calendar
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.formats.calendar.keep import with_earlier_answer

@@ -15,7 +15,8 @@ import numpy as np
 import dmcmc
 from benchmarks.harness import Columns, Report, instances, options, timed
 from dmcmc.inference.junction_tree.message_kernels import DOWN, MARGINAL, SEPARATOR_MARGINAL, UP
-from dmcmc.inference.marginals.tables import DenseTreeTables, SparseTreeTables
+from dmcmc.inference.marginals.dense_tables import DenseTreeTables
+from dmcmc.inference.marginals.sparse_tables import SparseTreeTables
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 

@@ -12,16 +12,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.background_engine import BackgroundEngine
 from dmcmc.anytime.background_local_search import BackgroundTurns, is_worthwhile
-from dmcmc.anytime.early_engine import EarlyEngine
+from dmcmc.anytime.engines.background_engine import BackgroundEngine
+from dmcmc.anytime.engines.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import gpu_chains
 from dmcmc.anytime.search_readiness import SearchKernels
 from dmcmc.anytime.time_before_tables import brief_search_seconds, max_seconds_before_tables
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.ascent import Ascent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
@@ -73,10 +72,8 @@ class IncumbentSearch(RankSearch):
         self.kernels = kernels
         self.search_kernels = ready = SearchKernels(parts, world, kernels)
         super().__init__(parts, incumbent, world, stop)
-        self._search.chains.may_move_blocks = partial(ready.is_ready, kernel_sets.block_moves)
-        self._search.chains.may_search_constraints = partial(
-            ready.is_ready, lambda variant: kernel_sets.constraint_search()
-        )
+        self._search.chains.may_move_blocks = ready.may_move_blocks
+        self._search.chains.may_search_constraints = ready.may_search_constraints
         self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, kernels, early)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
 
@@ -93,12 +90,12 @@ class IncumbentSearch(RankSearch):
             return UncompiledAscent(problem, stop)
         if problem.tabular:
             return super()._make_ascent(stop, threads)
-        return ascent_of(problem, 1, stop, partial(self.kernels.is_ready, kernel_sets.constraint_search()))
+        return ascent_of(problem, 1, stop, self.search_kernels.has_constraint_search)
 
     def _make_original_ascent(self, stop: Deadline) -> Ascent | None:
         """Return the hill climbing on the problem as given; None if its kernels are needed and not compiled."""
         given = self.parts.given.problem
-        if self.kernels.is_ready(kernel_sets.first_search_of(given)):
+        if self.search_kernels.has_first_of(given):
             return super()._make_original_ascent(stop)
         return UncompiledAscent(given, stop) if given.dense else None
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from functools import cached_property
 
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation import block_move_kernel_sets, kernel_sets, large_problem_kernel_sets
 from dmcmc.run.compilation.kernel_sets import KernelSet, SearchVariant
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.solving.planning.divided_problem import DividedProblem
@@ -45,13 +46,50 @@ class SearchKernels:
         """The variant of the kernels of the local search; only ranks that search know it."""
         return SearchVariant.of(self._parts)
 
-    def is_ready(self, kernels_of: Callable[[SearchVariant], KernelSet]) -> bool:
+    def may_move_blocks(self) -> bool:
+        """Return whether this rank has the kernels of block moves."""
+        return self._is_ready(block_move_kernel_sets.block_moves)
+
+    def may_search_constraints(self) -> bool:
+        """Return whether this rank has the kernels of the search on global constraints, if it searches."""
+        return not self._searches or self.has_constraint_search()
+
+    def has_constraint_search(self) -> bool:
+        """Return whether this rank has the kernels of the search on global constraints."""
+        return self._supply.is_ready(kernel_sets.constraint_search())
+
+    def has_first_of(self, problem: Problem) -> bool:
+        """Return whether this rank has the kernels of the first search of a problem as given."""
+        return self._supply.is_ready(kernel_sets.first_search_of(problem))
+
+    def request(self, engine: str | None, searches: bool, violated: bool) -> float:
+        """Compile the kernels of searches in the background; return the seconds that do not count as run time.
+
+        Parameters
+        ----------
+        engine
+            Name of the search engine for the whole problem; None without one.
+        searches
+            Whether this rank has a local search.
+        violated
+            Whether its best assignment breaks hard constraints.
+        """
+        sets = large_problem_kernel_sets.own_engine(engine)
+        if searches:
+            sets += large_problem_kernel_sets.local_search(self._parts)
+            if violated:
+                sets.append(kernel_sets.constraint_search())
+        if self._parts.timed:
+            sets.append(large_problem_kernel_sets.rates())
+        return self._supply.request(*sets)
+
+    def _is_ready(self, kernels_of: Callable[[SearchVariant], KernelSet]) -> bool:
         """Return whether this rank has kernels of the local search."""
         return not self._searches or self._supply.is_ready(kernels_of(self._variant))
 
     def chains_are_ready(self) -> bool:
         """Return whether all ranks have the kernels of the chains and of the first search; called by all ranks."""
-        return all(self._world.allgather(self.is_ready(kernel_sets.chains) and self.is_ready(_first_search)))
+        return all(self._world.allgather(self._is_ready(kernel_sets.chains) and self._is_ready(_first_search)))
 
     def wait_for_chains(self, stop: Deadline) -> float:
         """Wait for the kernels of the chains; return the seconds that do not count as run time.

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.calendars.complete import as_calendar_result
-from dmcmc.calendars.explain import find_calendar_conflict, solve_calendar
+from dmcmc.calendars.solve import as_calendar_result, find_calendar_conflict, solve_calendar
 from dmcmc.config.keywords import settings_from
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.data.plan import Calendar, Meeting, MeetingChoice, TimeRule
@@ -20,7 +19,7 @@ from dmcmc.formats.calendar.keep import with_earlier_answer, with_move_cost
 from dmcmc.formats.calendar.problem import problem_of
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import DmcmcError, FileError
+from dmcmc.inference.runtime.errors import FileError
 from dmcmc.report.calendar.alternatives import moved_meetings
 from dmcmc.report.calendar.reasons import reason_of_move, reason_without_answer
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
@@ -269,8 +268,3 @@ def _with_start(calendar: Calendar, name: str, start: str | None) -> Calendar:
             raise FileError(f"start: no slot of the calendar starts at {start}")
         changed = replace(changed, starts=TimeRule(np.arange(calendar.grid.size) == booked.start, f"at {start}"))
     return replace(calendar, meetings=(*calendar.meetings[:m], changed, *calendar.meetings[m + 1 :]))
-
-
-def one_line(error: DmcmcError) -> str:
-    """Return the message of an error on one line."""
-    return " ".join(str(error).split())

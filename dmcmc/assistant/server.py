@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from dmcmc.assistant.calendar_tools import CalendarTools, one_line
 from dmcmc.inference.runtime.errors import DmcmcError, Unavailable
 from dmcmc.results.version import __version__
+
+if TYPE_CHECKING:
+    from dmcmc.assistant.calendar_tools import CalendarTools
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,15 +36,8 @@ Mon-Wed, 2027-03-01, week 2, 09:00-11:30, before 10:00, after 15:00, and "not" i
 (ics, poll) are in the folder of the server. Times in answers are local times of the calendar."""
 
 
-def make_server(folder: Path, max_seconds: float) -> Any:
-    """Return the server (``mcp.server.MCPServer``) with its tools.
-
-    Parameters
-    ----------
-    folder
-        The only folder whose files calendars may name.
-    max_seconds
-        Largest time limit of one call, in seconds.
+def make_server(tools: "CalendarTools") -> Any:
+    """Return a server (``mcp.server.MCPServer``) of tools for planning calendars.
 
     Raises
     ------
@@ -55,7 +49,7 @@ def make_server(folder: Path, max_seconds: float) -> Any:
         from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
         raise Unavailable("dmcmc mcp needs the Model Context Protocol's SDK; pip install 'dmcmc[mcp]'") from None
-    tools, lock = CalendarTools(folder, max_seconds), threading.Lock()
+    lock = threading.Lock()
     server = MCPServer(name="dmcmc", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING")
 
     def guarded(method: Callable[P, R]) -> Callable[P, R]:
@@ -67,7 +61,7 @@ def make_server(folder: Path, max_seconds: float) -> Any:
                 try:
                     return method(*args, **kwargs)
                 except DmcmcError as error:
-                    raise ToolError(one_line(error)) from None
+                    raise ToolError(" ".join(str(error).split())) from None
 
         return call
 
@@ -83,6 +77,6 @@ def make_server(folder: Path, max_seconds: float) -> Any:
     return server
 
 
-def serve(folder: Path, max_seconds: float) -> None:
-    """Serve the tools over standard input and output until the input ends; see :func:`make_server`."""
-    make_server(folder, max_seconds).run("stdio")
+def serve(tools: "CalendarTools") -> None:
+    """Serve tools over standard input and output until the input ends; see :func:`make_server`."""
+    make_server(tools).run("stdio")

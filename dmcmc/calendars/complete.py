@@ -1,4 +1,4 @@
-"""Complete the result of a calendar: its meetings, what is not held or moves, or why it is impossible."""
+"""Complete the result of a calendar: its meetings, and what is not held or moves."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,18 +6,23 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from dmcmc.calendars.explain import explain
 from dmcmc.formats.calendar.data.grid import TimeGrid
 from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.inference.model.problem import Label
 from dmcmc.report.calendar.answer import CalendarAnswer, answer_of, variable_of
-from dmcmc.results.calendar_result import CalendarResult, DroppedMeeting, HeldMeeting, MovedBooking, YieldingAppointment
+from dmcmc.results.calendar_result import (
+    CalendarConflict,
+    CalendarResult,
+    DroppedMeeting,
+    HeldMeeting,
+    MovedBooking,
+    YieldingAppointment,
+)
 from dmcmc.results.result import Result
-from dmcmc.tuning.run import EXPLANATION_SECONDS
 
 
-def as_calendar_result(result: Result, calendar: Calendar, seconds: float = EXPLANATION_SECONDS) -> CalendarResult:
-    """Return a result with the meetings of its calendar, or with a conflict if it is proven to be impossible.
+def with_meetings(result: Result, calendar: Calendar, conflict: CalendarConflict | None) -> CalendarResult:
+    """Return a result with the meetings of its calendar.
 
     Parameters
     ----------
@@ -25,8 +30,8 @@ def as_calendar_result(result: Result, calendar: Calendar, seconds: float = EXPL
         The result of the calendar's problem.
     calendar
         The calendar.
-    seconds
-        Time limit for the explanation of an impossible calendar, in seconds.
+    conflict
+        Why the calendar is impossible; None if that is not proven.
     """
     fields = msgspec.structs.asdict(result)
     if result.assignment is not None:
@@ -34,9 +39,8 @@ def as_calendar_result(result: Result, calendar: Calendar, seconds: float = EXPL
     fields["alternatives"] = tuple(
         msgspec.structs.replace(x, assignment=_for_all(calendar, x.assignment)) for x in result.alternatives
     )
-    if result.status == "infeasible":
-        fields["conflict"] = explain(calendar, seconds)
-    elif result.assignment is not None and not result.violation:
+    fields["conflict"] = conflict
+    if conflict is None and result.assignment is not None and not result.violation:
         fields |= _meetings(answer_of(calendar, result.assignment))
     return CalendarResult(**fields)
 

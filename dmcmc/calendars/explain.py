@@ -1,35 +1,27 @@
 """Explain an impossible calendar: a minimal set of its rules in conflict, and the cheapest relaxations."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
-
-import msgspec
 
 from dmcmc.calendars.meeting_conflict import MeetingSearch, conflict_of
 from dmcmc.calendars.rules import CalendarRule, restricted_to, rules_of
-from dmcmc.config.keywords import settings_from
-from dmcmc.config.settings import Settings
 from dmcmc.formats.calendar.data.plan import Calendar
-from dmcmc.formats.calendar.keep import booked_assignment
-from dmcmc.formats.calendar.problem import problem_of
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.world import World
 from dmcmc.report.calendar.reasons import has_other_rules, no_time
 from dmcmc.results.calendar_result import CalendarConflict
 from dmcmc.results.conflict import RelaxedConstraint
 from dmcmc.results.result import Result
-from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.samplers.tuning import common
 from dmcmc.tuning import run as tuning
 
-"""Time limit of an explanation after a run, in seconds."""
+Solve = Callable[[Calendar, float], Result]
+"""Solves a calendar within a time limit in seconds."""
 
 
-def explain(calendar: Calendar, seconds: float = tuning.EXPLANATION_SECONDS) -> CalendarConflict:
+def explain(calendar: Calendar, seconds: float, solve: Solve) -> CalendarConflict:
     """Return a minimal set of rules of an impossible calendar that cannot hold together, and what relaxing one brings.
 
     First a minimal set of required meetings that cannot all take place is found, then a minimal set of the rules of
@@ -42,31 +34,10 @@ def explain(calendar: Calendar, seconds: float = tuning.EXPLANATION_SECONDS) -> 
         A calendar that is proven to be impossible.
     seconds
         Time limit of all tests together, in seconds.
+    solve
+        Solves a calendar within a time limit in seconds.
     """
-    return _Explanation(calendar, seconds).conflict()
-
-
-def find_calendar_conflict(calendar: Calendar, settings: Settings) -> CalendarConflict:
-    """Return why a calendar is impossible, or that it is possible; the task ``conflict`` for calendars.
-
-    Parameters
-    ----------
-    calendar
-        The calendar.
-    settings
-        ``budget.time`` limits the proof and the explanation together.
-    """
-    start, limit = time.perf_counter(), settings.budget.time or tuning.EXPLANATION_SECONDS
-    result = solve_calendar(calendar, common.FIRST_SHARE * limit)
-    if result.status == "infeasible":
-        conflict = explain(calendar, limit - (time.perf_counter() - start))
-        return msgspec.structs.replace(conflict, time=time.perf_counter() - start, provenance=result.provenance)
-    return CalendarConflict(
-        status="feasible" if result.violation == 0 else "unknown",
-        summary="all required meetings can take place" if result.violation == 0 else "no proof was found in time",
-        time=time.perf_counter() - start,
-        provenance=result.provenance,
-    )
+    return _Explanation(calendar, seconds, solve).conflict()
 
 
 class _Explanation:
@@ -78,10 +49,12 @@ class _Explanation:
         The calendar.
     start, seconds : float
         When the explanation began (``time.perf_counter``), and its time limit in seconds.
+    solve : callable
+        Solves a calendar within a time limit in seconds.
     """
 
-    def __init__(self, calendar: Calendar, seconds: float) -> None:
-        self.calendar = calendar
+    def __init__(self, calendar: Calendar, seconds: float, solve: Solve) -> None:
+        self.calendar, self.solve = calendar, solve
         self.start, self.seconds = time.perf_counter(), seconds
 
     def remaining(self, reserved: float = 0.0) -> float:
@@ -121,7 +94,7 @@ class _Explanation:
         seconds = self.remaining(common.MAIN_SHARE)
         if seconds <= 0:
             return None
-        result = solve_calendar(calendar, max(0.5, common.UNTRIED_SHARE * seconds))
+        result = self.solve(calendar, max(0.5, common.UNTRIED_SHARE * seconds))
         return False if result.status == "infeasible" else True if result.violation == 0 else None
 
     def relaxations(self, rules: Sequence[CalendarRule]) -> tuple[RelaxedConstraint, ...]:
@@ -132,7 +105,7 @@ class _Explanation:
             if seconds <= 0:
                 found.append(RelaxedConstraint(constraint=rule.text, objective=None, status="timeout"))
                 continue
-            result = solve_calendar(rule.relax(self.calendar), max(0.1, seconds))
+            result = self.solve(rule.relax(self.calendar), max(0.1, seconds))
             found.append(RelaxedConstraint(constraint=rule.text, objective=result.objective, status=result.status))
         return tuple(sorted(found, key=_preferred))
 
@@ -165,17 +138,6 @@ def _without_person(calendar: Calendar, m: int, p: int) -> Calendar:
     meetings = list(calendar.meetings)
     meetings[m] = replace(meetings[m], people=tuple(q for q in meetings[m].people if q != p))
     return replace(calendar, meetings=tuple(meetings))
-
-
-def solve_calendar(calendar: Calendar, seconds: float, settings: Settings | None = None) -> Result:
-    """Solve a calendar with one variable per meeting, within a time limit in seconds; start from what is booked."""
-    keywords: dict[str, Any] = {"timeout": seconds, "presolve": "merge", "device": "cpu"}
-    if booked := booked_assignment(calendar):
-        keywords["start"] = booked
-    settings = settings_from(settings, keywords)
-    result = choose_algorithm.solve(problem_of(calendar, copies=False), settings, World())
-    assert result is not None  # on the only rank
-    return result
 
 
 def summary_of(calendar: Calendar, meetings: Sequence[int]) -> str:

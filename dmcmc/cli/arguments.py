@@ -4,6 +4,7 @@ import argparse
 import textwrap
 from typing import Any, NoReturn
 
+from dmcmc.cli.registry import COMMANDS
 from dmcmc.config.file_options import FILE_OPTIONS
 from dmcmc.config.validate import suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
@@ -14,10 +15,6 @@ _EXITS = (
     " was found, or an error, 2 bad input or not available, 3 proven infeasible, 130 or 143 interrupted before a result"
 )
 _RENAMED = {"--partition": "--split"}  # old options that are rejected with the new name
-_COMMANDS = (
-    *("run", "solve", "init", "generate", "convert", "split", "graph"),
-    *("experiment", "report", "samplers", "algorithms", "info", "warm-up", "completion", "mcp"),
-)
 # Commands that compile kernels, or describe where they are kept
 _WITH_CACHE = ("run", "solve", "generate", "convert", "split", "graph", "experiment", "info", "warm-up")
 
@@ -71,8 +68,8 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     SystemExit
         After ``--help`` or ``--version`` was printed.
     """
-    if argv and not argv[0].startswith("-") and argv[0] not in _COMMANDS:
-        raise ConfigError(f"unknown command '{argv[0]}'; {suggestion(argv[0], _COMMANDS, 'commands')}")
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        raise ConfigError(f"unknown command '{argv[0]}'; {suggestion(argv[0], COMMANDS, 'commands')}")
     parser, commands = _parsers()
     arguments, extra = parser.parse_known_args(argv)
     if arguments.command == "generate":  # argparse accepts them only before the options

@@ -48,7 +48,7 @@ def with_search(config: Config, problem: Problem) -> Config:
     It is dmcmc's own branch and bound, which proves small tables soonest, unless most of the calendar is global
     constraints for which an engine is installed.
     """
-    from dmcmc.anytime.improvers.background_search import choose_engine  # not all runs need it
+    from dmcmc.anytime.engines.choose_engine import choose_engine  # not all runs need it
 
     is_made_for_constraints = choose_engine(config, problem) in (CP_SAT, MAX_SAT)
     return config if is_made_for_constraints else replace(config, search=BRANCH_AND_BOUND)

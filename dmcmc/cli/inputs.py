@@ -1,7 +1,7 @@
 """Read the problem and the configuration that a command line names."""
 
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dmcmc.cli.file_roles import is_configuration, is_packed, problem_kind
@@ -15,7 +15,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 
 if TYPE_CHECKING:
-    from dmcmc.solving.planning.setup import Setup
+    from dmcmc.solving.monitoring.progress import Explain
 
 _IN_YAML = ("agents", "seed", *OPTION_OF.values())  # options whose values are read as YAML; the others are text
 
@@ -79,7 +79,7 @@ def check_run(config: Config, document: Document) -> None:
         resolve_device(config.device)
 
 
-def explainer(is_wanted: bool) -> "Callable[[Setup], None] | None":
+def explainer(is_wanted: bool) -> "Explain | None":
     """Return a function that prints the plan of a run (``--explain``); None if it is not wanted."""
     if not is_wanted:
         return None

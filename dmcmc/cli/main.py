@@ -37,7 +37,7 @@ def _run(argv: Sequence[str]) -> int:
     try:
         if quiet and _answered_alone(argv):
             return 0
-        from dmcmc.cli import commands
+        from dmcmc.cli import registry
         from dmcmc.cli.arguments import parse_arguments
         from dmcmc.cli.verbosity import set_verbosity
 
@@ -45,7 +45,7 @@ def _run(argv: Sequence[str]) -> int:
         _set_cache_folder(getattr(arguments, "cache_dir", None))
         with warnings_as_lines():
             set_verbosity(arguments)
-            return commands.COMMANDS[arguments.command](arguments)
+            return registry.get(arguments.command)(arguments)
     except SystemExit as end:  # --help and --version
         from dmcmc.cli.terminal import OutputError, write_output
 

@@ -45,7 +45,7 @@ def deliver(result: Output, job: SolvedJob, arguments: Namespace) -> int:
     code, written = result.exit_code, list[str]()
     calendar = job.calendar
     if calendar is not None and isinstance(result, Result):
-        from dmcmc.calendars.complete import as_calendar_result
+        from dmcmc.calendars.solve import as_calendar_result
 
         result = as_calendar_result(result, calendar)
     try:

@@ -4,11 +4,8 @@ The memory is accounted for, and kernels are compiled in the background, in the 
 solved by :mod:`dmcmc.run.solve_directory`.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
-from dmcmc.anytime.solve_in_time import solve_in_time
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
@@ -19,12 +16,10 @@ from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.solving import solve as fixed_work
 from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
+from dmcmc.solving.monitoring.progress import Explain, NoProgress, ProgressReporter, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit
-from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
-Explain = Callable[[Setup], None]
 # An external search engine works at the same time as the agents, so it needs the scheduler also without a time budget.
 _SEARCHES_OF_FIXED_WORK = ("auto", "none")
 
@@ -34,7 +29,7 @@ def solve(
     config: Settings,
     world: World | None = None,
     progress: ProgressReporter | None = None,
-    explain: Callable[[Setup], None] | None = None,
+    explain: Explain | None = None,
     ending: RunHandle | None = None,
     retained: RetainedWork | None = None,
 ) -> Result | None:
@@ -86,6 +81,8 @@ def solve(
                 planned = fixed_work.plan_run(problem, config, world, watch, retained)
                 result = fixed_work.solve_planned(planned, watch)
             else:
+                from dmcmc.anytime.solve_in_time import solve_in_time  # fixed work needs no scheduler
+
                 result = solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny)
             seconds = sum(world.allgather(kernels.seconds))
             return None if result is None else msgspec.structs.replace(result, time_compiling=seconds)

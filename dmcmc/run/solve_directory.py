@@ -8,32 +8,23 @@ searches over the whole assignment; the improvers sample tables further, tighten
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
-from itertools import chain
 
 import msgspec
 
-from dmcmc.algorithms import registry
-from dmcmc.anytime.solve_in_time import improve_until_stop
-from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.settings import Settings
-from dmcmc.formats.agent_files import read_index
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.errors import OutOfTime, Unavailable
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
+from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.compile_ahead import request_when_planned
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.compilation.prepare_gpu import prepare_gpu
+from dmcmc.run.read_private import allowed_index
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
-from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.private.private_inputs import PrivateAnswer, PrivateInputs
 from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.solve import RunPlan, solve_planned
@@ -79,8 +70,7 @@ def solve_directory(
     """
     world, progress = world or World(), progress or NoProgress()
     try:
-        refuse(config)
-        index = world.on_first_rank(lambda: read_index(folder))
+        index = allowed_index(folder, config, world)
         config = with_memory_limit(config, world)
         with (
             MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
@@ -169,25 +159,15 @@ def solve_inputs(
     if inputs.config.budget.time is None:
         result, coordinator = _solve(inputs, world, watch, kernels, start, share_assignment, retained)
     else:
+        from dmcmc.run.private_in_time import solve_inputs_in_time  # fixed work needs no scheduler
+
         given = inputs, world, watch, kernels, start, share_assignment, retained, known
-        result, coordinator = _solve_in_time(*given)
+        result, coordinator = solve_inputs_in_time(*given)
     seconds = sum(world.allgather(kernels.seconds))
     result = None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
     by_agent = coordinator.storage.by_name(coordinator.known) if coordinator.known else {}
     own = {name: value for values in by_agent.values() for name, value in values.items()}
     return PrivateAnswer(result, coordinator.known, own, coordinator.factors)
-
-
-def refuse(config: Settings) -> None:
-    """Raise an error for settings that need the whole problem on one rank."""
-    if config.local.order is not None:
-        raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
-    if (algorithm_name := config.algorithm_settings.name) != registry.OWN:
-        raise Unavailable(f"problem.directory: is solved by {registry.OWN}, not {algorithm_name}; leave algorithm out")
-    if isinstance(config.start, dict):
-        raise Unavailable("problem.directory: start: is the folder of agents' values that an earlier run has written")
-    if config.search not in ("auto", "none"):
-        raise Unavailable(f"problem.directory: search: {config.search} needs the whole problem; give problem.file")
 
 
 def _solve(
@@ -205,46 +185,3 @@ def _solve(
     if not kernels.is_off:
         watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, can_end_early=False))
     return coordinator.with_moves(solve_planned(RunPlan(setup, coordinator), watch)), coordinator
-
-
-def _solve_in_time(
-    inputs: RankInputs,
-    world: World,
-    watch: Watch,
-    kernels: KernelSupply,
-    start: float,
-    share_assignment: bool,
-    retained: RetainedWork | None,
-    known: Mapping[int, int] | None,
-) -> tuple[Result | None, PrivateInputs]:
-    """Combine and improve tables until the time is over or the goal is reached."""
-    seconds, handle = inputs.config.budget.time or 0.0, watch.handle or RunHandle()
-    stop = Deadline(work_deadline(start, seconds, len(inputs.index.agents)), cancellation=handle.cancellation)
-    setup, factors = _plan(inputs, world, stop, retained)
-    needed = world.bcast(agent_kernel_sets.agent_work(setup, "deadline", solve_tiny))
-    later = world.bcast(agent_kernel_sets.for_improvers(setup, needed))
-    compile_seconds = kernels.request(*needed.tables, *chain.from_iterable(later.values()))
-    setup, gpu_seconds, later_on_gpu = prepare_gpu(setup, world, watch.progress, kernels, stop)
-    compile_seconds += gpu_seconds
-    start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)
-    setup = setup.with_stop(stop)
-    coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
-    with handle.deliver_if_late(stop):
-        coordinator.take_initial(setup)
-        if known is not None:
-            coordinator.take(dict(known))
-    handle.save_partial = coordinator.save_partial
-    is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
-    searches, watch = WholeSearches(world, None), watch.with_handle(handle)
-    result = improve_until_stop(setup, coordinator, searches, watch, is_ready)
-    return coordinator.with_moves(result), coordinator
-
-
-def _plan(inputs: RankInputs, world: World, stop: Deadline, retained: RetainedWork | None) -> tuple[Setup, int]:
-    """Return the plan and the number of factors; after the deadline plan without one, for an answer needs a plan."""
-    try:
-        return inputs.plan(world, stop, retained)
-    except OutOfTime as error:
-        if not world.is_agreed(error):
-            raise
-        return inputs.plan(world, NO_DEADLINE, retained)

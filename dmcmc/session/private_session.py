@@ -8,17 +8,16 @@ from numpy.typing import ArrayLike
 
 from dmcmc.config.keywords import Keywords, settings_from
 from dmcmc.config.settings import Settings
-from dmcmc.formats.agent_files import read_index
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.incremental.solve_again import solve_private_again
-from dmcmc.run.solve_directory import refuse, solve_parts
+from dmcmc.run.read_private import read_inputs
+from dmcmc.run.solve_directory import solve_parts
 from dmcmc.session.changes import Changes
-from dmcmc.session.session import Reused
-from dmcmc.solving.planning.divided_problem import with_memory_limit
+from dmcmc.session.reused import Reused
 from dmcmc.solving.private.private_inputs import PrivateAnswer
 from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.warm_start.retained_work import RetainedWork
@@ -73,15 +72,13 @@ class PrivateSession:
     ) -> None:
         self._settings, self._world = settings_from(settings, keywords), world or World()
         self._share_assignment = share_assignment
-        refuse(self._settings)
         if self._settings.stay is not None:
             raise Unavailable("stay: is not possible in a session with private inputs; remove it")
-        index = self._world.on_first_rank(lambda: read_index(folder))
-        if self._world.size > len(index.agents):
-            raise Unavailable(f"a session with private inputs needs at most {len(index.agents)} ranks, one per agent")
-        config = with_memory_limit(self._settings, self._world)
-        self._inputs = RankInputs.read(folder, index, config, self._world)
-        self._number = {index.agents[agent]: agent for agent in self._inputs.parts}
+        self._inputs = read_inputs(folder, self._settings, self._world)
+        agents = self._inputs.index.agents
+        if self._world.size > len(agents):
+            raise Unavailable(f"a session with private inputs needs at most {len(agents)} ranks, one per agent")
+        self._number = {agents[agent]: agent for agent in self._inputs.parts}
         self.problems: dict[str, Problem] = {name: self._inputs.parts[agent] for name, agent in self._number.items()}
         self.result: Result | None = None
         self.assignment: Mapping[str, Label] = {}

@@ -2,50 +2,46 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from dmcmc.config.settings import Settings
 from dmcmc.files.text import open_source
 from dmcmc.formats.pydcop import read as pydcop
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
-from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.results.scenario import EventResult, ScenarioResult
 from dmcmc.samplers.tuning import common
 from dmcmc.session.changes import Changes
 from dmcmc.session.scenario import SET_EXTERNAL_VARIABLE, ScenarioAction, ScenarioEvent
-from dmcmc.session.session import Session
+
+if TYPE_CHECKING:
+    from dmcmc.session.session import Session
 
 ExternalTables = Callable[[Mapping[str, Any]], Problem]  # reads a pyDCOP file with other values of external variables
 
 
 def run_scenario(
-    problem: Problem,
-    settings: Settings,
+    session: "Session",
     events: Sequence[ScenarioEvent],
-    world: World | None = None,
+    budget: float | None = None,
     *,
     external: ExternalTables | None = None,
     on_event: Callable[[EventResult], object] = lambda _: None,
 ) -> ScenarioResult:
-    """Solve a problem, and again after each event of a scenario; called by all ranks with the same arguments.
+    """Solve the problem of a session, and again after each event of a scenario; called by all ranks.
 
     The clock of the scenario is simulated: nothing waits. With a time budget, a run has at most the time until the next
     event.
 
     Parameters
     ----------
-    problem
-        The problem at the start.
-    settings
-        How to solve it. With ``stay``, moving a variable away from the answer before the event costs.
+    session
+        The session with the problem at the start. With ``stay``, moving a variable away from the answer before an
+        event costs.
     events
         The events, of which the first one is the start (:func:`dmcmc.session.scenario.read_scenario`).
-    world
-        The ranks; this process alone if None.
+    budget
+        Time budget of the session in seconds; None without one.
     external
         Returns the problem of the file with some values of external variables; None if there are none.
     on_event
@@ -62,13 +58,11 @@ def run_scenario(
         If an event changes something that does not exist; the message begins with its place. Otherwise as for
         :func:`dmcmc.solve`.
     """
-    session = Session(problem, msgspec.structs.replace(settings, output=None), world=world)
     values, before, results = dict[str, Any](), dict[str, Label](), list[EventResult]()
     for event in events:
         with session.changes() as changes:
             for action in event.actions:
                 _change(changes, action, session.problem, values, external)
-        budget = settings.budget.time
         result = session.solve(None if budget is None else min(budget, max(event.seconds, common.CHECK_SECONDS / 2)))
         found = _event_result(event, result, session, before)
         if result.assignment is not None:
@@ -105,7 +99,7 @@ def _change(
         raise type(error)(f"{action.place}: {error}") from None
 
 
-def _event_result(event: ScenarioEvent, result: Result, session: Session, before: Mapping[str, Label]) -> EventResult:
+def _event_result(event: ScenarioEvent, result: Result, session: "Session", before: Mapping[str, Label]) -> EventResult:
     """Return the result of an event, compared with the answer before it."""
     after = dict(result.assignment or {})
     points = [point.time for point in result.trace if point.objective is not None]

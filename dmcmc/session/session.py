@@ -1,6 +1,6 @@
 """A session: a problem that changes, its last result, and the work that stays valid from one run to the next."""
 
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
 from dmcmc.config.keywords import Keywords, settings_from
 from dmcmc.config.settings import Settings
@@ -11,26 +11,8 @@ from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.session.changing_problem import ChangingProblem
 from dmcmc.session.last_run import LastRun, known_bound, settings_of_next_run
+from dmcmc.session.reused import Reused
 from dmcmc.solving.warm_start.retained_work import RetainedWork
-
-
-class Reused(NamedTuple):
-    """Count the work that the last run of a session has used again, on all ranks.
-
-    Attributes
-    ----------
-    tables : int
-        Number of agents whose exact tables were kept.
-    messages : int
-        Number of UTIL steps, and so of UTIL messages, that were kept.
-    bounds : int
-        Number of agents (and of unions of all agents) whose bounds and sampled values were continued; 0 without a time
-        budget.
-    """
-
-    tables: int
-    messages: int
-    bounds: int = 0
 
 
 class Session(ChangingProblem):

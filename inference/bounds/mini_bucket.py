@@ -14,20 +14,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from dmcmc.inference.bounds import mini_bucket_steps
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.reparametrised_tables import elimination_of, tables_of
+from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.mini_buckets import DUAL_SWEEPS, MAX_BYTES, MAX_CELLS, SECONDS_PER_BUCKET
+from dmcmc.inference.bounds.tuning.mini_buckets import DUAL_SWEEPS, MAX_BYTES, MAX_CELLS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.execution.cost_model import COSTS
-from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -117,13 +114,7 @@ class MiniBucketState:
     def raise_z(self, entries: int) -> None:
         """Raise the z of the next step to the largest one whose tables have at most ``entries`` entries."""
         if not self.exhausted:
-            largest_z, _ = largest_fitting(
-                upper_bound_on_z(self.local.domains, self.local.order.variables, entries, self.local.plan.width),
-                least_z(self._scopes(), self.local.order.variables),
-                entries,
-                self._plan_of,
-            )
-            self.z = max(self.z, largest_z)
+            self.z = max(self.z, mini_bucket_steps.largest_z(self.local, self._scopes(), entries))
 
     def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
         """Return one table over the interface, or a sum of small tables if there are too many rows."""
@@ -141,18 +132,13 @@ class MiniBucketState:
     def _plan(self) -> EliminationPlan:
         """Return the elimination plan of the next step."""
         if self._cached_plan is None or self._cached_plan[0] != self.z:
-            self.z = max(self.z, least_z(self._scopes(), self.local.order.variables))
-            self._cached_plan = self.z, self._plan_of(self.z)
+            self.z = max(self.z, mini_bucket_steps.least_z_of(self.local, self._scopes()))
+            self._cached_plan = self.z, mini_bucket_steps.plan_of(self.local, self._scopes(), self.z)
         return self._cached_plan[1]
 
-    def _plan_of(self, z: int) -> EliminationPlan:
-        """Return the mini-bucket elimination plan for a given z."""
-        local = self.local
-        return plan_mini_buckets(self._scopes(), local.domains, local.order.variables, local.interface, z, True)
-
     def _estimate(self, plan: EliminationPlan) -> float:
-        """Return the estimated seconds of a step on a nominal machine: joined cells and an overhead per bucket."""
-        return plan.cells * COSTS.seconds_per_bound_cell / self.backend.threads + SECONDS_PER_BUCKET * plan.buckets
+        """Return the estimated seconds of a step on a nominal machine."""
+        return mini_bucket_steps.seconds_of(plan, self.backend.threads)
 
     def _scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes of the reparametrised tables."""
@@ -170,9 +156,7 @@ class MiniBucketState:
     def _eliminate(self, tables: list[EncodedTable]) -> None:
         """Eliminate the hidden variables and lower the bounds by the result."""
         local = self.local
-        query = elimination_of(tables, local.domains, local.order.variables, local.interface)
-        resources, arithmetic = Resources(backend=self.backend), query.arithmetic
-        remaining = eliminate_within(query, Relaxation("mini-bucket", self.z), resources).elimination.remaining()
+        arithmetic, remaining = mini_bucket_steps.eliminate(local, tables, self.z, self.backend)
         if self._dual.enumerated:
             rows = np.zeros(local.interface_shape, dtype=np.int64)
             for scope, values in remaining:

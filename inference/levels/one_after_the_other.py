@@ -23,14 +23,9 @@ from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
 
-def are_separate(problem: Problem) -> bool:
-    """Return whether the levels of a problem have no weights, so that they are solved one after the other."""
-    return any(not level.weight for level in problem.levels)
-
-
 def check_weighted(problem: Problem, what: str) -> None:
     """Raise ProblemError if the levels of a problem have no weights, which ``what`` needs."""
-    if are_separate(problem):
+    if problem.has_separate_levels:
         raise ProblemError(f"{what}: needs levels whose weights fit 60 bits; scale the utilities down")
 
 

@@ -8,9 +8,11 @@ from typing import Any, SupportsIndex, get_args, overload
 
 import numpy as np
 
-from dmcmc.inference.marginals.tables import SparseTreeTables, TableFormat, TreeResources, build_tables
+from dmcmc.inference.marginals.sparse_tables import SparseTreeTables
+from dmcmc.inference.marginals.tables import TableFormat, build_tables
 from dmcmc.inference.marginals.tree_marginals import TreeMarginals
 from dmcmc.inference.marginals.tree_messages import TreeMessages
+from dmcmc.inference.marginals.tree_plan import TreeResources
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.exact_sum import nearest
 from dmcmc.inference.model.problem import Label, Problem

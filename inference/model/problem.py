@@ -481,6 +481,11 @@ class Problem:
         """Whether all factors are dense tables."""
         return set(map(type, self.factors)) <= {Factor}
 
+    @property
+    def has_separate_levels(self) -> bool:
+        """Whether the levels have no weights, so that they are solved one after the other."""
+        return any(not level.weight for level in self.levels)
+
     @cached_property
     def tabular(self) -> bool:
         """Whether all factors are given by tables, tuples or automata: there is no global constraint."""

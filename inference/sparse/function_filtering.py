@@ -18,7 +18,6 @@ from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice
@@ -332,8 +331,8 @@ def z_within(query: EliminationQuery, cells: int) -> int:
 def compile_filtering(arithmetic: Arithmetic) -> None:
     """Compile the code of filtering for an arithmetic, by examples with joins and with dense and sparse messages."""
     scopes = [(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (3, 4)]
-    equality = np.where(np.eye(3, dtype=np.bool_), 1.0, -np.inf)
-    tables = [arithmetic.encode(Factor.of(scope, equality if scope[0] < 2 else np.zeros((3, 3)))) for scope in scopes]
+    equality = np.where(np.eye(3, dtype=np.bool_), 1, arithmetic.lowest).astype(arithmetic.dtype)
+    tables = [EncodedTable(scope, equality if scope[0] < 2 else np.zeros_like(equality)) for scope in scopes]
     query = EliminationQuery(tables, np.full(5, 3), range(5), (), arithmetic)
     for dense in (0, MAX_DENSE_CELLS):
         FunctionFiltering(query, None, 1, 1 << 20, 1, Deadline(float("inf")), dense=dense).resume(

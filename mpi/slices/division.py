@@ -13,11 +13,10 @@ they may differ: an agent whose share is missing on a rank has failed there.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.tables import forbidden_value
@@ -26,6 +25,9 @@ from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, UtilTables, Values, added
 from dmcmc.mpi.util_value_phases import FAILED
 from dmcmc.mpi.world import World
+
+if TYPE_CHECKING:
+    from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 MERGED = "MERGED"  # kind of the messages by which an agent receives the result of a merge
 _MAX_REDUCED_BYTES = 1 << 30  # of one reduction; MPI counts have 31 bits
@@ -189,7 +191,7 @@ class SliceDivision:
         By agent and child, the values in the latest request, and the answer.
     """
 
-    def __init__(self, mailbox: MergingMailbox, tree: PseudoTree) -> None:
+    def __init__(self, mailbox: MergingMailbox, tree: "PseudoTree") -> None:
         self.mailbox, self._tree, self._inside = mailbox, tree, set[int]()
         self.sent: dict[str, dict[int, SentMessages]] = {}
         self.answers: dict[int, dict[int, tuple[ChosenValues, UtilTables]]] = {}
@@ -220,7 +222,7 @@ class SliceDivision:
                     sent[kind][agent] = added(sent[kind].get(agent, SentMessages(0, 0, kind)), more)
 
 
-def subtree_of(tree: PseudoTree, agent: int) -> list[int]:
+def subtree_of(tree: "PseudoTree", agent: int) -> list[int]:
     """Return an agent and all agents below it."""
     agents = [agent]
     for one in agents:  # the list grows during the loop

@@ -23,11 +23,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.types import Number
@@ -45,6 +44,9 @@ from dmcmc.mpi.message_contents import (
     value_size,
 )
 from dmcmc.mpi.util_value_phases import FAILED, Phase, UtilStepPair, known_values, message_to_child
+
+if TYPE_CHECKING:
+    from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 _KINDS = ("REQUEST", "UTIL", "VALUE")  # of messages
 
@@ -72,7 +74,7 @@ class SlicedPhaseInput:
         ``UtilStepPair``, one elimination for the lower and one for the upper tables.
     """
 
-    tree: PseudoTree
+    tree: "PseudoTree"
     separators: Sequence[Sequence[int]]
     cut: Mapping[int, Sequence[tuple[int, int]]]
     work: Work

@@ -12,6 +12,7 @@ pytest.importorskip("mcp")
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from dmcmc.assistant.calendar_tools import CalendarTools
 from dmcmc.assistant.server import make_server
 
 CALENDAR = """
@@ -48,7 +49,7 @@ def answer(server, tool, **arguments):
 
 @pytest.fixture
 def server(tmp_path):
-    return make_server(tmp_path, 20.0)
+    return make_server(CalendarTools(tmp_path, 20.0))
 
 
 def test_a_schedule_is_proposed_checked_and_kept(server):

@@ -10,13 +10,13 @@ from itertools import combinations
 import pytest
 from imports import ROOT
 
-from dmcmc.calendars.complete import as_calendar_result
 from dmcmc.calendars.explain import summary_of
 from dmcmc.calendars.meeting_conflict import conflict_of
+from dmcmc.calendars.solve import as_calendar_result
 from dmcmc.cli.arguments import parse_arguments
-from dmcmc.cli.commands import _prepare as prepare_run
+from dmcmc.cli.commands.run import prepare as prepare_run
+from dmcmc.cli.commands.solve import prepare as prepare_solve
 from dmcmc.cli.main import main
-from dmcmc.cli.solve_command import prepare as prepare_solve
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.data.clashes import clashes
 from dmcmc.formats.calendar.read import read_calendar

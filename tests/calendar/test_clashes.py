@@ -10,6 +10,7 @@ from support.runs import sizes
 
 import dmcmc
 from dmcmc.calendars.explain import explain
+from dmcmc.calendars.solve import solve_calendar
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar import person_rules, problem
 from dmcmc.formats.calendar.problem import problem_of
@@ -113,7 +114,7 @@ def test_all_engines_solve_the_calendar_of_a_busy_person(search):
 
 
 def test_the_conflict_of_a_busy_person_names_meetings_and_person():
-    conflict = explain(calendar_of(busy_person(9)), 5)
+    conflict = explain(calendar_of(busy_person(9)), 5, solve_calendar)
     assert conflict.summary.startswith("these 9 meetings cannot all take place: A, B, C, D, E, F, G, H, I; Ann would")
 
 

@@ -17,8 +17,9 @@ from support.runs import large_problem
 from support.toulbar2 import optima
 
 from dmcmc import Factor, Problem
+from dmcmc.cli.commands.solve import TASKS
 from dmcmc.cli.main import main
-from dmcmc.cli.solve_command import TASKS, SolveJob
+from dmcmc.cli.solve_tasks.solve_job import SolveJob
 from dmcmc.config.configuration import config_of
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings

@@ -6,7 +6,7 @@ import pytest
 from support.runs import HurriedProgress, record_late_compilation
 
 import dmcmc
-from dmcmc.anytime import solve_in_time as solving
+from dmcmc.anytime import solve_planned_in_time as solving
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
 

@@ -33,7 +33,7 @@ from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import Device, gpu_problem
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.run.compilation import prepare_gpu
+from dmcmc.run.compilation.gpu import agent_sets, prepare_gpu
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -140,9 +140,9 @@ def test_rows_that_an_interrupted_bound_did_not_reach_keep_their_bounds():
 def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, times, monkeypatch):
     """An agent that is sampled at first may be eliminated exactly later in the run."""
     choice = SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
-    monkeypatch.setattr(prepare_gpu, "may_split_buckets", lambda setup: False)
-    monkeypatch.setattr(prepare_gpu, "largest_join", lambda setup: 1.0)
-    monkeypatch.setattr(prepare_gpu, "is_gpu_in_use", lambda: False)
+    monkeypatch.setattr(agent_sets, "may_split_buckets", lambda setup: False)
+    monkeypatch.setattr(agent_sets, "largest_join", lambda setup: 1.0)
+    monkeypatch.setattr(agent_sets, "is_gpu_in_use", lambda: False)
     setup = SimpleNamespace(
         timed=False, possible_choices=lambda agents: [(agent, choice) for agent in agents],
         may_filter=lambda agent: False,
@@ -152,7 +152,7 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
         backend=SimpleNamespace(device=device[:4], threads=1, worth_gpu=lambda seconds: False),
         arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
     )  # fmt: skip
-    assert len(prepare_gpu._elimination_needs(setup, [0]).joins) == times
+    assert len(agent_sets.elimination_needs(setup, [0]).joins) == times
 
 
 @pytest.mark.parametrize("there", [False, True])

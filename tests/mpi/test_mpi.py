@@ -340,7 +340,7 @@ def _failing(folder, how, rank, module, work):
 @needs_mpirun
 def test_an_answer_that_does_not_fit_the_disk_is_still_printed(tmp_path):
     config, source = _written(tmp_path, chain(6, 2), True)
-    done = start(2, *_failing(tmp_path, "full", 0, "cli.commands", "deliver"), "run", config, "--json")
+    done = start(2, *_failing(tmp_path, "full", 0, "cli.on_all_ranks", "deliver"), "run", config, "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["objective"] == source().objective
     assert [line.split("result.json")[1] for line in lines(done.stderr)] == [": cannot be written: File too large"]
     assert not (tmp_path / "result.json").exists()

@@ -12,6 +12,7 @@ from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.results.scenario import read_events
 from dmcmc.session.run_scenario import external_tables, run_scenario
 from dmcmc.session.scenario import read_scenario
+from dmcmc.session.session import Session
 
 PROBLEM = """
 name: lights
@@ -56,7 +57,9 @@ def written(tmp_path, events=EVENTS):
 def results(tmp_path, settings=None, events=EVENTS):
     problem, scenario, _ = written(tmp_path, events)
     external = external_tables(problem, None)
-    return run_scenario(dmcmc.load(problem), settings or Settings(), read_scenario(scenario), external=external).events
+    settings = settings or Settings()
+    session = Session(dmcmc.load(problem), settings)
+    return run_scenario(session, read_scenario(scenario), settings.budget.time, external=external).events
 
 
 def test_events_have_their_clocks_and_the_time_until_the_next_one(tmp_path):

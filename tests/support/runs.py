@@ -14,7 +14,7 @@ from numba.core.dispatcher import Dispatcher
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.anytime import solve_in_time
+from dmcmc.anytime import solve_planned_in_time
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.whole_searches import WholeSearches
@@ -225,7 +225,7 @@ def record_late_compilation(monkeypatch):
         patched.setenv("DMCMC_COMPILE", "first")
         patched.setattr(kernel_sets, "compiled_marker", lambda name: None)
         patched.setattr(KernelSupply, "request", without_clock(KernelSupply.request))
-        patched.setattr(solve_in_time, "prepare_gpu", without_clock(solve_in_time.prepare_gpu))
+        patched.setattr(solve_planned_in_time, "prepare_gpu", without_clock(solve_planned_in_time.prepare_gpu))
         patched.setattr(dividing, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)
         forget_compiled_kernels()

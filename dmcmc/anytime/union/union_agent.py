@@ -9,23 +9,20 @@ local search samples the whole problem. Each rank that knows all factors has one
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmcmc.anytime.improvers.protocol import TimeQuantum, TimeSlice
 from dmcmc.anytime.scheduler.proposal import union_number
+from dmcmc.anytime.union.leaves import Leaves
 from dmcmc.anytime.union.node_exchange import PartReport
 from dmcmc.anytime.union.union_plan import union_of
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.improver_names import BOUND, BRANCH
-from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.lower_table import LowerTable
 from dmcmc.solving.agent.retained_agent import UNION_NAME, resume_bound, start_bound
@@ -73,7 +70,7 @@ class UnionAgent:
         shared: bool = False,
     ) -> None:
         self._utility, self._arithmetic, self._n_addends = utility, setup.arithmetic, len(setup.problem.factors)
-        local, self._leaves = union_of(setup), _Leaves(setup.arithmetic)
+        local, self._leaves = union_of(setup), Leaves(setup.arithmetic)
         context = AgentContext(setup.sampling_settings(), setup.config.budget.gap)
         self.number = union_number(rank)
         self.agent = Agent(context, local, self._leaves.table(), LowerTable(local, self._leaves))
@@ -161,47 +158,3 @@ class UnionAgent:
         dual = self.agent.upper.dual
         assert dual is not None, "the union is bounded by a dual ascent"
         return dual
-
-
-class _Leaves:
-    """Takes the assignments that a search reaches, in place of an agent's chains; a ``Resumable`` without sampling.
-
-    Attributes
-    ----------
-    utility : int, float or None
-        Encoded utility of the incumbent: the lower table.
-    """
-
-    exhausted = True
-
-    def __init__(self, arithmetic: Arithmetic) -> None:
-        self._arithmetic = arithmetic
-        self.utility: Number | None = None
-        self._found: list[NDArray[np.int64]] = []
-
-    @property
-    def states(self) -> NDArray[Any]:
-        """No states are kept."""
-        return np.zeros((1, 0), dtype=np.int64)
-
-    def lower(self) -> tuple[EncodedTable, ...]:
-        """Return the lower table."""
-        lowest = self._arithmetic.lowest
-        return (EncodedTable((), np.array(lowest if self.utility is None else self.utility, self._arithmetic.dtype)),)
-
-    def table(self) -> SampledTable:
-        """Return a table without a bound."""
-        return SampledTable(self.lower(), None, lambda values: {}, "union", 0.0)
-
-    def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
-        """Do nothing: the local search samples the whole problem."""
-
-    def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
-        """Keep assignments for :meth:`pop_all`; return False, since the table stays as it is."""
-        self._found += list(np.asarray(states, dtype=np.int64))
-        return False
-
-    def pop_all(self) -> list[NDArray[np.int64]]:
-        """Return and remove the assignments."""
-        found, self._found = self._found, []
-        return found

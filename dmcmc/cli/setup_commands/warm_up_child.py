@@ -163,21 +163,21 @@ def _measure_again(device: str) -> None:
 
 def _meetings(**parameters: Any) -> "Problem":
     """Return a meeting-scheduling problem."""
-    from dmcmc.api import generate
+    from dmcmc.problems import generate
 
     return generate("meeting-scheduling", **_MEETINGS, **parameters)
 
 
 def _one_agent() -> "Problem":
     """Return a problem of one agent with integer utilities."""
-    from dmcmc.api import generate
+    from dmcmc.problems import generate
 
     return generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
 
 
 def _one_variable_per_agent() -> "Problem":
     """Return a random problem whose agents' union is bounded and searched in a run with a time budget."""
-    from dmcmc.api import generate
+    from dmcmc.problems import generate
 
     return generate("random-network", nodes=25, domain_size=10, density=0.4, tightness=0, seed=1)
 

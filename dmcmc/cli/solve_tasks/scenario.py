@@ -13,6 +13,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.scenario import EventResult, ScenarioResult
 from dmcmc.session.run_scenario import external_tables, run_scenario
 from dmcmc.session.scenario import ScenarioEvent
+from dmcmc.session.session import Session
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import ProgressReporter
 
@@ -42,7 +43,8 @@ def run_events(
 
     progress.stage("events", len(events))
     settings = structs.replace(settings, output=None)
-    found = run_scenario(problem, settings, events, world, external=external, on_event=finished)
+    session = Session(problem, settings, world=world)
+    found = run_scenario(session, events, settings.budget.time, external=external, on_event=finished)
     return found if world.rank == 0 else None
 
 

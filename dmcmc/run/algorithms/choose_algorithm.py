@@ -7,18 +7,15 @@ from functools import partial
 import msgspec
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.levels.one_after_the_other import are_separate
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.compilation.small_problems import interpreted_if_small
 from dmcmc.run.incremental.solve_again import solve_again
 from dmcmc.run.levels.solve_levels import solve_levels
-from dmcmc.run.solve import Explain
 from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
 from dmcmc.solving.warm_start.moving_costs import agree_on_costs
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -77,6 +74,13 @@ def solve(
         return algorithm(problem, settings, ranks, progress, explain, ending, retained)
 
 
+def solve_alone(problem: Problem, settings: Settings) -> Result:
+    """Solve a problem in this process, without other ranks."""
+    result = solve(problem, settings, World())
+    assert result is not None, "the only rank has the result"
+    return result
+
+
 def _solve_with_costs(
     problem: Problem | None,
     settings: Settings,
@@ -133,7 +137,7 @@ def _has_separate_levels(problem: Problem | None, world: World, known_on_all_ran
     """Return whether the levels of a problem are solved one after the other; called by all ranks."""
 
     def answer() -> bool:
-        return problem is not None and bool(problem.levels) and are_separate(problem)
+        return problem is not None and problem.has_separate_levels
 
     return answer() if known_on_all_ranks else world.on_first_rank(answer)
 
@@ -162,11 +166,6 @@ def _solve_by_baseline(
     _retained: RetainedWork | None = None,
 ) -> Result | None:
     """Solve a problem by a baseline algorithm."""
-    # All ranks have to raise the error.
-    rank_0_only = any(world.allgather(problem is None))
-    if problem is None or rank_0_only:
-        name = settings.algorithm_settings.name
-        raise ConfigError(f"only rank 0 has the problem, but algorithm: {name} needs it on all ranks")
     from dmcmc.run.algorithms import run_algorithm  # loaded only if needed: it compiles kernels
 
     return run_algorithm.solve(problem, settings, world, progress, explain, ending)

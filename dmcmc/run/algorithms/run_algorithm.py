@@ -1,7 +1,5 @@
 """Run a baseline algorithm of :mod:`dmcmc.algorithms`: in message cycles, or as a run on a reformulated problem."""
 
-from collections.abc import Callable
-
 import msgspec
 
 from dmcmc.algorithms import registry
@@ -15,20 +13,29 @@ from dmcmc.results.result import Result
 from dmcmc.run import solve as dmcmc_run
 from dmcmc.run.algorithms.synchronous_cycles import solve_in_cycles
 from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
 
 
 def solve(
-    problem: Problem,
+    problem: Problem | None,
     settings: Settings,
-    world: World | None,
+    world: World,
     progress: ProgressReporter | None,
-    explain: Callable[[Setup], None] | None,
+    explain: Explain | None,
     ending: RunHandle | None,
 ) -> Result | None:
-    """Solve a problem with a baseline algorithm; the parameters are those of :func:`dmcmc.run.solve.solve`."""
+    """Solve a problem with a baseline algorithm; the parameters are those of :func:`dmcmc.run.solve.solve`.
+
+    Raises
+    ------
+    ConfigError
+        On all ranks, if one of them has no problem, or a parameter is wrong.
+    """
     algorithm_settings = settings.algorithm_settings
+    rank_0_only = any(world.allgather(problem is None))  # on all ranks, which have to raise the error
+    if problem is None or rank_0_only:
+        name = algorithm_settings.name
+        raise ConfigError(f"only rank 0 has the problem, but algorithm: {name} needs it on all ranks")
     algorithm = registry.get(algorithm_settings.name)
     values = checked(algorithm, algorithm_settings.parameters, "algorithm.parameters")
     if not isinstance(algorithm, Rewriting):

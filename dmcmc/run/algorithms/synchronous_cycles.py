@@ -13,24 +13,18 @@ import numpy as np
 from dmcmc.algorithms.contract import Algorithm, Value
 from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.config.settings import Settings
-from dmcmc.generators import registry as generators
-from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, judge, quality_of
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, MessageCount, Result, Solution, TracePoint
-from dmcmc.solving.metrics import messages_of
+from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint
+from dmcmc.run.algorithms.cycle_metrics import agent_metrics, interface_sizes, message_totals
+from dmcmc.run.algorithms.prepare_cycles import compile_kernels, generator, with_dense_tables
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
-
-_COMPILE_CYCLES = 30  # cycles on a small problem that call all kernels, also those for stuck variables (DGLS)
 
 
 def solve_in_cycles(
@@ -64,8 +58,8 @@ def solve_in_cycles(
     world, progress = world or World(), progress or NoProgress()
     try:
         config = with_memory_limit(settings, world)
-        dense = _dense(problem, config)
-        _compile_kernels(algorithm, values)
+        dense = with_dense_tables(problem, config)
+        compile_kernels(algorithm, values)
         run = _AlgorithmRun(algorithm, problem, AgentNetwork(dense, world), config, progress)
         timed = config.budget.time is not None
         end = run.start_time + (config.budget.time or float("inf"))
@@ -74,7 +68,7 @@ def solve_in_cycles(
         with handle.deliver_if_late(stop), Interrupt(stop, armed=timed and ending is None):
             if world.rank == 0:
                 handle.best = run.best_so_far
-            run.go(algorithm.steps(run.network, _generator(config.seed), values), stop)
+            run.go(algorithm.steps(run.network, generator(config.seed), values), stop)
         return run.result()
     except BaseException as error:
         world.abort_on_exit(error)
@@ -110,7 +104,7 @@ class _AlgorithmRun:
     ) -> None:
         self.algorithm, self.problem, self.network = algorithm, problem, network
         self.config, self.progress = config, progress
-        self.division = divide(problem)
+        self.interfaces = interface_sizes(problem)
         configured_cycles = config.algorithm_settings.cycles
         untimed = config.budget.time is None
         self.max_cycles = (
@@ -160,50 +154,27 @@ class _AlgorithmRun:
 
     def best_so_far(self) -> Result | None:
         """Return the best assignment so far as the result of a run whose time is over."""
-        return None if self.quality is None else self._result(self._agent_metrics(), self.seconds, True)
+        return None if self.quality is None else self._result(self._metrics(), self.seconds, True)
 
     def result(self) -> Result | None:
         """Return the result on rank 0; called by all ranks."""
         world = self.network.world
-        parts = world.gather((self._agent_metrics(), self.seconds))
+        parts = world.gather((self._metrics(), self.seconds))
         if parts is None:
             return None
         if self.quality is None:  # there was no cycle, because the problem has no variables
             self.quality = quality_of(self.problem, self.best)
         return self._result(parts[0][0], max(seconds for _, seconds in parts), self.timeout)
 
-    def _agent_metrics(self) -> tuple[AgentMetrics, ...]:
+    def _metrics(self) -> tuple[AgentMetrics, ...]:
         """Return the metrics of all agents."""
-        owned = np.bincount(self.problem.owner, minlength=self.problem.n_agents).tolist()
-        sent = self.network.sent_by_kind()
-        messages = [
-            {
-                kind: MessageCount(int(one.messages[a]), int(one.bytes[a]))
-                for kind, one in sent.items()
-                if one.messages[a]
-            }
-            for a in range(self.problem.n_agents)
-        ]
-        return tuple(
-            AgentMetrics(
-                name=name,
-                method=self.algorithm.name,
-                exact=False,
-                variables=owned[a],
-                interface=len(self.division.locals[a].interface),
-                rank=self.network.place[a],
-                updates=owned[a] * self.cycle,
-                msg_count=sum(one.count for one in messages[a].values()),
-                msg_size=sum(one.size for one in messages[a].values()),
-                messages=messages[a],
-            )
-            for a, name in enumerate(self.problem.agents)
-        )
+        return agent_metrics(self.problem, self.network, self.algorithm.name, self.cycle, self.interfaces)
 
     def _result(self, agents: tuple[AgentMetrics, ...], seconds: float, timed_out: bool) -> Result:
         """Return the result with the best assignment."""
         assert self.quality is not None
-        outcome = judge(self.problem, self.quality, self.division.constants, None)
+        constants = [factor for factor in self.problem.factors if not factor.scope]
+        outcome = judge(self.problem, self.quality, constants, None)
         elapsed = time.perf_counter() - self.start_time
         return Result(
             status="timeout" if timed_out and outcome.status != "infeasible" else outcome.status,
@@ -215,38 +186,9 @@ class _AlgorithmRun:
             sense=self.problem.sense,
             time=elapsed,
             simulated_time=seconds,
-            messages=messages_of(agents),
-            msg_count=sum(agent.msg_count for agent in agents),
-            msg_size=sum(agent.msg_size for agent in agents),
+            **message_totals(agents),
             cycle=self.cycle,
             agents=agents,
             trace=tuple(self.trace),
             provenance=provenance(self.config, self.network.world.size, 1, {"algorithm": self.algorithm.name}),
         )
-
-
-def _dense(problem: Problem, config: Settings) -> Problem:
-    """Return the problem with dense tables; raise an error if their copies do not fit the memory."""
-    dense = densify(problem, config.budget.bytes).problem
-    needed = sum(8 * (1 + len(f.scope)) * float(np.prod(f.shape, dtype=float)) for f in dense.factors)
-    if needed > config.budget.bytes or any(type(f) is not Factor for f in dense.factors):
-        raise ResourceError(
-            f"{config.algorithm_settings.name}: its tables would take {format_bytes(int(min(needed, 2**62)))} of"
-            f" {format_bytes(config.budget.bytes)}; raise budget.memory, or use algorithm: dmcmc"
-        )
-    return dense
-
-
-def _generator(seed: int) -> np.random.Generator:
-    """Return the random number generator of a run, the same on all ranks."""
-    return np.random.Generator(np.random.Philox(seed))
-
-
-def _compile_kernels(algorithm: Algorithm, values: Mapping[str, Value]) -> None:
-    """Run a small problem for some cycles, which compiles the kernels."""
-    small = generators.generate("random", {"agents": 4, "variables_per_agent": 3, "domain_size": 3, "seed": 0})
-    network = AgentNetwork(small)
-    for cycle, state in enumerate(algorithm.steps(network, _generator(0), values)):
-        network.total_score(state)
-        if cycle >= _COMPILE_CYCLES:
-            break

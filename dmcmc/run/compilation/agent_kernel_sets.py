@@ -6,36 +6,28 @@ of its rows (assignments of its boundary variables) only.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
-from dmcmc.inference.minibuckets.moment_matching import compile_matching, with_headroom
+from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
 from dmcmc.results.improver_names import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
+from dmcmc.run.compilation.bound_kernel_sets import bounds, function_filtering
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.survey import SAMPLER
-from dmcmc.samplers.chain_solver import ChainSolver
-from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.model.chain_model import is_compact
 from dmcmc.solving.planning.combination_plan import may_split_buckets
-from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.setup import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.setup import Setup
 
 SolveTiny = Callable[[Problem, Settings, str], object]  # solves a problem, ending in one of these ways:
 Ending = Literal["none", "deadline"]  # how a tiny problem is solved: work with a deadline has other kernels
-
-
-def function_filtering(arithmetic: Arithmetic) -> KernelSet:
-    """Return the kernels of function filtering."""
-    from dmcmc.inference.sparse.function_filtering import compile_filtering
-
-    return KernelSet(f"filtering {with_headroom(arithmetic).dtype}", partial(compile_filtering, arithmetic))
 
 
 class KernelNeeds(NamedTuple):
@@ -104,7 +96,7 @@ class AgentKernels(NamedTuple):
     union: KernelSet | None
 
 
-def agent_work(setup: Setup, ending: Ending, solve: SolveTiny, union: str | None = None) -> AgentKernels:
+def agent_work(setup: "Setup", ending: Ending, solve: SolveTiny, union: str | None = None) -> AgentKernels:
     """Return the kernels of the agents of a plan.
 
     Parameters
@@ -128,7 +120,7 @@ def agent_work(setup: Setup, ending: Ending, solve: SolveTiny, union: str | None
 
 
 def _find_agent_work(
-    setup: Setup, ending: Ending, tables: tuple[str, ...], solve: SolveTiny, union: str | None
+    setup: "Setup", ending: Ending, tables: tuple[str, ...], solve: SolveTiny, union: str | None
 ) -> AgentKernels:
     """Find the kernels of the agents of a plan; ``tables`` are the number types of the problem's tables."""
     agents = range(setup.problem.n_agents)
@@ -168,22 +160,12 @@ def _find_agent_work(
 
 def _tables(work: KernelNeeds, method: str, bound: str, solve: SolveTiny) -> KernelSet:
     """Return the kernels that make tables by one method with one bound provider."""
-    solver = registry.get(method)
-    # The name of the chains' kernel changes with the source of the sampler.
-    source = compile_chains(solver.sampler).__name__ if isinstance(solver, ChainSolver) else method
+    source = registry.name_of_kernel(method)
     one = work._replace(methods=(method,), providers=(bound,), partition="", moment_matching=False)
     return KernelSet(f"tables {source} {one.text}", partial(_compile_tables, one, solve))
 
 
-def bounds(parts: DividedProblem, of_union: bool = False) -> list[KernelSet]:
-    """Return the kernels that improve the bounds of agents, and of their union, in a run with a time budget."""
-    if not parts.timed or parts.config.local.bound == "none":
-        return []
-    has_relaxation = of_union or any(map(is_suitable, parts.division.locals))
-    return [KernelSet(f"bounds {has_relaxation}", partial(_compile_bounds, has_relaxation))]
-
-
-def for_improvers(setup: Setup, agents: AgentKernels) -> dict[str, list[KernelSet]]:
+def for_improvers(setup: "Setup", agents: AgentKernels) -> dict[str, list[KernelSet]]:
     """Return the kernels that improvers need besides those of the tables, by the improver's name."""
     needed = {name: list(agents.bounds) for name in (SEMIDEFINITE, BRANCH, ROUNDING)}
     if agents.union is not None:
@@ -220,15 +202,3 @@ def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:
         solve(_tiny_problem_of(work), settings({"method": "exact"}, combine), work.ending)
     if work.moment_matching:
         compile_matching(work.arithmetic.dtype)  # also the kernels of large buckets
-
-
-def _compile_bounds(has_relaxation: bool) -> None:
-    """Improve the bounds of tiny problems in all ways that need a time budget."""
-    from dmcmc.inference.bounds.branch_and_bound_rows import compile_boundary_search
-    from dmcmc.inference.bounds.dual.rounding import compile_rounding
-    from dmcmc.inference.bounds.semidefinite.relaxation import compile_relaxation
-
-    compile_rounding()  # the search also starts from roundings of the bounds
-    compile_boundary_search()
-    if has_relaxation:
-        compile_relaxation()

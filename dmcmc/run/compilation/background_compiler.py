@@ -6,10 +6,13 @@ import pickle
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from dmcmc.inference.runtime.processes import end_process, python_command
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker
-from dmcmc.run.compilation.kernel_sets import KernelSet
+
+if TYPE_CHECKING:
+    from dmcmc.run.compilation.kernel_sets import KernelSet
 
 # Bytes of a process that compiles: about 350 MiB were measured for the largest kernels
 PROCESS_BYTES = 400 << 20
@@ -45,7 +48,7 @@ class BackgroundCompiler:
         """Number of requested sets that are done, and of all requested sets."""
         return sum(self._requested.values()), len(self._requested)
 
-    def request(self, sets: Sequence[KernelSet]) -> None:
+    def request(self, sets: "Sequence[KernelSet]") -> None:
         """Compile kernel sets that were not requested before, after those that were."""
         with self._changed:
             new = [kernels for kernels in sets if kernels.name not in self._requested]
@@ -58,7 +61,7 @@ class BackgroundCompiler:
                 self._threads.append(thread)
                 thread.start()
 
-    def is_done(self, kernels: KernelSet) -> bool:
+    def is_done(self, kernels: "KernelSet") -> bool:
         """Return whether a requested set has been compiled, or cannot be compiled by another process."""
         return self._requested.get(kernels.name, False)
 
@@ -110,7 +113,7 @@ class BackgroundCompiler:
                 self._give_up_all()
         end_process(child)  # also if it has started after the end
 
-    def _next(self) -> KernelSet | None:
+    def _next(self) -> "KernelSet | None":
         """Return the next set to compile, when there is one; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import MIN_REORDERED_CELLS, compile_search
-from dmcmc.inference.orders.estimate_cost import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES, joins_at_least
+from dmcmc.inference.orders.best_order import compile_search
+from dmcmc.inference.orders.estimate_cost import MAX_INTERPRETED_VARIABLES
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.interpreted import is_interpreting
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from dmcmc.solving.planning.divided_problem import DividedProblem
 
 _TINY_SWEEPS = 200  # sweeps of a tiny search
-_TINY_CHAIN_SECONDS = 0.001  # seconds of chains after which block moves get their turn
 
 
 class KernelSet(NamedTuple):
@@ -103,38 +100,6 @@ def searches_orders(problem: Problem, timed: bool) -> bool:
         bool(max(largest_agent, problem.n_agents) > MAX_EXACT_VARIABLES)
         or (timed and problem.n_variables > MAX_INTERPRETED_VARIABLES)
     )
-
-
-def subtree_orders() -> KernelSet:
-    """Return the kernels that improve the elimination orders of large plans."""
-    from dmcmc.inference.orders.reorder_subtrees import compile_subtree_search
-
-    return KernelSet("orders", compile_subtree_search)
-
-
-def searches_subtree_orders(parts: "DividedProblem") -> bool:
-    """Return whether the orders of a large plan will be improved; true for all very large problems."""
-
-    def large(local: LocalProblem) -> bool:
-        if len(local.hidden) <= MAX_EXACT_VARIABLES:
-            return False
-        scopes = [f.scope for f in local.factors]
-        return joins_at_least(scopes, local.domains, local.hidden, local.interface, MIN_REORDERED_CELLS)
-
-    whole = parts.problem
-    whole_problem = [factor.scope for factor in whole.factors], whole.domains, range(whole.n_variables), ()
-    return parts.config.local.method in ("auto", "exact") and (
-        any(map(large, parts.division.locals))
-        or whole.n_variables > MAX_BITSET_VARIABLES
-        or (whole.n_variables > MAX_EXACT_VARIABLES and joins_at_least(*whole_problem, MIN_REORDERED_CELLS))
-    )
-
-
-def rates() -> KernelSet:
-    """Return the kernels that measure the speed of this machine."""
-    from dmcmc.samplers.auto.rates import compile_measured_kernels
-
-    return KernelSet("rates", compile_measured_kernels)
 
 
 def first_search(dtype: np.dtype[Any], dense: bool, constrained: bool = False) -> KernelSet:
@@ -239,75 +204,7 @@ def no_block_moves() -> bool:
     return False
 
 
-def block_moves(variant: SearchVariant) -> KernelSet:
-    """Return the kernels of block moves between chains, which a search on global constraints does not make."""
-    if variant.constrained:
-        return constraint_search()
-    return KernelSet(f"block moves {variant.text}", partial(_compile_block_moves, variant))
-
-
-def _compile_block_moves(variant: SearchVariant) -> None:
-    """Make block moves on a tiny problem."""
-    from dmcmc.samplers.blocks.block_workspace import penalised_graph
-    from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
-    from dmcmc.samplers.blocks.sweep_kernels import mobility
-    from dmcmc.samplers.local_search.block_moves import BlockMoves
-
-    compile_search()  # blocks of variables follow an order
-    graph = tiny_search(variant).ascent.graph
-    values, penalised = np.zeros(graph.domains.size, dtype=np.int64), penalised_graph(graph)
-    block_turns = BlockMoves(graph, 0, 1)
-    block_turns.add_chain_time(_TINY_CHAIN_SECONDS, gained=False)  # without a turn they would not anneal
-    block_turns.run(values, timed=False, stop=NO_DEADLINE)
-    mobility(penalised, values, 1.0)
-    starts = starts_of(penalised, np.arange(values.size), values, np.zeros(2, np.uint64), NO_DEADLINE)
-    if starts is not None:
-        starts.draw(0, 1)
-        compile_matching(np.dtype(np.int64))  # larger problems have large buckets
-
-
-def local_search(parts: "DividedProblem") -> list[KernelSet]:
-    """Return the kernels of all steps of the local search over the whole assignment."""
-    variant = SearchVariant.of(parts)
-    return [first_search(variant.dtype, variant.dense), chains(variant), block_moves(variant)]
-
-
 def tiny_search(variant: SearchVariant) -> LocalSearch:
     """Return a search of a tiny problem that uses the kernels of a variant without global constraints."""
     problem = tiny_problem(np.dtype(np.int32), [variant.dtype], hard=not variant.compact)
     return LocalSearch(problem if variant.dense else with_sparse_factor(problem), problem, 0, 1, NO_DEADLINE)
-
-
-def own_engine(name: str | None) -> list[KernelSet]:
-    """Return the kernels of a search engine of dmcmc for the whole problem; none for an engine in a process."""
-    from dmcmc.samplers.own_engines import kernels_of
-
-    function = kernels_of(name)
-    return [] if function is None else [KernelSet(f"search {name}", function)]
-
-
-def whole_problem(parts: "DividedProblem", eliminate: Callable[[Problem, Settings], object]) -> list[KernelSet]:
-    """Return the kernels that eliminate a whole problem, with mini-buckets if these may be needed.
-
-    Parameters
-    ----------
-    parts : DividedProblem
-        The problem.
-    eliminate : callable
-        Eliminates a tiny problem in the way of the run; a function of a module.
-    """
-    combine, dtype = parts.config.combine, parts.arithmetic.dtype
-    if combine.method == "exact":
-        return []
-    name = f"whole problem {dtype} {combine.partition} {combine.moment_matching}"
-    options = {"method": "mini-bucket", "z": 2, "partition": combine.partition}
-    return [KernelSet(name, partial(_compile_whole_problem, dtype, options, combine.moment_matching, eliminate))]
-
-
-def _compile_whole_problem(
-    dtype: np.dtype[Any], options: dict[str, Any], matched: bool, eliminate: Callable[[Problem, Settings], object]
-) -> None:
-    """Eliminate a tiny problem with mini-buckets."""
-    eliminate(tiny_problem(dtype, [dtype]), settings({}, options | {"moment_matching": matched}))
-    if matched:
-        compile_matching(dtype)

@@ -1,14 +1,18 @@
 """The metrics of agents after a change: of those that have worked, those with new local problems, and all others."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from dmcmc.inference.dpop.division import own_utilities
 from dmcmc.mpi.message_contents import SentMessages
-from dmcmc.results.result import AgentMetrics, MessageCount
+from dmcmc.results.result import AgentMetrics, MessageCount, Result
 from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.metrics import choices_of
 from dmcmc.solving.planning.setup import Setup
+
+# Parts of a plan in the provenance of a result that have one entry for each agent
+_BY_AGENT = ("pseudo_tree", "methods", "choices", "combine", "ranks", "separators", "orders")
 
 
 def metrics_after(
@@ -66,3 +70,23 @@ def without_work(agent: AgentMetrics) -> AgentMetrics:
     return msgspec.structs.replace(
         agent, cells=0, time=0.0, msg_count=0, msg_size=0, extra_msg_count=0, extra_msg_size=0, disclosed=0, messages={}
     )
+
+
+def with_new_plan(result: Result, setup: Setup, agents: Mapping[str, AgentMetrics]) -> Result:
+    """Return a result whose provenance describes the plan of the agents that are there after a change.
+
+    Parameters
+    ----------
+    result
+        The result before the change.
+    setup
+        The plan, which may have agents that have left.
+    agents
+        The metrics of the present agents without work, by name.
+    """
+    choices = choices_of(setup, tuple(agents.values()))
+    for part in _BY_AGENT:
+        by_name = choices[part]
+        assert isinstance(by_name, dict)
+        choices[part] = {name: by_name[name] for name in agents if name in by_name}
+    return msgspec.structs.replace(result, provenance=dict(result.provenance) | {"plan": choices})

@@ -8,15 +8,13 @@ value, context or table are evaluated again.
 import time
 from dataclasses import dataclass, field
 
-import msgspec
-
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.exact_sum import exact_sum
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.incremental.changed_metrics import new_metrics, without_work
+from dmcmc.run.incremental.changed_metrics import new_metrics, with_new_plan, without_work
 from dmcmc.run.incremental.changed_problem import ChangedProblem, Continuation, with_new_structure, with_new_tables
 from dmcmc.run.incremental.changed_tables import changed_positions, places_of, table_changes
 from dmcmc.run.incremental.continued_run import ContinuedRun, comparable, utilities_of
@@ -24,11 +22,7 @@ from dmcmc.run.incremental.known_answer import ChangeReport, KnownAnswer, total_
 from dmcmc.run.incremental.new_tables import NotRepeatable
 from dmcmc.run.incremental.numbering import Numbering
 from dmcmc.run.incremental.repeated_messages import RoundChanges
-from dmcmc.solving.metrics import choices_of
 from dmcmc.solving.util_value_cycle import FinishedCycle
-
-# Parts of a plan in the provenance of a result that have one entry for each agent
-_BY_AGENT = ("pseudo_tree", "methods", "choices", "combine", "ranks", "separators", "orders")
 
 
 @dataclass
@@ -139,10 +133,4 @@ class IncrementalRun(ContinuedRun):
         changed = {names[agent]: new_metrics(setup, agent) for agent in plan.todo.local_agents}
         present = [names[agent] for agent in plan.numbering.agents.tolist()]
         self.idle = {name: changed[name] if name in changed else self.idle[name] for name in present}
-        choices = choices_of(setup, tuple(self.idle.values()))
-        for part in _BY_AGENT:
-            by_name = choices[part]
-            assert isinstance(by_name, dict)
-            choices[part] = {name: by_name[name] for name in present if name in by_name}
-        provenance = dict(self.answer.result.provenance) | {"plan": choices}
-        self.answer.result = msgspec.structs.replace(self.answer.result, provenance=provenance)
+        self.answer.result = with_new_plan(self.answer.result, setup, self.idle)

@@ -1,20 +1,23 @@
 """Make the exact tables of agents with new local problems."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dmcmc.inference.dpop.usable_rows import allows_more_rows
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import eliminate_in_turn
 from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.util_value_cycle import FinishedCycle
+
+if TYPE_CHECKING:
+    from dmcmc.solving.util_value_cycle import FinishedCycle
 
 
 class NotRepeatable(ResourceError):
     """The last run cannot be continued; the problem has to be solved anew."""
 
 
-def new_tables(setup: Setup, last: FinishedCycle, agents: Sequence[int]) -> dict[int, SampledTable]:
+def new_tables(setup: Setup, last: "FinishedCycle", agents: Sequence[int]) -> dict[int, SampledTable]:
     """Return the exact tables of agents whose own factors or variables have changed.
 
     Parameters

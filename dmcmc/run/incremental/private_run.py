@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,8 +32,10 @@ from dmcmc.run.incremental.known_answer import ChangeReport, KnownAnswer, total_
 from dmcmc.run.incremental.repeated_messages import RoundChanges
 from dmcmc.solving.private.private_inputs import PrivateAnswer
 from dmcmc.solving.private.rank_assignment import RankAssignment
-from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.util_value_cycle import FinishedCycle
+
+if TYPE_CHECKING:
+    from dmcmc.solving.private.rank_inputs import RankInputs
 
 
 @dataclass
@@ -59,7 +62,7 @@ class PrivateRun(ContinuedRun):
         Number of agents of all ranks whose tables, and whose UTIL steps, the last change has left as they were.
     """
 
-    inputs: RankInputs = field(repr=False)
+    inputs: "RankInputs" = field(repr=False)
     parts: Mapping[int, Problem]
     places: Mapping[int, list[FactorPlace]]
     todo: Continuation = field(repr=False)
@@ -71,7 +74,7 @@ class PrivateRun(ContinuedRun):
     @classmethod
     def begin(
         cls,
-        inputs: RankInputs,
+        inputs: "RankInputs",
         settings: Settings,
         answer: PrivateAnswer,
         cycle: FinishedCycle,
@@ -204,7 +207,7 @@ class PrivateRun(ContinuedRun):
         return {name: label for values in by_agent.values() for name, label in values.items()}
 
 
-def _places(inputs: RankInputs, agent: int) -> list[FactorPlace]:
+def _places(inputs: "RankInputs", agent: int) -> list[FactorPlace]:
     """Return where the division holds each factor of an agent's problem."""
     own, shared = set(inputs.index.variables_by_agent[agent]), iter(inputs.index.shared_factors[agent])
     variables, places, count = inputs.index.known_variables(agent), list[FactorPlace](), 0
@@ -217,7 +220,7 @@ def _places(inputs: RankInputs, agent: int) -> list[FactorPlace]:
     return places
 
 
-def _labels(inputs: RankInputs, values: Mapping[int, int]) -> dict[str, tuple[int, Label]]:
+def _labels(inputs: "RankInputs", values: Mapping[int, int]) -> dict[str, tuple[int, Label]]:
     """Return the number and the label of the value of some variables of this rank, by their names."""
     problem = inputs.view.problem
     return {problem.variables[v]: (v, problem.label(v, x)) for v, x in values.items()}

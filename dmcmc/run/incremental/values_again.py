@@ -1,21 +1,23 @@
 """Choose values again after a change: along the paths, and below them where an agent's context has changed."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, Values, value_size
 from dmcmc.mpi.util_value_phases import Phase, value_phase
 from dmcmc.run.incremental.tree_part import part_of
-from dmcmc.solving.util_value_cycle import FinishedCycle
+
+if TYPE_CHECKING:
+    from dmcmc.solving.util_value_cycle import FinishedCycle
 
 T = TypeVar("T")
 
 
 def choose_values_again(
-    cycle: FinishedCycle,
-    last: FinishedCycle,
+    cycle: "FinishedCycle",
+    last: "FinishedCycle",
     path: PseudoTree,
     positions: Sequence[int],
     phase: Phase,
@@ -80,7 +82,7 @@ def choose_values_again(
     return shared
 
 
-def _new_context(last: FinishedCycle, agent: int, known: Values, separator: Sequence[int]) -> Values | None:
+def _new_context(last: "FinishedCycle", agent: int, known: Values, separator: Sequence[int]) -> Values | None:
     """Return the values that an agent sends to a child; None if they are those of the last run."""
     before = last.chosen[agent].lower | last.contexts[agent]
     return {v: known[v] for v in separator} if any(known[v] != before[v] for v in separator) else None

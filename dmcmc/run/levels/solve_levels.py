@@ -10,7 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.levels.one_after_the_other import problem_of_next_levels, totals, values_of_next_levels
+from dmcmc.inference.levels.one_after_the_other import (
+    problem_of_next_levels,
+    totals,
+    values_of_next_levels,
+)
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World

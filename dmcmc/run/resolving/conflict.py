@@ -42,9 +42,7 @@ def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
             None if limit is None else max(common.CHECK_SECONDS / 2, share * (start + limit - time.perf_counter()))
         )
         limited = replace(settings, budget=replace(settings.budget, time=seconds))
-        result = choose_algorithm.solve(dataclasses.replace(whole, factors=tuple(factors)), limited, World())
-        assert result is not None  # on the only rank
-        return result
+        return choose_algorithm.solve_alone(dataclasses.replace(whole, factors=tuple(factors)), limited)
 
     def is_infeasible(items: list[int]) -> bool | None:
         """Return whether some hard constraints cannot hold together; None if this is not known in time."""

@@ -10,21 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.memory_shares import split_memory
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.results.outcome import BoundProof, SolveOutcome, judge, quality_of
+from dmcmc.run.resolving.one_boundary_variable import row_total, with_boundary
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.solving.planning.divided_problem import arithmetic_for
 
 
 class ValueAnswer(NamedTuple):
@@ -66,19 +63,14 @@ def answers_by_elimination(
         One answer per value; None if the elimination does not fit the memory or the time.
     """
     try:
-        memory = split_memory(settings.budget.bytes, problem).work
-        dense = densify(problem, memory).problem
-        hidden = tuple(u for u in range(dense.n_variables) if u != v)
-        factors = tuple(factor for factor in dense.factors if factor.scope)
-        local = LocalProblem(0, (v,), hidden, factors, dense.domains, stop=stop)
-        arithmetic = arithmetic_for(dense, settings.combine)
+        local, arithmetic, addends, memory = with_boundary(problem, v, settings, stop)
         if local.plan.cells * COSTS.seconds_per_cell > seconds:
             return None
         solver = registry.get("exact")
         solver.check(local, memory, arithmetic)
         backend = Backend(settings.device, cores(), stop=stop)
         table = solver.solve([local], Sampling(arithmetic, backend=backend))[0]
-        return list(_answers(problem, len(dense.factors), v, table, arithmetic))
+        return list(_answers(problem, addends, v, table, arithmetic))
     except ResourceError:
         return None
 
@@ -89,10 +81,7 @@ def _answers(
     """Yield the answer for each value of the variable that the table keeps; ``addends`` is the number of factors."""
     constants = [factor for factor in problem.factors if not factor.scope]
     for value in range(int(problem.domains[v])):
-        parts = [part.values[value] if part.scope else part.values for part in table.lower]
-        total = (
-            arithmetic.lowest if any(arithmetic.is_lowest(x.item()) for x in parts) else sum(x.item() for x in parts)
-        )
+        total = row_total(table.lower, value, arithmetic)
         proof = BoundProof([total], arithmetic, addends)
         if arithmetic.is_lowest(total):
             yield ValueAnswer(SolveOutcome("infeasible", None, None, None, None), None)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # the interface in Python imports this module, and loads no p
     from dmcmc.solving.planning.setup import Setup
 
 
+Explain = Callable[["Setup"], object]
+"""Receives the plan of a run."""
+
+
 class ProgressReporter(Protocol):
     """Receiver of a run's progress. Calls have to be cheap enough for a few hundred per second."""
 
@@ -142,7 +146,7 @@ class Watch:
     """
 
     progress: ProgressReporter
-    plan_observers: tuple[Callable[["Setup"], object], ...] = ()
+    plan_observers: tuple[Explain, ...] = ()
     handle: "RunHandle | None" = None
     handles_signals: bool = False
 
@@ -155,7 +159,7 @@ class Watch:
         """Return the same with a handle."""
         return replace(self, handle=handle)
 
-    def with_planned(self, observer: Callable[["Setup"], object]) -> "Watch":
+    def with_planned(self, observer: Explain) -> "Watch":
         """Return the same with another observer of the plan, who is called before the present ones."""
         return replace(self, plan_observers=(observer, *self.plan_observers))
 

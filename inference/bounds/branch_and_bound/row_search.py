@@ -9,7 +9,7 @@ decrease of its largest excess per node.
 import time
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,13 @@ from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tuning.search import FRONTIER_SHARE, GAIN_DECAY, MAX_FRONTIER_BYTES, MIN_GAIN_SHARE
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
+
+if TYPE_CHECKING:
+    from dmcmc.inference.bounds.dual.dual_bound import DualState
 
 _LARGEST = np.iinfo(np.int64).max
 
@@ -72,7 +74,11 @@ class BoundarySearch:
     """
 
     def __init__(
-        self, state: DualState, bounder: Bounder, part: SearchedPart = SearchedPart.ALL, memory_limit: int | None = None
+        self,
+        state: "DualState",
+        bounder: Bounder,
+        part: SearchedPart = SearchedPart.ALL,
+        memory_limit: int | None = None,
     ) -> None:
         self.state, self.bounder, self._part = state, bounder, part
         if memory_limit is None:

@@ -16,7 +16,7 @@ from benchmarks.bounds.row_thresholds import bound_of, row_thresholds
 from dmcmc import Factor
 from dmcmc.formats import native
 from dmcmc.generators.registry import generate
-from dmcmc.inference.bounds import mini_bucket, registry
+from dmcmc.inference.bounds import mini_bucket, mini_bucket_steps, registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, PruningState
 from dmcmc.inference.bounds.dual import dual_bound as dual
 from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -241,8 +241,10 @@ def test_pruning_nearly_solves_the_meeting_problem_of_the_paper():
 def test_mini_buckets_run_on_the_given_device(monkeypatch):
     (local, *_) = divide(random_problem(3, 8, 2, 3, 14, 2, 50, 0.0)).locals
     taken = []
-    real = mini_bucket.eliminate_within
-    monkeypatch.setattr(mini_bucket, "eliminate_within", lambda *args: taken.append(args[-1].backend) or real(*args))
+    real = mini_bucket_steps.eliminate_within
+    monkeypatch.setattr(
+        mini_bucket_steps, "eliminate_within", lambda *args: taken.append(args[-1].backend) or real(*args)
+    )
     state = registry.get("mini-bucket").start(local)
     state.backend = Backend("cuda", 3, 2)
     state.improve(sweeps=1)

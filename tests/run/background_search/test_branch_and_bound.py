@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.constraints.cost_problems import costs_of_all, frequencies, problems
 
 import dmcmc
-from dmcmc.anytime.improvers import background_search
+from dmcmc.anytime.engines import choose_engine
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.samplers.branch_and_bound.cost_network import (
     DEPTH,
@@ -119,9 +119,7 @@ def test_a_problem_that_does_not_fit_the_memory_is_not_started():
     (True, "none", None), (True, "toulbar2", "toulbar2"),
 ])  # fmt: skip
 def test_our_branch_and_bound_replaces_a_missing_toulbar2(installed, asked, name, monkeypatch):
-    monkeypatch.setattr(background_search, "available", lambda: installed)
-    monkeypatch.setattr(background_search, "cores", lambda: 2)
+    monkeypatch.setattr(choose_engine, "available", lambda: installed)
+    monkeypatch.setattr(choose_engine, "cores", lambda: 2)
     problem = frequencies(3)
-    assert (
-        background_search.choose_engine(Settings(search=asked, budget=Budget(time=10, memory=1 << 30)), problem) == name
-    )
+    assert choose_engine.choose_engine(Settings(search=asked, budget=Budget(time=10, memory=1 << 30)), problem) == name

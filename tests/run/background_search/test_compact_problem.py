@@ -9,7 +9,8 @@ import pytest
 from support import naive
 
 from dmcmc import Factor, Problem
-from dmcmc.anytime.improvers import background_search
+from dmcmc.anytime.engines import choose_engine
+from dmcmc.anytime.engines.given_problem import bytes_in_engine, given_to_engine
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
@@ -235,19 +236,19 @@ def auction(n, most):
 
 
 def test_the_memory_of_an_engine_is_estimated_by_what_it_is_given(monkeypatch):
-    monkeypatch.setattr(background_search, "available", lambda: True)
+    monkeypatch.setattr(choose_engine, "available", lambda: True)
     problem, settings = auction(40, 2), Settings(search="toulbar2", budget=Budget(time=10, memory=1 << 24))
-    given = background_search.given_to_engine(settings, problem)
-    assert background_search.given_to_engine(settings, problem) is given
-    assert background_search.bytes_in_engine(given) < 200_000
-    assert background_search.choose_engine(settings, problem) == "toulbar2"
+    given = given_to_engine("toulbar2", problem, settings.budget.bytes)
+    assert given_to_engine("toulbar2", problem, settings.budget.bytes) is given
+    assert bytes_in_engine(given) < 200_000
+    assert choose_engine.choose_engine(settings, problem) == "toulbar2"
 
 
 def test_a_factor_that_fits_in_no_form_leaves_the_engine_out(monkeypatch):
-    monkeypatch.setattr(background_search, "available", lambda: True)
+    monkeypatch.setattr(choose_engine, "available", lambda: True)
     paid = unroll(range(8), [50] * 8, 0, lambda i, n, x: (n + x, -n - x if i == 7 else 0))
     settings = Settings(search="toulbar2", budget=Budget(time=10, memory=1 << 20))
-    assert background_search.choose_engine(settings, problem_of([50] * 8, [paid])) is None
+    assert choose_engine.choose_engine(settings, problem_of([50] * 8, [paid])) is None
 
 
 def test_presolve_keeps_linear_constraints():

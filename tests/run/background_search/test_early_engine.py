@@ -9,8 +9,9 @@ from support.runs import presolving_small_problems
 
 import dmcmc
 from dmcmc import Problem
-from dmcmc.anytime import early_engine, solve_in_time
-from dmcmc.anytime.improvers import background_search
+from dmcmc.anytime import solve_in_time
+from dmcmc.anytime.engines import choose_engine, early_engine
+from dmcmc.anytime.engines.start_engine import EngineStart
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.samplers.cp_sat.process import available
@@ -55,8 +56,8 @@ class Engine:
 @pytest.fixture
 def engine(monkeypatch):
     """Let runs start a fake engine; the problem is not divided before it has started."""
-    monkeypatch.setattr(background_search, "cores", lambda: 2)
-    monkeypatch.setattr(early_engine, "engine_process", lambda name, known: Engine)
+    monkeypatch.setattr(choose_engine, "cores", lambda: 2)
+    monkeypatch.setattr(early_engine, "start_of", lambda name, device, known: EngineStart(Engine, True))
     monkeypatch.setattr(Engine, "began", threading.Event())
     divide = solve_in_time.divide_on_ranks
 
@@ -79,17 +80,17 @@ def test_the_engine_starts_on_the_problem_as_given_before_it_is_divided(engine):
 
 
 def test_an_engine_waits_for_the_plan_if_few_factors_are_constraints_or_the_time_is_short(monkeypatch):
-    monkeypatch.setattr(background_search, "cores", lambda: 2)
+    monkeypatch.setattr(choose_engine, "cores", lambda: 2)
     settings = Settings(search="cp-sat", budget=Budget(time=10, memory=1 << 30))
-    assert background_search.engine_for_given(settings, meetings()) == "cp-sat"
+    assert choose_engine.engine_for_given(settings, meetings()) == "cp-sat"
     for changed in (Budget(time=0.1, memory=1 << 30), Budget(memory=1 << 30)):
-        assert background_search.engine_for_given(Settings(search="cp-sat", budget=changed), meetings()) is None
+        assert choose_engine.engine_for_given(Settings(search="cp-sat", budget=changed), meetings()) is None
     other_engine = Settings(search="branch-and-bound", budget=settings.budget)
-    assert background_search.engine_for_given(other_engine, meetings()) is None
+    assert choose_engine.engine_for_given(other_engine, meetings()) is None
     build = Problem.build()
     names = [build.variable(f"x{i}", 3) for i in range(3)]
     build.factor(names, np.arange(27).reshape(3, 3, 3))
-    assert background_search.engine_for_given(settings, build.problem()) is None
+    assert choose_engine.engine_for_given(settings, build.problem()) is None
 
 
 def test_results_before_the_run_has_an_incumbent_are_delivered_when_it_takes_the_engine_over(engine):

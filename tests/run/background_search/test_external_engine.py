@@ -17,9 +17,9 @@ import pytest
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.anytime import background_engine
-from dmcmc.anytime.background_engine import BackgroundEngine
-from dmcmc.anytime.improvers import background_search as engines
+from dmcmc.anytime.engines import background_engine
+from dmcmc.anytime.engines import choose_engine as engines
+from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import Unavailable

@@ -11,8 +11,9 @@ from dmcmc.inference.bounds.semidefinite.cuda import device_arrays
 from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import SEMIDEFINITE
-from dmcmc.run.compilation import gpu_kernel_sets, prepare_gpu
-from dmcmc.run.compilation.prepare_gpu import GpuKernels
+from dmcmc.run.compilation import gpu_kernel_sets
+from dmcmc.run.compilation.gpu import agent_sets
+from dmcmc.run.compilation.gpu.agent_sets import GpuKernels
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.solving.planning.plan import prepare
 
@@ -20,8 +21,8 @@ from dmcmc.solving.planning.plan import prepare
 @pytest.fixture
 def needed(monkeypatch):
     """Return a function that returns the kernel sets of a GPU, by a time budget and this machine's slowness."""
-    monkeypatch.setattr(prepare_gpu, "is_gpu_in_use", lambda: True)
-    monkeypatch.setattr(prepare_gpu, "gpu_table_widths", lambda bounds, backend, seconds: [24])
+    monkeypatch.setattr(agent_sets, "is_gpu_in_use", lambda: True)
+    monkeypatch.setattr(agent_sets, "gpu_table_widths", lambda bounds, backend, seconds: [24])
     monkeypatch.setattr(device_arrays, "relaxation_gpu_problem", lambda: None)
 
     def needed(seconds=10, slowness=1.0, variables=20, domain=6):

@@ -23,6 +23,7 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.storage import cache_folders
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets, kernel_supply
+from dmcmc.run.compilation.block_move_kernel_sets import block_moves
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.compilation.tiny_problems import tiny_problem
@@ -291,7 +292,7 @@ def test_moment_matching_of_mini_bucket_bounds_is_compiled(bound, compiled, monk
 def test_block_moves_anneal_when_they_are_compiled(monkeypatch):
     asked = []
     monkeypatch.setattr(search, "typical_spread", lambda graph, values: asked.append(1) or 1.0)
-    kernel_sets.block_moves(kernel_sets.SearchVariant(np.dtype(np.int32), True, True)).compile()
+    block_moves(kernel_sets.SearchVariant(np.dtype(np.int32), True, True)).compile()
     assert asked
 
 

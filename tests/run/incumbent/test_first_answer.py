@@ -24,7 +24,7 @@ from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import judge, quality_of
-from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation import large_problem_kernel_sets
 from dmcmc.run.compilation.kernel_sets import first_search_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.ascent import Ascent
@@ -156,14 +156,14 @@ def test_large_problems_with_a_time_budget_are_not_estimated_before_presolve_and
     problem = sparse_problem(200, agents=1, hard=0.2)
     settings, asked = timed(), []
     monkeypatch.setattr(presolve_problem, "MAX_BITSET_VARIABLES", 100)
-    monkeypatch.setattr(kernel_sets, "MAX_BITSET_VARIABLES", 100)
+    monkeypatch.setattr(large_problem_kernel_sets, "MAX_BITSET_VARIABLES", 100)
     for module in (presolve_problem, estimate_cost):
         monkeypatch.setattr(module, "joins_at_least", lambda *arguments: asked.append(arguments) or True)
     presolve_if_worthwhile(problem, problem, settings)
     assert not asked
     presolve_if_worthwhile(problem, problem, settings_of(Document("", {})))
     assert len(asked) == 1  # without a time budget the decision is the former one
-    kernel_sets.searches_subtree_orders(divide_problem(problem, settings, World()))
+    large_problem_kernel_sets.searches_subtree_orders(divide_problem(problem, settings, World()))
     assert len(asked) == 1
 
 

@@ -30,7 +30,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
-from dmcmc.run.whole_problem import mini_bucket_solve
+from dmcmc.run.whole_problem import eliminate_whole, mini_bucket_solve
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.row_choice import choose_rows
@@ -82,7 +82,7 @@ def test_mini_buckets_of_a_whole_problem_return_the_incumbent_after_the_deadline
     def late(*arguments):
         raise OutOfTime("out of time")
 
-    monkeypatch.setattr(mini_bucket_solve, "eliminate_within", late)
+    monkeypatch.setattr(eliminate_whole, "eliminate_within", late)
     problem, result = solve_whole_problem(dense_problem(0), budget={"time": 5.0})
     assert result.status == "timeout" and result.objective <= result.bound
     assert not better_by_one(problem, values_of(problem, result))

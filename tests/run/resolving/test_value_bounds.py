@@ -14,7 +14,7 @@ from dmcmc.cli.main import main
 from dmcmc.config.keywords import settings_from
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.run.resolving import value_bounds
+from dmcmc.run.resolving import bound_values, value_bounds
 from dmcmc.run.resolving.value_bounds import timed_max_marginals
 
 CALENDAR = (
@@ -70,7 +70,7 @@ def test_every_interval_contains_the_max_marginal_of_brute_force(no_tree):
 
 
 def test_the_search_with_a_root_for_each_value_gives_the_max_marginals(no_tree, monkeypatch):
-    monkeypatch.setattr(value_bounds, "answers_by_elimination", lambda *_: None)
+    monkeypatch.setattr(bound_values, "answers_by_elimination", lambda *_: None)
     results, solve = [], choose_algorithm.solve
 
     def solve_once(*given):

@@ -6,7 +6,7 @@ from support.constraints.engine_problems import constrained_problem, random_prob
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.anytime.improvers import background_search
+from dmcmc.anytime.engines import choose_engine
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.runtime.errors import Unavailable
@@ -73,7 +73,7 @@ def at_most_one_one(position, count, value):
 
 
 def test_cp_sat_is_chosen_for_global_constraints(monkeypatch):
-    monkeypatch.setattr(background_search, "cores", lambda: 2)
+    monkeypatch.setattr(choose_engine, "cores", lambda: 2)
     n = 12
     counts = [unroll(tuple(range(i, i + 8)), [2] * 8, 0, at_most_one_one) for i in range(4)]
     unary = [Factor.of((v,), [0, 1 + v]) for v in range(n)]
@@ -82,7 +82,7 @@ def test_cp_sat_is_chosen_for_global_constraints(monkeypatch):
         names = tuple(f"x{v}" for v in range(n))
         problem = Problem(names, np.full(n, 2), ("a",), np.zeros(n, dtype=np.int64), factors)
         settings = Settings(budget=Budget(time=5.0))
-        assert background_search.choose_engine(settings, problem) == engine
-    monkeypatch.setattr(background_search.cp_sat, "available", lambda: False)
+        assert choose_engine.choose_engine(settings, problem) == engine
+    monkeypatch.setattr(choose_engine.cp_sat, "available", lambda: False)
     with pytest.raises(Unavailable, match="search: cp-sat needs ortools"):
         dmcmc.solve(problem, search="cp-sat")

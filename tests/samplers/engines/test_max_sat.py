@@ -5,7 +5,7 @@ from support.constraints.engine_problems import constrained_problem, random_prob
 
 import dmcmc
 from dmcmc import Problem
-from dmcmc.anytime.improvers import background_search
+from dmcmc.anytime.engines import choose_engine
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.generators.business_meetings import BusinessMeetings, generate
 from dmcmc.inference.runtime.errors import Unavailable
@@ -54,16 +54,16 @@ def test_a_known_optimum_is_proven_and_a_limit_of_memory_or_time_ends_the_search
 
 
 def test_max_sat_is_chosen_for_few_small_costs(monkeypatch):
-    monkeypatch.setattr(background_search, "cores", lambda: 2)
+    monkeypatch.setattr(choose_engine, "cores", lambda: 2)
     settings = Settings(budget=Budget(time=5.0))
     problem = generate(BusinessMeetings(participants=9, slots=4, tables=3))
-    assert suits(problem) and background_search.choose_engine(settings, problem) == "max-sat"
+    assert suits(problem) and choose_engine.choose_engine(settings, problem) == "max-sat"
     build = Problem.build(sense="min")
     names = [build.variable(f"x{i}", 4) for i in range(6)]
     build.all_different(names[:4]).all_different(names[2:]).factor(names[0], [0, 1, 5, 700])
     assert not suits(build.problem())
-    assert background_search.choose_engine(settings, build.problem()) == "cp-sat"
-    monkeypatch.setattr(background_search.max_sat, "available", lambda: False)
+    assert choose_engine.choose_engine(settings, build.problem()) == "cp-sat"
+    monkeypatch.setattr(choose_engine.max_sat, "available", lambda: False)
     with pytest.raises(Unavailable, match="search: max-sat needs python-sat"):
         dmcmc.solve(problem, search="max-sat")
 

@@ -13,23 +13,21 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.early_engine import EarlyEngine, EngineReceiver, keeps_all_solutions
-from dmcmc.anytime.improvers.background_search import (
+from dmcmc.anytime.engines.choose_engine import (
     choose_engine,
     engine_memory,
-    engine_process,
     has_own_core,
-    problem_costs,
     starts_in_time,
 )
+from dmcmc.anytime.engines.early_engine import EarlyEngine, EngineReceiver, keeps_all_solutions
+from dmcmc.anytime.engines.start_engine import problem_costs, start_of
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation import kernel_sets
+from dmcmc.run.compilation import large_problem_kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.own_engines import engine_thread
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.tuning import common
@@ -239,12 +237,9 @@ class BackgroundEngine:
         our own engine, which needs kernels, or if its start takes long.
         """
         memory = engine_memory(self.parts.config)
-        engine = engine_process(self.name, known_values)
-        if engine is not None:
-            wait = common.SLICE_SECONDS if self._starts_in_time else math.inf
-            return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
-        thread = engine_thread(self.name, self.parts.config.device)
-        return BackgroundSearch(self._problem_costs, memory, observer, math.inf, thread)
+        start, is_process = start_of(self.name, self.parts.config.device, known_values)
+        wait = common.SLICE_SECONDS if is_process and self._starts_in_time else math.inf
+        return BackgroundSearch(self._problem_costs, memory, observer, wait, start)
 
     def searches_first(self, setup: Setup) -> bool:
         """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
@@ -318,12 +313,13 @@ class BackgroundEngine:
 
     def _problem_costs(self, check: Callable[[], None]) -> CostProblem:
         """Return the whole problem as costs for the engine, once it can begin; constants are added at the end."""
-        for needed in kernel_sets.own_engine(self.name):
+        for needed in large_problem_kernel_sets.own_engine(self.name):
             self._kernels.request(needed)
             while not self._kernels.is_ready(needed):
                 check()
                 time.sleep(common.CHECK_SECONDS)
-        return problem_costs(self.parts.config, self.parts.original, self.name, check)
+        assert self.name is not None, "there is an engine"
+        return problem_costs(self.parts.config.budget.bytes, self.parts.original, self.name, check)
 
     def has_ended_run(self) -> bool:
         """Return whether the engine has ended the run; called by all ranks."""

@@ -6,6 +6,7 @@ before the run has an incumbent is kept, and delivered when the run takes the en
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from threading import Event, Lock, RLock
 from types import TracebackType
@@ -14,12 +15,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.improvers.background_search import (
-    engine_for_given,
-    engine_memory,
-    engine_process,
-    problem_costs,
-)
+from dmcmc.anytime.engines.choose_engine import engine_for_given, engine_memory, wanted
+from dmcmc.anytime.engines.given_problem import has_many_constraints
+from dmcmc.anytime.engines.start_engine import problem_costs, start_of
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.presolve import PresolvedProblem
@@ -129,13 +127,11 @@ class EarlyEngine:
         name = self.name()
         if name is None:
             raise OutOfTime("the engine waits for the plan")
-        return problem_costs(self._settings, self._problem, name, check)
+        return problem_costs(self._settings.budget.bytes, self._problem, name, check)
 
     def _process(self, memory: int) -> CostSearchEngine:
         """Start the engine's process."""
-        make = engine_process(self.name(), self._known_values)
-        assert make is not None, "engines that take global constraints have a process"
-        return make(memory)
+        return start_of(self.name(), self._settings.device, self._known_values).start(memory)
 
     def _known_values(self) -> NDArray[np.int64] | None:
         """Return the best known assignment; None before there is one."""
@@ -168,6 +164,14 @@ class EarlyEngine:
                 self._bounds.append(bound)
             else:
                 self._receiver.observer.on_bound(bound)
+
+
+def early_engine(problem: Problem | None, settings: Settings, rank: int) -> AbstractContextManager[EarlyEngine | None]:
+    """Return the engine that searches the problem as given from the beginning of a timed run, on rank 0; or None."""
+    seconds = settings.budget.time
+    if rank or problem is None or seconds is None or not wanted(settings) or not has_many_constraints(problem):
+        return nullcontext()
+    return EarlyEngine(problem, settings, time.perf_counter() + seconds)
 
 
 def keeps_all_solutions(reduction: PresolvedProblem | None) -> bool:

@@ -1,0 +1,1 @@
+"""Search engines that work on the whole problem in the background of a run."""

@@ -1,0 +1,60 @@
+"""The main loop of a run with a time budget: make tables, then combine and improve them in turn."""
+
+from collections.abc import Callable
+from functools import partial
+
+from dmcmc.anytime.local_search import IncumbentSearch
+from dmcmc.anytime.rank_run import RankRun, keep_for_next_run
+from dmcmc.anytime.whole_searches import WholeSearches
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
+from dmcmc.results.result import Result
+from dmcmc.solving.coordinator import Coordinator
+from dmcmc.solving.local_tables import team_of
+from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
+from dmcmc.solving.monitoring.progress import Watch
+from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.rank_tables import RankTables
+
+
+def improve_until_stop(
+    setup: Setup,
+    coordinator: Coordinator,
+    search: IncumbentSearch | None,
+    watch: Watch,
+    is_ready: Callable[[str], bool],
+    union_provider: str | None = None,
+) -> Result | None:
+    """Make the agents' tables, and combine and improve them in turn until the goal or the deadline.
+
+    Parameters
+    ----------
+    setup
+        The plan; its backend has the deadline.
+    coordinator
+        How the ranks agree on the answer.
+    search
+        This rank's search over the whole assignment; None if no rank knows the whole problem.
+    watch
+        The observer of the run, given by the caller. Ctrl-C is left to a caller that handles signals.
+    is_ready
+        Returns whether an improver, given by its name, has its kernels on this rank.
+    union_provider
+        Bound provider of the union of all agents; None if that is not bounded.
+    """
+    searches = WholeSearches(coordinator.world, search)
+    world, handle, stop = coordinator.world, watch.handle or RunHandle(), setup.backend.stop
+    interrupt = Interrupt(stop, armed=setup.timed and not watch.handles_signals)
+    with handle.deliver_if_late(stop), interrupt, team_of(setup, world, coordinator.private) as team:
+        run = RankRun(RankTables(setup, world, team), coordinator, searches, watch, union_provider)
+        handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
+        try:
+            run.first_tables()
+            while not run.goal_reached:
+                directive = run.agree(run.combine())
+                if directive.stop:
+                    break
+                run.improve(directive)
+        except (OutOfTime, OutOfMemory) as error:
+            run.give_up(error)
+        world.on_all_ranks(partial(keep_for_next_run, run.tables, run.union))
+        return run.result()

@@ -1,0 +1,74 @@
+"""Request the kernels of a plan in a run with a time budget, then make and improve the tables of its agents."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+
+from dmcmc.anytime.improve_until_stop import improve_until_stop
+from dmcmc.anytime.local_search import IncumbentSearch
+from dmcmc.anytime.time_without_tables import (
+    end_without_tables,
+    request_kernels,
+    result_without_tables,
+    waiting_search,
+)
+from dmcmc.anytime.union.union_plan import union_provider
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.results.result import Result
+from dmcmc.run.compilation.agent_kernel_sets import SolveTiny, agent_work, for_improvers
+from dmcmc.run.compilation.gpu.prepare_gpu import prepare_gpu
+from dmcmc.run.compilation.kernel_sets import KernelSet
+from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.monitoring.progress import Watch
+from dmcmc.solving.one_file import OneFile
+from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.planning.setup import Setup
+
+
+def solve_planned_in_time(
+    search: IncumbentSearch, setup: Setup, watch: Watch, handle: RunHandle, solve_tiny: SolveTiny
+) -> Result | None:
+    """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
+    world, timed, kernels = search.world, search.parts.timed, search.kernels
+    union = world.on_first_rank(partial(union_provider, setup))
+    needed = world.bcast(agent_work(setup, "none" if search.stop is NO_DEADLINE else "deadline", solve_tiny, union))
+    tables = needed.tables
+    if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):
+        kernels.request(*tables)
+        with handle.deliver_if_late(search.stop):
+            if search.engine.searches_first(setup):  # it has finished: no tables are needed
+                watch.planned(setup)
+                return result_without_tables(search)
+    with handle.deliver_if_late(search.stop):
+        try:
+            search.delay(kernels.wait(tables, search.stop, waiting_search(search)))
+        except OutOfTime as error:
+            return end_without_tables(search, error)
+    later = for_improvers(setup, needed)
+    if not timed and not will_prove(setup):
+        request_kernels(search)
+    search.delay(kernels.request(*chain.from_iterable(later.values())))
+    later_on_gpu: dict[str, list[KernelSet]] = {}
+    if timed:
+        with handle.deliver_if_late(search.stop):
+            try:
+                prepared = prepare_gpu(setup, world, watch.progress, kernels, search.stop, waiting_search(search))
+            except OutOfTime as error:
+                return end_without_tables(search, error)
+        setup, seconds, later_on_gpu = prepared
+        search.delay(seconds)
+    setup = search.engine.assign_cores(setup)
+    stop = search.delay(world.on_first_rank(partial(_seconds_of, watch.planned, setup)))
+    is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
+    return improve_until_stop(
+        setup.with_stop(stop), OneFile(search), search, watch.with_handle(handle), is_ready, union
+    )
+
+
+def _seconds_of(planned: Callable[[Setup], object], setup: Setup) -> float:
+    """Show the plan; return the seconds that this took, which do not count as run time."""
+    start = time.perf_counter()
+    planned(setup)
+    return time.perf_counter() - start

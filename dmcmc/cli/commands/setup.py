@@ -1,0 +1,55 @@
+"""Commands that prepare later runs: ``dmcmc init``, ``completion`` and ``warm-up``."""
+
+from argparse import Namespace
+
+from dmcmc.cli.file_roles import is_calendar, is_configuration
+from dmcmc.cli.inputs import configuration
+from dmcmc.cli.terminal import emit
+from dmcmc.config.yaml_lines import value_of
+from dmcmc.inference.runtime.errors import ConfigError
+
+
+def init(arguments: Namespace) -> int:
+    """Write a commented example file."""
+    from dmcmc.cli.setup_commands.example import write_example
+
+    emit(write_example(arguments.what, arguments.path))
+    return 0
+
+
+def completion(arguments: Namespace) -> int:
+    """Print a script that completes commands in a shell."""
+    from dmcmc.cli.arguments import command_parsers
+    from dmcmc.cli.setup_commands.completion import script
+
+    emit(script(arguments.shell, command_parsers()).rstrip("\n"))
+    return 0
+
+
+def warm_up(arguments: Namespace) -> int:
+    """Compile all kernels in advance, or those of one configuration."""
+    from dmcmc.cli.progress import progress_for
+    from dmcmc.cli.setup_commands import warm_up as compiling
+
+    jobs = None if arguments.jobs is None else value_of(arguments.jobs, "--jobs")
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
+        raise ConfigError(f"--jobs: expected a whole number of at least 1, got {arguments.jobs!r}")
+    with progress_for(0) as progress:
+        if arguments.config is None:
+            compiled = compiling.warm_up(arguments.device or "auto", progress, jobs)
+        else:
+            compiled = compiling.warm_up_by_runs(_short_runs(arguments.config, arguments.device), progress)
+    emit(f"{compiled.new} kernels compiled, {compiled.stored} stored ({compiled.seconds:.0f} s)")
+    return 0
+
+
+def _short_runs(path: str, device: str | None) -> list[list[str]]:
+    """Return command lines that need the same kernels as a later run of a file, and write nothing.
+
+    One has a time limit of one second. Without a time limit in the file, there is another one without.
+    """
+    command = "run" if is_calendar(path) or is_configuration(path) else "solve"
+    run = [command, path, "--quiet", "--json", "--set", "output=null", "--set", "checkpoint=null"]
+    run += [] if device is None else ["--device", device]
+    limited = is_calendar(path) or (command == "run" and configuration(path)[0].budget.time is not None)
+    return [[*run, "--timeout", "1"], *([] if limited else [run])]

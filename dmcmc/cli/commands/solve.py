@@ -1,0 +1,133 @@
+"""``dmcmc solve FILE``: turn the command line into a configuration, and solve the problem file."""
+
+from argparse import Namespace
+from typing import Any
+
+from dmcmc.cli.calendar import calendar_of, check_options, set_defaults, set_start, with_search
+from dmcmc.cli.file_roles import is_calendar, is_configuration
+from dmcmc.cli.inputs import check_run, options_of
+from dmcmc.cli.on_all_ranks import on_all_ranks
+from dmcmc.cli.solve_tasks.alternatives import requested_alternatives
+from dmcmc.cli.solve_tasks.query import queried_variables
+from dmcmc.cli.solve_tasks.solve_job import SolveJob, work
+from dmcmc.config.configuration import Config, config_of, option_place, override
+from dmcmc.config.document import Document
+from dmcmc.config.problem_section import with_assigned_agents
+from dmcmc.config.yaml_lines import value_of
+from dmcmc.formats import registry as formats
+from dmcmc.inference.runtime.errors import ConfigError
+
+TASKS = ("mpe", "pr", "count", "mar", "max-marginals", "conflict")
+_NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it
+
+
+def solve(arguments: Namespace) -> int:
+    """Solve a problem file on all ranks; return this rank's exit code."""
+    return on_all_ranks(arguments, prepare, work)
+
+
+def prepare(arguments: Namespace) -> SolveJob:
+    """Check the options and read the problem file; called on rank 0.
+
+    Raises
+    ------
+    DmcmcError
+        If an option is not allowed, or the file cannot be read.
+    """
+    path, task = arguments.file, arguments.task
+    if task not in TASKS:
+        raise ConfigError(f"--task: expected one of {', '.join(TASKS)}, got {task!r}")
+    if is_configuration(path):
+        raise ConfigError(f"{path}: is a configuration, not a problem file; use 'dmcmc run {path}'")
+    if arguments.query is not None and task not in ("mar", "max-marginals"):
+        raise ConfigError("--query: is for --task mar and max-marginals; marginal MAP is not available in this version")
+    check_options(arguments, path)
+    document, calendar = _document(arguments), calendar_of(arguments, path)
+    given_start = "start" in document.data
+    if calendar is not None and task == "mpe":
+        set_start(document, calendar)
+    config = config_of(document)
+    check_run(config, document)
+    given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
+    logarithms = False
+    if calendar is not None and not given:
+        from dmcmc.formats.calendar.problem import problem_of
+
+        problem = problem_of(calendar, copies=given_start or not _merges(config, task))
+        if task == "mpe" and arguments.method == "auto" and arguments.z is None and "search" not in document.data:
+            config = with_search(config, problem)
+    else:
+        file_format, problem = formats.load_with_format(path, **given)
+        logarithms = file_format.logarithms
+    query = () if arguments.query is None else queried_variables(arguments.query, problem)
+    problem, max_marginals = with_assigned_agents(problem, config.problem, document.at), arguments.max_marginals
+    request = requested_alternatives(arguments, problem, calendar)
+    return SolveJob(config, problem, task, logarithms, arguments.explain, max_marginals, query, request, calendar)
+
+
+def _merges(config: Config, task: str) -> bool:
+    """Return whether a run merges the variables of all participants of a meeting."""
+    is_plain = config.local.method in ("auto", "exact") and config.combine.method != "mini-bucket"
+    return task in ("mpe", "conflict") and config.presolve == "merge" and is_plain and config.algorithm == "dmcmc"
+
+
+def _document(arguments: Namespace) -> Document:
+    """Return the options as the sections of a configuration.
+
+    Without a time budget, ``local.cells`` is so large that all agents whose tables fit the memory are solved exactly.
+    Single options have precedence over ``--set``.
+    """
+    document = Document("", {"problem": {"file": arguments.file}})
+    cells = _NO_CELL_LIMIT if arguments.timeout is None and not is_calendar(arguments.file) else "auto"
+    document.data["local"] = {"cells": cells}
+    for text in arguments.set:
+        override(document, text)
+    options = _method(arguments)
+    options |= {key: (value, option_place(key)) for key, value in options_of(arguments).items()}
+    for key, (value, place) in options.items():
+        document.override(tuple(key.split(".")), value, place)
+    if arguments.task in ("mpe", "max-marginals", "conflict") and is_calendar(arguments.file):
+        set_defaults(document)
+    return document
+
+
+def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
+    """Return the keys that ``--method``, ``--z`` and ``--order`` set, each with its value and the option for errors."""
+    method, z, task = arguments.method, arguments.z, arguments.task
+    allowed = ("auto", "exact", "mini-bucket") if task == "pr" else ("auto", "exact")
+    if task != "mpe":
+        if method not in allowed:
+            raise ConfigError(f"--method: --task {task} takes {', '.join(allowed)}, got {method!r}")
+        limited = arguments.timeout is not None and task not in ("max-marginals", "conflict")
+        if limited or arguments.gap is not None:
+            name = "--timeout" if limited else "--gap"
+            remedy = "; --z N is faster" if task == "pr" else ""
+            raise ConfigError(f"{name}: --task {task} is one elimination, which cannot be interrupted{remedy}")
+        if arguments.algorithm is not None:
+            raise ConfigError(
+                f"--algorithm: --task {task} is one elimination without a choice of algorithm; remove the option"
+            )
+        for name in ("start", "stay"):
+            if getattr(arguments, name) is not None:
+                raise ConfigError(f"--{name}: is for --task mpe; --task {task} is one elimination; remove the option")
+        if arguments.max_marginals:
+            raise ConfigError(f"--max-marginals: is for --task mpe, not for --task {task}; remove the option")
+        if arguments.explain:
+            raise ConfigError(f"--explain: is for --task mpe; --task {task} is one elimination; remove the option")
+    if z is not None and (method == "exact" or task not in ("mpe", "pr")):
+        what = "--method exact" if method == "exact" else f"--task {task}"
+        raise ConfigError(f"--z: is for mini-buckets, not for {what}; remove the option")
+    options: dict[str, tuple[Any, str]] = {}
+    if arguments.order is not None:
+        if method not in ("auto", "exact") or z is not None or task != "mpe":
+            raise ConfigError("--order: is for --method auto and exact only; remove the option")
+        options["local.order"] = (arguments.order, "--order")
+    if method not in ("auto", "mini-bucket"):
+        options["local.method"] = (method, "--method")
+    if method == "exact":
+        options["combine.method"] = ("exact", "--method")
+    if method == "mini-bucket" or z is not None:
+        options["combine.method"] = ("mini-bucket", "--method")
+    if z is not None:
+        options["combine.z"] = (value_of(z, "--z"), "--z")
+    return options

@@ -1,0 +1,119 @@
+"""Open the GPU, and load the agents' kernels on it, in a run with a time budget.
+
+GPU kernels are cached on disk after compilation. Which ones a run needs depends on its agents, such as the widths of
+their tables. So the run's own agents load them, with almost no work. The kernels of semidefinite relaxations depend on
+the sizes of the domains; they are compiled while other improvers work.
+"""
+
+import logging
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
+
+from dmcmc.anytime.improvers import gpu_chains
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.device import is_gpu_in_use
+from dmcmc.mpi.world import World
+from dmcmc.run.compilation.gpu.agent_sets import GpuKernels
+from dmcmc.run.compilation.kernel_sets import KernelSet
+from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.combination_plan import will_prove
+from dmcmc.solving.planning.setup import Setup
+
+_LOG = logging.getLogger(__name__)
+_TITLE = "opening the GPU"
+
+
+class PreparedRun(NamedTuple):
+    """A run whose GPU kernels are loaded or will be.
+
+    Attributes
+    ----------
+    setup : Setup
+        The plan, without a GPU that is not open.
+    seconds : float
+        Seconds that do not count as run time.
+    later : dict of str to list of KernelSet
+        Kernels that improvers on the GPU still need, by the improver's name.
+    """
+
+    setup: Setup
+    seconds: float
+    later: dict[str, list[KernelSet]]
+
+
+def prepare_gpu(
+    setup: Setup,
+    world: World,
+    progress: ProgressReporter,
+    kernels: KernelSupply,
+    stop: Deadline,
+    concurrent: ConcurrentWork | None = None,
+) -> PreparedRun:
+    """Load the kernels that this rank's agents use on a GPU, if any; called by all ranks.
+
+    Missing kernels are compiled by several processes. With ``device: auto`` the run does without the GPU until the next
+    run; with ``device: cuda`` it waits for them.
+
+    Parameters
+    ----------
+    setup
+        The plan.
+    world
+        The ranks.
+    progress
+        Receives the progress.
+    kernels
+        The kernels of the run.
+    stop
+        Deadline of the run.
+    concurrent
+        Work for the time of waiting: the local search, whose chains may then run on the GPU, too.
+
+    Raises
+    ------
+    OutOfTime
+        On all ranks, if the deadline passes before the kernels are ready.
+    """
+    required = setup.backend.device == "cuda"
+    uses_gpu = required or (setup.backend.device == "auto" and setup.limits.gpu)
+    searches = concurrent is not None and world.rank == 0 and not will_prove(setup) and gpu_chains.wanted(setup.config)
+    uses_gpu = uses_gpu or searches
+    if not any(world.allgather(uses_gpu)):
+        return PreparedRun(setup, 0.0, {})
+    plain = setup.with_stop(NO_DEADLINE)
+    agents = setup.agents_of_rank(world.rank) if setup.scattered else list(range(setup.problem.n_agents))
+    needed = GpuKernels(plain, agents, searches)
+    first, later = (needed.first, needed.later) if uses_gpu and not world.local_rank else ([], {})
+    seconds = kernels.wait(first, stop, concurrent) if required else kernels.request(*first)
+    seconds += kernels.request(*chain.from_iterable(later.values()))
+    if kernels.all_ready(*first):
+        progress.stage(_TITLE)
+        with nullcontext() if concurrent is None else concurrent.begin():
+            if uses_gpu:
+                # later kernels are loaded where they are used: large arrays would take seconds now
+                _load(GpuKernels(plain, setup.agents_of_rank(world.rank), searches).first)
+        if world.size > 1:
+            world.wait()
+    prepared = without_closed_gpu(setup)
+    waits = uses_gpu and prepared.backend.device != "cpu"
+    return PreparedRun(prepared, seconds, needed.later if waits else {})
+
+
+def _load(sets: list[KernelSet]) -> None:
+    """Load kernels in this process."""
+    try:
+        for kernels in sets:
+            kernels.compile()
+    except Exception as error:  # the run itself reports the error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded: {reason}")
+
+
+def without_closed_gpu(setup: Setup) -> Setup:
+    """Return a plan that does not use a GPU that is not open yet: opening it now would take the run's time."""
+    if setup.backend.device != "auto" or is_gpu_in_use():
+        return setup
+    return replace(setup, backend=replace(setup.backend, device="cpu"))
