@@ -20,13 +20,12 @@ from dmcmc.mpi.wire_format import (
     AgentMessage,
     Envelope,
     MessageHeader,
-    byte_slices,
     inline_arrays,
     pack,
     read_header,
     unpack,
 )
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import World, byte_slices
 
 START = Clock()  # a clock at 0
 _MAX_INLINE_BYTES = 1 << 15  # arrays up to this size are sent with the header

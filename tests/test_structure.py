@@ -18,7 +18,7 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 61, "depth": 14, "steps back": 7, "chain": 28}
+REACHED = {"files": 50, "depth": 14, "steps back": 7, "chain": 28}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -49,11 +49,10 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/anytime/improvers/background_search.py": 24,
     "dmcmc/anytime/local_search.py": 21,
     "dmcmc/anytime/rank_run.py": 29,
-    "dmcmc/anytime/solve_in_time.py": 33,
+    "dmcmc/anytime/solve_in_time.py": 32,
     "dmcmc/anytime/union/union_agent.py": 16,
-    "dmcmc/api.py": 28,
+    "dmcmc/api.py": 27,
     "dmcmc/assistant/calendar_tools.py": 16,
-    "dmcmc/calendars/explain.py": 16,
     "dmcmc/cli/commands.py": 47,
     "dmcmc/cli/solve_command.py": 33,
     "dmcmc/report/plan.py": 16,
@@ -70,22 +69,21 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/run/solve.py": 16,
     "dmcmc/run/solve_directory.py": 27,
     "dmcmc/run/whole_problem/mini_bucket_solve.py": 26,
-    "dmcmc/session/private_session.py": 16,
     "dmcmc/solving/agent/agent.py": 20,
     "dmcmc/solving/agent_steps.py": 20,
-    "dmcmc/solving/coordinator.py": 19,
+    "dmcmc/solving/coordinator.py": 21,
     "dmcmc/solving/initial_incumbent.py": 19,
-    "dmcmc/solving/local_tables.py": 32,
+    "dmcmc/solving/local_tables.py": 30,
     "dmcmc/solving/metrics.py": 18,
     "dmcmc/solving/planning/combination_plan.py": 22,
-    "dmcmc/solving/planning/divided_problem.py": 22,
+    "dmcmc/solving/planning/divided_problem.py": 21,
     "dmcmc/solving/planning/plan.py": 24,
     "dmcmc/solving/planning/setup.py": 16,
     "dmcmc/solving/private/private_inputs.py": 19,
     "dmcmc/solving/private/rank_inputs.py": 18,
-    "dmcmc/solving/rank_search.py": 17,
-    "dmcmc/solving/rank_tables.py": 18,
-    "dmcmc/solving/solve.py": 18,
+    "dmcmc/solving/rank_search.py": 16,
+    "dmcmc/solving/rank_tables.py": 17,
+    "dmcmc/solving/solve.py": 17,
     "dmcmc/solving/util_value_cycle.py": 21,
     "inference/bounds/dual/dual_bound.py": 18,
     "inference/bounds/mini_bucket.py": 17,

@@ -24,7 +24,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
-from dmcmc.samplers.local_search.ascent import Ascent, ascent_of
+from dmcmc.samplers.local_search.local_search import Ascent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.combination_plan import will_prove

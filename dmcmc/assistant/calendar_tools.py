@@ -13,7 +13,7 @@ import numpy as np
 
 from dmcmc.calendars.complete import as_calendar_result
 from dmcmc.calendars.explain import find_calendar_conflict, solve_calendar
-from dmcmc.config.keywords import settings_from
+from dmcmc.config.settings import settings_from
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.data.plan import Calendar, Meeting, MeetingChoice, TimeRule
 from dmcmc.formats.calendar.keep import with_earlier_answer, with_move_cost

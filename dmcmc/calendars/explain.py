@@ -10,8 +10,7 @@ import msgspec
 
 from dmcmc.calendars.meeting_conflict import MeetingSearch, conflict_of
 from dmcmc.calendars.rules import CalendarRule, restricted_to, rules_of
-from dmcmc.config.keywords import settings_from
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Settings, settings_from
 from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.formats.calendar.keep import booked_assignment
 from dmcmc.formats.calendar.problem import problem_of

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest, round_up
+from dmcmc.inference.model.arithmetic import Arithmetic, Exact, exact_sum, nearest, round_up
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number

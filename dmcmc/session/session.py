@@ -8,11 +8,10 @@ from typing import NamedTuple, Unpack
 import msgspec
 from numpy.typing import ArrayLike
 
-from dmcmc.config.keywords import Keywords, settings_from
-from dmcmc.config.settings import Settings, Stay
+from dmcmc.config.settings import Keywords, Settings, Stay, settings_from
 from dmcmc.inference.bounds.continued_bound import largest_increase
+from dmcmc.inference.model.arithmetic import round_up
 from dmcmc.inference.model.builder import Builder, as_problem
-from dmcmc.inference.model.exact_sum import round_up
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmcmc.inference.dpop.interface_rows import InterfaceCompression, Rows
+from dmcmc.inference.dpop.division import InterfaceCompression, Rows
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing, condition_tables
 from dmcmc.inference.dpop.step_workspace import StepWorkspaces

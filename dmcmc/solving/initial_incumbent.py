@@ -21,7 +21,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
-from dmcmc.samplers.local_search.ascent import ConstraintAscent, ascent_of
+from dmcmc.samplers.local_search.local_search import ConstraintAscent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.agent.uncombined_bound import largest_total
 from dmcmc.solving.incumbent import Incumbent

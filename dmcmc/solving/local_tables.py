@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
-from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.interface_rows import Rows
+from dmcmc.inference.dpop.division import LocalProblem, Rows
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.team import MpiTeam
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import MpiTeam, World
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.samplers import improve_in_team, registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, AgentChoice, bound_seconds, sampled_choice

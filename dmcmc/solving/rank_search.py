@@ -23,8 +23,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Result
-from dmcmc.samplers.local_search.ascent import Ascent, ascent_of
-from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import early_result
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent

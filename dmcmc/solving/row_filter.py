@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmcmc.inference.dpop.interface_rows import InterfaceCompression
+from dmcmc.inference.dpop.division import InterfaceCompression
 from dmcmc.inference.dpop.usable_rows import UsableRows, rows_for_children, usable_part
 from dmcmc.inference.dpop.util_and_value import UtilStep
 from dmcmc.inference.execution.exact_or_mini_buckets import Resources

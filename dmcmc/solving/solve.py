@@ -17,11 +17,10 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
+from dmcmc.solving.coordinator import Coordinator, CycleReport, OneFile, row_filter
 from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.progress import UNWATCHED, Watch
-from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.divided_problem import divide_on_ranks
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup

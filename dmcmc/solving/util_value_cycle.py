@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from dmcmc.inference.dpop.contract_tree import contracted
-from dmcmc.inference.dpop.interface_rows import InterfaceCompression
+from dmcmc.inference.dpop.division import InterfaceCompression
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.dpop.util_and_value import UtilMessage

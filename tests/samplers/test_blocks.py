@@ -14,8 +14,8 @@ from support.problem_strategies import PROBLEM_SETTINGS, deterministic_grid, ran
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import CPU
-from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.factor_graph import build_graph
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
 from dmcmc.samplers.blocks.block_selection_kernels import cut, entry_of, grow

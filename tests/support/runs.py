@@ -28,10 +28,10 @@ from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.solving import initial_incumbent
+from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt
 from dmcmc.solving.monitoring.progress import NoProgress, Watch
-from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning import divided_problem as dividing
 from dmcmc.solving.planning.plan import prepare
 from dmcmc.solving.rank_tables import RankTables

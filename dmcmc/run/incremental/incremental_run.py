@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.exact_sum import exact_sum
+from dmcmc.inference.model.arithmetic import exact_sum
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.mpi.world import World

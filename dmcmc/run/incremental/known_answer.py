@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from dmcmc.inference.model.exact_sum import exact_sum, nearest
+from dmcmc.inference.model.arithmetic import exact_sum, nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.message_contents import Clock, latest

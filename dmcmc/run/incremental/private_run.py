@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.exact_sum import Exact, exact_sum
+from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.mpi.world import World

@@ -5,15 +5,17 @@ a number: its domain has one value, and it has no name and no factor.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.agent_files import AgentIndex
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.model.problem import Factor, Label, Problem
+
+if TYPE_CHECKING:
+    from dmcmc.formats.agent_files import AgentIndex
 
 
 class RankView(NamedTuple):
@@ -39,7 +41,7 @@ class RankView(NamedTuple):
         return own + [self.division.crossing[i] for agent in agents for i in placed[agent]]
 
 
-def rank_view_of(index: AgentIndex, parts: Mapping[int, Problem]) -> RankView:
+def rank_view_of(index: "AgentIndex", parts: Mapping[int, Problem]) -> RankView:
     """Return the problem as this rank knows it.
 
     Parameters
@@ -85,7 +87,7 @@ def rank_view_of(index: AgentIndex, parts: Mapping[int, Problem]) -> RankView:
 
 
 def _division(
-    index: AgentIndex, problem: Problem, own: Mapping[int, tuple[Factor, ...]], crossing: Mapping[int, Factor]
+    index: "AgentIndex", problem: Problem, own: Mapping[int, tuple[Factor, ...]], crossing: Mapping[int, Factor]
 ) -> Division:
     """Return the division into all agents, with what this rank knows of each."""
     zero_tables: dict[tuple[int, ...], NDArray[np.int32]] = {}

@@ -18,10 +18,9 @@ from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import Division, LocalProblem, divide, shared_variables
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
-from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, arithmetic_of, choose_arithmetic
+from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, arithmetic_of, exact_sum
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.exact_sum import exact_sum
-from dmcmc.inference.model.problem import Problem, bytes_of_tables
+from dmcmc.inference.model.problem import Problem, bytes_of_tables, choose_arithmetic
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.estimate_cost import cells_upper_bound
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
@@ -142,8 +141,8 @@ def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
     if constant_factors:
         arithmetic = choose_arithmetic(f for f in problem.factors if f.scope)
     else:
-        flat, magnitudes = problem.flat, problem.magnitudes
-        arithmetic = problem.facts.get_or_compute("arithmetic", partial(arithmetic_of, flat, magnitudes))
+        integral, magnitudes = problem.flat.data.dtype.kind == "i", problem.magnitudes
+        arithmetic = problem.facts.get_or_compute("arithmetic", partial(arithmetic_of, magnitudes, integral))
     constant_sum = exact_sum(magnitude(f.table) for f in constant_factors)
     if constant_sum > MAX_TOTAL_UTILITY:
         raise ProblemError(f"constants add up to more than {MAX_TOTAL_UTILITY:.3g}; scale them down")

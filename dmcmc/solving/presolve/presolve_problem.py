@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.exact_sum import Exact, exact_sum
+from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value, magnitude
 from dmcmc.inference.orders.estimate_cost import (
@@ -30,7 +30,7 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, gap_of, judge, quality_of
 from dmcmc.results.result import PresolveReport, TracePoint
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.local_search import Ascent
 
 _MIN_CELLS = 1e7  # table cells; a smaller elimination is faster than presolve
 _TIME_SHARE = 0.1  # largest share of the time budget for presolve

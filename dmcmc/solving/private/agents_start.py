@@ -12,7 +12,7 @@ import msgspec
 from dmcmc.config.settings import Settings
 from dmcmc.files.json_text import plain_json
 from dmcmc.formats.agent_files import AgentIndex, values_file
-from dmcmc.inference.model.exact_sum import nearest
+from dmcmc.inference.model.arithmetic import nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.mpi.world import World

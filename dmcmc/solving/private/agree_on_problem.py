@@ -11,8 +11,7 @@ from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory_after_tables
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
-from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, narrowest
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
+from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, Exact, exact_sum, narrowest, nearest
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ProblemError

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.model.arithmetic import Exact, exact_sum, nearest
 from dmcmc.inference.model.building.unknown_names import suggest_name
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.types import Number

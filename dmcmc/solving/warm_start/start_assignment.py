@@ -17,7 +17,7 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.presolve.restrict_domains import restrict_domains
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError
-from dmcmc.samplers.local_search.ascent import ascent_of
+from dmcmc.samplers.local_search.local_search import ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.warm_start.start_file import assignment_in, read_assignment
 

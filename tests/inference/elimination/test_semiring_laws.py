@@ -26,8 +26,9 @@ from dmcmc.inference.elimination.eliminate import (
 from dmcmc.inference.elimination.join_kernels import bucket_strides, split_bucket
 from dmcmc.inference.elimination.plan import check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS, MIN_PLUS, Semiring
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, choose_arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import flatten
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 

@@ -26,7 +26,7 @@ from dmcmc.results.outcome import judge, quality_of
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import first_search_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.local_search import Ascent
 from dmcmc.solving.initial_incumbent import find_first_answer
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning import affordable
@@ -109,7 +109,7 @@ def test_each_point_of_the_first_trace_has_its_solution():
 
 
 def test_an_incomplete_greedy_assignment_is_reported_once_when_it_takes_long(monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.local_search.ascent._GREEDY_READS_PER_CHECK", 1)
+    monkeypatch.setattr("dmcmc.samplers.local_search.local_search._GREEDY_READS_PER_CHECK", 1)
     problem, reported = sparse_problem(20, agents=1), []
     complete = Ascent(problem, 1, NO_DEADLINE).greedy()
     found = Ascent(problem, 1, NO_DEADLINE).greedy(Deadline(time.perf_counter() - 1), reported.append)

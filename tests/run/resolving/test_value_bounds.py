@@ -10,7 +10,7 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc.cli.main import main
-from dmcmc.config.keywords import settings_from
+from dmcmc.config.settings import settings_from
 from dmcmc.run.resolving import value_bounds
 from dmcmc.run.resolving.value_bounds import timed_max_marginals
 
