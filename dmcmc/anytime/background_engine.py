@@ -35,7 +35,6 @@ from dmcmc.samplers.own_engines import engine_thread
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.start_assignment import carried_over
@@ -184,7 +183,7 @@ class BackgroundEngine:
             self.process.cancel()
             return setup
         requested = setup.config.search != "auto"
-        if will_prove(setup) and not requested:
+        if setup.will_prove and not requested:
             self.process.begin(max(_MIN_OVERLAP_SECONDS, _OVERLAP_PART * self._table_seconds(setup)))
             return setup
         own_core = has_own_core(setup, self.name)
@@ -198,7 +197,7 @@ class BackgroundEngine:
         """Return whether the engine may gain something; exact tables that soon prove the optimum need no engine."""
         if setup.config.search != "auto":
             return True
-        if will_prove(setup):
+        if setup.will_prove:
             return self._starts_in_time and self._table_seconds(setup) > _SHORT_PROOF_SECONDS
         return self._starts_in_time or (self.name is not None and has_own_core(setup, self.name))
 

@@ -27,7 +27,6 @@ from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.samplers.local_search.local_search import Ascent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_search import RankSearch, proves_on_gpu
@@ -181,7 +180,7 @@ class IncumbentSearch(RankSearch):
             return
         if not proves_on_gpu(setup):
             self.overlapped.run()
-        self.improve_while_it_pays(max_seconds_before_tables(setup, self.world, self._search.stop, will_prove(setup)))
+        self.improve_while_it_pays(max_seconds_before_tables(setup, self.world, self._search.stop, setup.will_prove))
 
     def improve_while_it_pays(self, max_seconds: float) -> None:
         """Search in slices of growing length while they bring a gain, up to ``max_seconds``; called by all ranks."""
@@ -207,7 +206,7 @@ class IncumbentSearch(RankSearch):
 
         If agents' tables use the GPU, too, the chains get only a part of its time.
         """
-        if self.world.rank or will_prove(setup) or not gpu_chains.wanted(setup.config):
+        if self.world.rank or setup.will_prove or not gpu_chains.wanted(setup.config):
             return
         no_tables_on_gpu = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
         self.gpu_search = gpu_chains.BackgroundGpuChains(self._search, self.incumbent, no_tables_on_gpu, self._stop)

@@ -36,7 +36,6 @@ from dmcmc.samplers import improve_in_team
 from dmcmc.solving.agent.retained_agent import UNION_NAME, keep_agent
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
 from dmcmc.solving.monitoring.progress import Watch
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
@@ -139,7 +138,7 @@ class RankRun:
             self.watch.planned(self.setup)
         self._measured_gains += [gain for agent in tables.agents.values() for gain in agent.gains]
         self.coordinator.name_sources(tables.improvers)
-        if self.searches.exist and plan.timed and not will_prove(plan) and self.world.rank == 0:
+        if self.searches.exist and plan.timed and not plan.will_prove and self.world.rank == 0:
             gained, seconds = _gain(before, incumbent.utility), time.perf_counter() - start
             self._measured_gains.append(MeasuredGain(LOCAL_SEARCH, seconds, objective_gain=gained))
         self.goal_reached = self.searches.have_ended_run() or self.coordinator.gap_is_met(tables)
@@ -163,7 +162,7 @@ class RankRun:
         if setup.timed:
             stop = limits.deadline(setup, start, self.incumbent.combination_seconds)
         try:
-            with self.searches.in_background(not will_prove(setup)):
+            with self.searches.in_background(not setup.will_prove):
                 cycle = tables.combine(stop, limits.size_factor, row_filter(self.coordinator, setup))
         except ResourceError as error:
             if not self.world.is_agreed(error):

@@ -39,7 +39,6 @@ from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.progress import Watch
 from dmcmc.solving.planning.affordable import check_time_for_tables
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import (
     DividedProblem,
     UnscatteredProblem,
@@ -187,7 +186,7 @@ def _solve_planned(
         agent_kernel_sets.agent_work(setup, "none" if search.stop is NO_DEADLINE else "deadline", solve_tiny, union)
     )
     tables = needed.tables
-    if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):
+    if timed and search.engine.name and not setup.will_prove and not kernels.all_ready(*tables):
         kernels.request(*tables)
         with handle.deliver_if_late(search.stop):
             if search.engine.searches_first(setup):  # it has finished: no tables are needed
@@ -199,7 +198,7 @@ def _solve_planned(
         except OutOfTime as error:
             return search.without_tables(error)
     later = agent_kernel_sets.for_improvers(setup, needed)
-    if not timed and not will_prove(setup):
+    if not timed and not setup.will_prove:
         search.request_kernels()
     search.delay(kernels.request(*chain.from_iterable(later.values())))
     later_on_gpu: dict[str, list[KernelSet]] = {}

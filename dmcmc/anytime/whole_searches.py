@@ -17,7 +17,6 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 
 _POLL_SECONDS = 0.05  # seconds between two polls of the external search engine
@@ -65,7 +64,7 @@ class WholeSearches:
             return
         self._search.begin_on_gpu(setup)
         brief = self._search.brief_search_seconds(setup)
-        searching = self._search.in_background(not will_prove(setup), MIN_RELATIVE_GAIN, brief_seconds=brief)
+        searching = self._search.in_background(not setup.will_prove, MIN_RELATIVE_GAIN, brief_seconds=brief)
         with searching, self._search.overlapped.overlapping():
             yield
 

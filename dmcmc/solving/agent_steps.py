@@ -12,7 +12,7 @@ groups of at most z variables, which gives an upper bound.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from dmcmc.inference.dpop.division import InterfaceCompression, Rows
@@ -40,12 +40,7 @@ from dmcmc.mpi.shared_tables import SharedAgentTables
 from dmcmc.mpi.util_value_phases import UtilStepPair
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving.planning.combination_plan import (
-    matching_headroom,
-    refused_step,
-    step_attempts,
-    step_bytes,
-)
+from dmcmc.solving.planning.combination_plan import matching_headroom, refused_step, step_attempts
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.setup import Setup
@@ -178,7 +173,9 @@ def util_steps(
     callable
         ``work(agent, messages)``: the steps of an agent, given the lower and upper tables that its children sent.
     """
-    attempts, tables, sides = step_attempts(setup, inputs.size_factor), inputs.tables, inputs.sides
+    tables, sides = inputs.tables, inputs.sides
+    key = "attempts", inputs.size_factor, setup.step_bytes
+    attempts = setup.facts.get_or_compute(key, partial(step_attempts, setup, inputs.size_factor))
     stop, encoded = inputs.backend.stop, setup.crossing
     eliminate = util_step if inputs.row_filter is None else util_step_by_substitution
 
@@ -187,7 +184,7 @@ def util_steps(
         return matching_headroom(setup.division, setup.tree, setup.arithmetic)
 
     def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
-        table, retained, z_limit = tables[agent], setup.retained, limits.get(agent)
+        table, retained, z_limit = tables[agent], setup.retained, limits.get(agent, float("inf"))
         sides_to_do: list[tuple[InterfaceCompression, UtilMessage, list[UtilMessage]]]
         sides_to_do = [(sides.lower, table.lower, [message.lower for message in messages])]
         uppers = [message.upper for message in messages if message.upper is not None]
@@ -262,7 +259,7 @@ def sliced_steps(
         result = workspaces.step(key, node, senders)
         if result is None:
             resources = Resources(None, inputs.backend, None, setup.problem.agents[agent])
-            result = util_step(node, [(EXACT, step_bytes(setup))], resources)
+            result = util_step(node, [(EXACT, setup.step_bytes)], resources)
             workspaces.prepare(key, node, senders, result)
         return result
 
@@ -360,9 +357,7 @@ def outside_bound_steps(
         children = [message.upper or () for message in received(agent)]
         node = node_of(setup, agent, side, table.upper, children, setup.backend.stop, crossing)
         separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
-        return outside_steps(
-            node, outside, separators, _OUTSIDE_RELAXATION, Resources(step_bytes(setup), setup.backend)
-        )
+        return outside_steps(node, outside, separators, _OUTSIDE_RELAXATION, Resources(setup.step_bytes, setup.backend))
 
     return work
 

@@ -220,8 +220,7 @@ def _load_agents(
     for number in numbers:
         local, choice = sides.lower.local(setup.division.locals[number]), setup.choices[number]
         if not setup.may_filter(number) and (table := checkpoint.load(local, choice.method, choice.bound)) is not None:
-            full_problem, weight = setup.division.locals[number], setup.weights[number]
-            agents[number] = Agent(context, full_problem, table, LowerTable(local), weight=weight)
+            agents[number] = Agent(context, setup.division.locals[number], table, LowerTable(local))
     return agents
 
 
@@ -249,7 +248,7 @@ def _exact_agent(setup: Setup, context: AgentContext, number: int, table: Sample
     """Return an agent with an exact table."""
     local, choice = setup.division.locals[number], setup.choices[number]
     gains = [MeasuredGain(EXACT_ELIMINATION, table.seconds, choice.seconds)]
-    return Agent(context, local, table, LowerTable(local), weight=setup.weights[number], gains=gains)
+    return Agent(context, local, table, LowerTable(local), gains=gains)
 
 
 def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
@@ -283,7 +282,7 @@ def _sampled_agents(
             full_problem = setup.division.locals[number]
             if local is not full_problem:  # exact for the listed rows only
                 table = replace(table, upper=None)
-            agent = Agent(context, full_problem, table, LowerTable(local, agent_chains), weight=setup.weights[number])
+            agent = Agent(context, full_problem, table, LowerTable(local, agent_chains))
             agent.checks_for_frozen_chains, agent.team = checks_frozen_chains, settings.team
             agent.elimination_seconds, agent.gains = (
                 setup.exact_seconds(number),

@@ -27,7 +27,6 @@ from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import early_result
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
 
@@ -213,7 +212,7 @@ class RankSearch:
         """Search before there are tables, unless these will prove the optimum."""
         if not proves_on_gpu(setup):
             self.overlapped.run()
-        if not will_prove(setup) and not self.decodes_only:
+        if not setup.will_prove and not self.decodes_only:
             self.improve(None, SWEEPS)
 
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
@@ -259,4 +258,4 @@ def may_wait_for_gpu(parts: DividedProblem, world: World) -> bool:
 
 def proves_on_gpu(setup: Setup) -> bool:
     """Return whether the tables will prove the optimum, and a GPU computes some of them."""
-    return will_prove(setup) and any(choice.device != "cpu" for choice in setup.choices)
+    return setup.will_prove and any(choice.device != "cpu" for choice in setup.choices)

@@ -22,7 +22,6 @@ from dmcmc.mpi.util_value_phases import UtilStepPair, send_down
 from dmcmc.mpi.world import World
 from dmcmc.solving.agent.uncombined_bound import clamped_sum
 from dmcmc.solving.agent_steps import MessageInputs, crossing_tables, node_of
-from dmcmc.solving.planning.combination_plan import step_bytes
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.setup import Setup
@@ -84,7 +83,7 @@ def _usable_row_steps(
         ``work(agent, usable)``: what the parent can use of the agent's message, as received, and what the agent can use
         of each child's.
     """
-    side, resources = inputs.sides.upper, Resources(step_bytes(setup), inputs.backend)
+    side, resources = inputs.sides.upper, Resources(setup.step_bytes, inputs.backend)
 
     def work(agent: int, known: tuple[UsableRows, ...]) -> tuple[tuple[UsableRows, ...], list[tuple[UsableRows, ...]]]:
         children, table = setup.tree.children[agent], inputs.tables[agent]

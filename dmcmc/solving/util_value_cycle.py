@@ -61,7 +61,6 @@ from dmcmc.solving.planning.combination_plan import (
     find_slicing,
     narrowed_limits,
     predicted_steps,
-    step_bytes,
 )
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.row_filter import NeededRows, needed_rows, with_needed_rows
@@ -304,7 +303,7 @@ def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicin
     scopes: dict[int, list[tuple[int, ...]]] = world.union(
         {agent: [encoded.scope for encoded in table.lower] for agent, table in inputs.tables.items()}
     )
-    max_entries = step_bytes(setup) // setup.arithmetic.dtype.itemsize
+    max_entries = setup.step_bytes // setup.arithmetic.dtype.itemsize
 
     def find() -> Slicing | None:
         try:

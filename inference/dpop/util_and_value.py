@@ -173,13 +173,15 @@ def util_step(
     scopes, stop = [t.scope for t in tables], resources.backend.stop
     planned = _step_plan(scopes, node.domains, node.interface, node.separator, node.order, stop)
     (order, exact, layout), (relaxation, memory) = planned, attempts[0]
+    may_be_exact = relaxation.method != "mini-bucket" and exact.width <= relaxation.max_z
     is_large = layout is None  # only large tables may be stored as sparse ones
-    if is_large and relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
+    if is_large and may_be_exact and relaxation.z is None:
         sparse_result = eliminate_sparse(SparseQuery(tables, node.domains, arithmetic), exact, memory, stop)
         if sparse_result is not None:
             return UtilStep(sparse_result.remaining(), sparse_result)
     in_host_memory = all(type(table) is EncodedTable for table in tables)
-    if layout is not None and in_host_memory and relaxation.is_exact(exact, arithmetic, memory):
+    fits = memory is None or exact.entries * arithmetic.dtype.itemsize <= memory
+    if layout is not None and in_host_memory and may_be_exact and fits:
         stop.check()
         entries = [table.values.reshape(-1) for table in tables]
         data = np.concatenate(entries) if entries else np.zeros(0, dtype=arithmetic.dtype)

@@ -7,8 +7,15 @@ import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables, separated
-from dmcmc.inference.elimination.plan import EliminationPlan, MergedPlan, merge_plans_cached
+from dmcmc.inference.elimination.eliminate import (
+    Elimination,
+    MergedPlan,
+    eliminate,
+    flat_tables,
+    merge_plans_cached,
+    separated,
+)
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched

@@ -13,8 +13,7 @@ import dmcmc.inference.elimination.cuda.batch as gpu_batch
 import dmcmc.inference.execution.backend as backends
 from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.plan import merge_plans
+from dmcmc.inference.elimination.eliminate import eliminate, merge_plans
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel

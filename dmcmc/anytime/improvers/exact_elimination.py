@@ -33,7 +33,7 @@ class EliminationImprover(Improver):
                 state.gain(number),
                 number,
                 max(agent.elimination_seconds, _RETRY_COST_FACTOR * agent.failed_elimination_seconds),
-                agent.weight,
+                state.weight(number),
             )
             for number, agent in state.agents.items()
             if agent.may_improve and agent.elimination_seconds is not None

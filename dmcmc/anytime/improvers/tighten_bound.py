@@ -32,7 +32,9 @@ class BoundImprover(Improver):
         """
         can_relax = state.is_ready(SEMIDEFINITE)
         return [
-            Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.relaxation_may_follow)
+            Proposal(
+                self.name, state.gain(number), number, weight=state.weight(number), awaited=agent.relaxation_may_follow
+            )
             for number, agent in state.agents.items()
             if agent.may_improve
             and not (agent.upper.exhausted or agent.awaits_per_row_relaxation)

@@ -97,8 +97,6 @@ class Agent:
         Estimated cost of the exact elimination; None if it is not allowed.
     failed_elimination_seconds : float
         Cost at which an exact elimination was given up; 0 if none was. Twice the estimate if it failed earlier.
-    weight : float
-        Estimate of the agent's gap, relative to the weights of other agents.
     gains : list of MeasuredGain
         Costs and gains of the work on the first table.
     filtered : FilteredTable or None
@@ -121,7 +119,6 @@ class Agent:
     last_seconds: float = 0.0
     elimination_seconds: float | None = None
     failed_elimination_seconds: float = 0.0
-    weight: float = 1.0
     gains: list[MeasuredGain] = field(default_factory=list)
     filtered: FilteredTable | None = None
     checks_for_frozen_chains: bool = False

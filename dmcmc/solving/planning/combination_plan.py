@@ -102,11 +102,6 @@ def matching_headroom(division: Division, tree: "PseudoTree", arithmetic: Arithm
     return [m * factor for m in magnitude]
 
 
-def step_bytes(setup: "Setup") -> int:
-    """Return the bytes that an agent's UTIL step may take; all agents' tables are retained until the VALUE phase."""
-    return setup.step_bytes
-
-
 def entries_per_step(
     parts: "DividedProblem",
     tree: "PseudoTree",
@@ -183,20 +178,14 @@ def step_attempts(setup: "Setup", size_factor: float = 1.0) -> list[tuple[Relaxa
         The plan of the run.
     size_factor
         Factor on the table size that the time budget allows.
-    """
-    return setup.facts.get_or_compute(
-        ("attempts", size_factor, setup.step_bytes), lambda: _uncached_attempts(setup, size_factor)
-    )
 
-
-def _uncached_attempts(setup: "Setup", size_factor: float) -> list[tuple[Relaxation, int]]:
-    """Return the attempts of :func:`step_attempts`.
-
+    Notes
+    -----
     Entries in time = size factor * part of the time * seconds * threads * (joined cells per second) / (mean domain size
     of the boundary variables): a step joins that many cells for each entry of its result. Exact tables may have the
     bytes of these entries; mini-buckets begin with 1/8 of that, and grow by a factor of four up to the memory.
     """
-    relaxation, memory = relaxation_of(setup.config.combine), step_bytes(setup)
+    relaxation, memory = relaxation_of(setup.config.combine), setup.step_bytes
     seconds, last = setup.config.budget.time, (relaxation, memory)
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
         return [last]
@@ -274,7 +263,7 @@ def may_split_buckets(setup: "Setup") -> bool:
     """Return whether UTIL steps may split buckets."""
     if setup.slicing is not None or setup.config.combine.method == "exact":
         return False
-    return largest_join(setup) * setup.arithmetic.dtype.itemsize > exact_bytes(setup)
+    return setup.largest_join * setup.arithmetic.dtype.itemsize > exact_bytes(setup)
 
 
 def choose_slicing(
@@ -410,17 +399,3 @@ def agent_slicing_seconds(setup: "Setup", slicing: Slicing) -> list[float]:
     cell = _IN_PLACE_CELL_SECONDS if in_place else COSTS.seconds_per_cell
     pairs = zip(slicing.agent_cells, slicing.agent_steps, strict=True)
     return [cells * cell / setup.backend.threads + steps * _STEP_SECONDS for cells, steps in pairs]
-
-
-def largest_join(setup: "Setup") -> float:
-    """Return the entries of the largest UTIL step if all tables that meet at an agent were joined into one."""
-    return setup.largest_join
-
-
-def will_prove(setup: "Setup") -> bool:
-    """Return whether the tables prove the optimum, given time: all are exact, and no bucket may be split."""
-
-    def proven() -> bool:
-        return all(choice.method == "exact" for choice in setup.choices) and not may_split_buckets(setup)
-
-    return setup.facts.get_or_compute("proven", proven)

@@ -26,7 +26,7 @@ from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, choose, fixed_choice
 from dmcmc.samplers.auto.machine import inspect_machine
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
-from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, weights_of
+from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList
 from dmcmc.solving.planning.combination_plan import choose_slicing, combines_per_node, entries_per_step
 from dmcmc.solving.planning.divided_problem import DividedProblem, UnscatteredProblem, divide_problem, with_order_search
 from dmcmc.solving.planning.setup import Setup
@@ -87,9 +87,6 @@ def plan(
             plan_parts = _plan_parts(parts, division, backend, world, measure, stop, None).quick()
             if not stop.over:  # otherwise, the plan may depend on the clock
                 parts.problem.shape_facts.put(key, plan_parts)
-            parts.problem.facts.put("weights", plan_parts.surveys.weights)
-        weights = parts.problem.facts.get_or_compute("weights", lambda: weights_of(division.locals))
-        plan_parts = plan_parts._replace(surveys=WorkCountList(plan_parts.surveys.kinds, weights))
     else:
         plan_parts = _plan_parts(parts, division, backend, world, measure, stop, placed)
     return Setup(

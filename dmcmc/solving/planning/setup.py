@@ -18,10 +18,10 @@ from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, exact_option, exceeded_limit, sampled_choice
 from dmcmc.samplers.auto.rates import Rates
-from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList
+from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, weights_of
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
-from dmcmc.solving.planning.combination_plan import join_sizes
+from dmcmc.solving.planning.combination_plan import join_sizes, may_split_buckets
 from dmcmc.solving.planning.divided_problem import DividedProblem
 
 _NEVER_GIVEN_UP_PART = 0.05  # part of the time budget: exact eliminations that take less in all are never given up
@@ -90,8 +90,9 @@ class Setup(DividedProblem):
 
     @cached_property
     def weights(self) -> list[float]:
-        """An estimate of each agent's optimality gap, relative to the other agents."""
-        return WorkCountList.weights_in(self.surveys)
+        """An estimate of each agent's optimality gap, relative to the others; right for agents that this rank knows."""
+        weights: list[float] = weights_of(self.division.locals).tolist()
+        return weights
 
     @cached_property
     def crossing(self) -> Sequence[EncodedTable]:
@@ -115,6 +116,15 @@ class Setup(DividedProblem):
         return self.facts.get_or_compute(
             "join", lambda: max(join_sizes(self.problem, self.division, self.tree), default=1.0)
         )
+
+    @property
+    def will_prove(self) -> bool:
+        """Whether the tables prove the optimum, given time: all are exact, and no bucket may be split."""
+
+        def proven() -> bool:
+            return all(choice.method == "exact" for choice in self.choices) and not may_split_buckets(self)
+
+        return self.facts.get_or_compute("proven", proven)
 
     @property
     def tree_size(self) -> TreeSize:

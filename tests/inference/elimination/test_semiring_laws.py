@@ -221,7 +221,7 @@ def test_the_memory_that_a_plan_announces_is_what_its_tables_take(case, slack):
     arena = new_arena(plan, arithmetic)
     assert arena.size == max(1, plan.entries)
     needed = plan.entries * arithmetic.dtype.itemsize
-    begin, ends = 0, sorted(plan.location(t)[2:] for t in range(plan.tables))
+    begin, ends = 0, sorted(plan.locations[t][2:] for t in range(plan.tables))
     for first, end in ends:  # tables lie one after the other
         assert first == begin
         begin = end
