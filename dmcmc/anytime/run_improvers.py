@@ -19,6 +19,7 @@ from dmcmc.solving.agent_steps import Sides
 from dmcmc.solving.metrics import gap_at
 from dmcmc.solving.outside_bounds import component_roots, outside_rows
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.rank_tables import exported_table
 
 
 class CombinationContext(NamedTuple):
@@ -114,4 +115,4 @@ def improve_agents(improvers: Sequence[Improver], time_slice: TimeSlice, directi
 
 def gap_of(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
     """Return an agent's part of the optimality gap with its current table; None if it is not known."""
-    return gap_at(agent.exported(), chosen[agent.local.agent], setup.arithmetic)
+    return gap_at(exported_table(agent), chosen[agent.local.agent], setup.arithmetic)

@@ -34,7 +34,7 @@ from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.solving.coordinator import Coordinator, OneFile
-from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
+from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.progress import Watch
@@ -49,6 +49,7 @@ from dmcmc.solving.planning.divided_problem import (
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
+from dmcmc.solving.rank_search import begin, has_start
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 

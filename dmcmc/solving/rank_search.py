@@ -1,5 +1,7 @@
 """One rank's part of the local search over the whole assignment: the first incumbent, and answers made 1-optimal.
 
+:func:`begin` makes the search and its first incumbent when the problem is divided.
+
 Every rank runs some of the Markov chains (``dmcmc.samplers.local_search``). If rank 0 alone knows the problem
 (``parts.scattered``), it runs all chains, with the threads of all ranks that share its cores. The best assignment is
 complete, and the same on all ranks. 1-optimal means that no change of a single variable improves the assignment.
@@ -9,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use, shared_device
@@ -24,11 +27,14 @@ from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Result
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
+from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.metrics import early_result
+from dmcmc.solving.metrics import early_result, solution_of
+from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.warm_start.start_assignment import carried_over, completed
 
 SWEEPS = 400  # sweeps (passes over the variables) of all chains together, without a time budget
 _ONE_OPT_GRACE = 0.3  # seconds after the deadline in which an answer may still be made 1-optimal
@@ -169,7 +175,9 @@ class RankSearch:
             Whether each variable's first value may do at first, if a GPU will soon be at work. The search is then left
             to ``overlapped``.
         """
-        postponed = may_wait and not self.decodes_only and self.searches and may_wait_for_gpu(self.parts, self.world)
+        config, one_untimed_rank = self.parts.config, self.world.size == 1 and not self.parts.timed
+        may_wait = may_wait and one_untimed_rank and config.search in ("auto", "none") and not self.decodes_only
+        postponed = may_wait and config.device != "cpu" and is_gpu_in_use()
         if postponed:
             self.overlapped.defer(self.first)
         if self.decodes_only or postponed:
@@ -249,13 +257,72 @@ class RankSearch:
         return self.incumbent.values, self.incumbent.quality
 
 
-def may_wait_for_gpu(parts: DividedProblem, world: World) -> bool:
-    """Return whether this single rank, without time budget, may soon wait for a GPU that is already open."""
-    config = parts.config
-    single_untimed_rank = world.size == 1 and not parts.timed and config.search in ("auto", "none")
-    return single_untimed_rank and config.device != "cpu" and is_gpu_in_use()
-
-
 def proves_on_gpu(setup: Setup) -> bool:
     """Return whether the tables will prove the optimum, and a GPU computes some of them."""
     return setup.will_prove and any(choice.device != "cpu" for choice in setup.choices)
+
+
+def has_start(problem: Problem, settings: Settings) -> bool:
+    """Return whether the settings or the problem give an assignment to start from."""
+    return settings.start is not None or (bool(problem.initial_values) and settings.local_search != "none")
+
+
+Search = TypeVar("Search", bound=RankSearch)
+
+
+def begin(
+    parts: DividedProblem,
+    world: World,
+    stop: Deadline,
+    start: float,
+    progress: ProgressReporter,
+    search_of: Callable[[DividedProblem, Incumbent, World, Deadline], Search],
+    may_wait: bool = False,
+) -> Search:
+    """Return a local search that has an initial incumbent; called by all ranks.
+
+    Parameters
+    ----------
+    parts
+        The divided problem.
+    world
+        The ranks.
+    stop
+        Deadline of the run.
+    start
+        Time at which the run's clock started (``time.perf_counter``).
+    progress
+        Receives each point of the trace.
+    search_of
+        Makes the search of this rank: :class:`RankSearch`, or one that has a time budget.
+    may_wait
+        Whether the first assignment may be computed later, while a GPU is at work; see ``RankSearch.first``. The caller
+        then has to run ``RankSearch.overlapped``.
+    """
+    deadline, first = stop.until if parts.timed else None, parts.given.first
+    incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
+    if first is not None:
+        incumbent.trace += first.trace
+    incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
+    search = search_of(parts, incumbent, world, stop)
+    search.first(may_wait)
+    carried = world.on_first_rank(partial(_start_of_presolved, parts, stop))
+    if carried is not None:
+        search.make_1_optimal(carried if world.rank == 0 else None)
+    if parts.timed and parts.config.checkpoint is not None:
+        search.resume_from(parts.config.checkpoint)
+    return search
+
+
+def _start_of_presolved(parts: DividedProblem, stop: Deadline) -> NDArray[np.int64] | None:
+    """Return the first answer as an assignment of the problem that is solved, if a start was given (rank 0).
+
+    Values that presolve has removed are replaced greedily.
+    """
+    given, problem = parts.given, parts.original
+    if given.first is None or given.proven_infeasible or not has_start(given.problem, parts.config):
+        return None
+    if given.reduction is None:
+        return given.first.values
+    compiled = not isinstance(given.first.ascent, UncompiledAscent)
+    return completed(problem, carried_over(given.first.values, given.problem, problem), compiled, stop)

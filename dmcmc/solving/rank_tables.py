@@ -9,6 +9,7 @@ agent's boundary variables (its interface).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Rows
 from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
@@ -135,7 +137,9 @@ class RankTables:
             If the deadline is over or an agent's tables do not fit; raised on all ranks.
         """
         self.combinations += 1
-        tables = self.world.on_all_ranks(lambda: {number: agent.exported() for number, agent in self.agents.items()})
+        tables = self.world.on_all_ranks(
+            lambda: {number: exported_table(agent) for number, agent in self.agents.items()}
+        )
         cycle = run_cycle(self.setup, self.mailbox, self.clocks, tables, self.sides, stop, size_factor, row_filter)
         (self._first_messages if self.last is None else self._later_messages).extend(cycle.sent)
         self.last = FinishedCombination(tables, cycle)
@@ -198,3 +202,31 @@ class RankTables:
     def _sent_by(agent: int, phases: Sequence[Mapping[int, SentMessages]]) -> list[SentMessages]:
         """Return the messages that an agent has sent in some phases."""
         return [phase[agent] for phase in phases if agent in phase]
+
+
+def exported_table(agent: Agent) -> SampledTable:
+    """Return an agent's table for the combination: pruned rows have an upper bound of −∞.
+
+    If the remaining rows are listed (``RowPruning.listing``), both tables have one axis: the *row variable*,
+    numbered (number of variables + agent), which is no variable of the problem. Its values are the listed rows.
+    """
+    table, local, pruned, listing = agent.table, agent.local, agent.pruning.pruned, agent.pruning.listing
+    if pruned is None or table.upper is None or (listing is None and table.exact):
+        return table
+    lowest = agent.context.arithmetic.lowest
+    if listing is None:
+        upper_rows = agent.rows(table.upper).copy()
+        upper_rows[pruned] = lowest
+        return replace(table, upper=(EncodedTable(local.interface, upper_rows.reshape(local.interface_shape)),))
+    variable, rows = len(local.domains) + local.agent, agent.pruning.listed_values(local)
+    lower = (EncodedTable((variable,), agent.rows(table.lower)[listing]),)
+    pruned, upper_bounds = pruned[listing], agent.rows(table.upper)[listing]
+    upper = lower
+    if not table.exact or pruned.any():
+        upper = (EncodedTable((variable,), np.where(pruned, lowest, upper_bounds).astype(lower[0].values.dtype)),)
+
+    def witness(values: Mapping[int, int]) -> dict[int, int]:
+        row = rows[values[variable]].tolist()
+        return table.witness(dict(zip(local.interface, row, strict=True)))
+
+    return replace(table, lower=lower, upper=upper, witness=witness)

@@ -18,7 +18,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.solving.coordinator import Coordinator, CycleReport, OneFile, row_filter
-from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
+from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.progress import UNWATCHED, Watch
 from dmcmc.solving.planning.divided_problem import divide_on_ranks
@@ -26,7 +26,7 @@ from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
 from dmcmc.solving.pruning import prune
-from dmcmc.solving.rank_search import RankSearch
+from dmcmc.solving.rank_search import RankSearch, begin, has_start
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 

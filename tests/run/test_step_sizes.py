@@ -13,6 +13,7 @@ from dmcmc.formats import native
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.solving.planning.combination_plan import MessagesTooWide, narrowed_limits, step_attempts
+from dmcmc.solving.rank_tables import exported_table
 from dmcmc.solving.util_value_cycle import run_cycle
 
 LITTLE_MEMORY = {"memory": 1 << 18}
@@ -76,7 +77,7 @@ def test_larger_tables_than_the_time_allows_tighten_the_bounds():
     run = start_run(many_small_agents(), stop=Deadline(time.perf_counter() + 600), budget={"time": 0.02})
     run.first_tables()
     made = run.tables
-    tables = {number: agent.exported() for number, agent in made.agents.items()}
+    tables = {number: exported_table(agent) for number, agent in made.agents.items()}
     bounds, widths = [], []
     for larger in (1.0, 1e3, 1e6):
         cycle = run_cycle(run.setup, made.mailbox, dict(made.clocks), tables, made.sides, NO_DEADLINE, larger)

@@ -27,7 +27,7 @@ from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
-from dmcmc.solving import initial_incumbent
+from dmcmc.solving import rank_search
 from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt
@@ -41,7 +41,7 @@ from support.clock import MovableClock
 def begin(parts, world, stop, start, progress, **options):
     """Return a local search that has an initial incumbent, with kernels that are compiled when they are called."""
     search_of = partial(IncumbentSearch, kernels=KernelSupply(world, parts.config, progress))
-    return initial_incumbent.begin(parts, world, stop, start, progress, search_of, **options)
+    return rank_search.begin(parts, world, stop, start, progress, search_of, **options)
 
 
 def solve_with(problem, **sections):

@@ -26,12 +26,11 @@ from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_sets import COMPILE_LIMIT
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.solving.agent.uncombined_bound import largest_sum
-from dmcmc.solving.initial_incumbent import begin
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
-from dmcmc.solving.rank_search import SWEEPS
+from dmcmc.solving.rank_search import SWEEPS, begin
 
 
 def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | None = None) -> Result:

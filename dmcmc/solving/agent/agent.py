@@ -10,7 +10,6 @@ A row's *cutoff* is the utility that it has to exceed to be part of a better sol
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.bound_in_team import TeamRowBounds
@@ -181,35 +180,6 @@ class Agent:
         form).
         """
         return rows_of(tables, self.local.interface, self.local.domains, self.context.arithmetic)
-
-    def exported(self) -> SampledTable:
-        """Return the table for the combination: pruned rows have an upper bound of −∞.
-
-        If the remaining rows are listed (``RowPruning.listing``), both tables have one axis: the *row variable*,
-        numbered (number of variables + agent), which is no variable of the problem. Its values are the listed rows.
-        """
-        table, pruned, listing = self.table, self.pruning.pruned, self.pruning.listing
-        if pruned is None or table.upper is None or (listing is None and table.exact):
-            return table
-        lowest = self.context.arithmetic.lowest
-        if listing is None:
-            upper_rows = self.rows(table.upper).copy()
-            upper_rows[pruned] = lowest
-            return replace(
-                table, upper=(EncodedTable(self.local.interface, upper_rows.reshape(self.local.interface_shape)),)
-            )
-        variable, rows = len(self.local.domains) + self.local.agent, self.pruning.listed_values(self.local)
-        lower = (EncodedTable((variable,), self.rows(table.lower)[listing]),)
-        pruned, upper_bounds = pruned[listing], self.rows(table.upper)[listing]
-        upper = lower
-        if not table.exact or pruned.any():
-            upper = (EncodedTable((variable,), np.where(pruned, lowest, upper_bounds).astype(lower[0].values.dtype)),)
-
-        def witness(values: Mapping[int, int]) -> dict[int, int]:
-            row = rows[values[variable]].tolist()
-            return table.witness(dict(zip(self.local.interface, row, strict=True)))
-
-        return replace(table, lower=lower, upper=upper, witness=witness)
 
     def start_bound(self, provider: str) -> None:
         """Start an upper bound of the table by a bound provider, given by its registered name."""
