@@ -208,6 +208,22 @@ class World:
         """
         return work() if self.comm is None else self._calls.after(work)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Raise an error of the block on all ranks, which all enter it; it must not wait for other ranks."""
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            if self.comm is None:
+                raise
+            failure = error
+        self.agree(failure)
+
+    def decided(self, value: T) -> T:
+        """Return rank 0's value on every rank, after a block of :meth:`together`."""
+        return value if self.comm is None else cast(T, self._bcast(value, "decided"))
+
     def on_first_rank(self, work: Callable[[], T]) -> T:
         """Return the result of rank 0's work on every rank; an exception on rank 0 is raised on all."""
         if self.comm is None:

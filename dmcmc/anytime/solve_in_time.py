@@ -136,7 +136,9 @@ def _solve_in_time(  # long: the order of a run's steps
     if seconds is not None:
         stop = Deadline(work_deadline(start, seconds, parts.problem.n_agents), cancellation=handle.cancellation)
     search_of = partial(IncumbentSearch, kernels=kernels, early=early)
-    with begin(parts, world, stop, start, watch.progress, search_of, may_wait=True) as search:
+    with begin(parts, world, stop, start, watch.progress, search_of) as search:
+        search.first(may_wait=True)
+        search.take_start()
         handle.best = search.best_so_far
         if seconds is not None:
             world.on_first_rank(partial(take_known_bound, search.incumbent, parts))

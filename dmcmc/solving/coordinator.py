@@ -181,8 +181,16 @@ class Coordinator(ABC):
             None if another combination would change nothing: the goal is reached, no bucket was split, or the last
             attempt has removed no row.
         """
-        reports = self.world.gather(report)
-        cutoffs = self.world.on_first_rank(lambda: _decide(self.incumbent, setup, reports or []))
+        reports, cutoffs, incumbent = self.world.gather(report), None, self.incumbent
+        with self.world.together():
+            if reports is not None:  # rank 0 records what all ranks have proven
+                roots = roots_of(report.roots for report in reports)
+                if filtered_sizes := [sizes for report in reports for sizes in report.filtered_sizes]:
+                    incumbent.filtered = total_statistics(filtered_sizes)
+                incumbent.update_bound(total_of(roots, setup.arithmetic))
+                if not incumbent.reached:
+                    cutoffs = _cutoffs(incumbent, setup, reports, roots)
+        cutoffs = self.world.decided(cutoffs)
         return None if cutoffs is None else cutoffs._replace(best=self.known_values(cutoffs.best))
 
     def give_up(self, error: ResourceError, tables: "RankTables") -> None:
@@ -237,14 +245,10 @@ def roots_of(parts: Iterable[Mapping[int, Number | None]]) -> dict[int, Number |
     return {agent: bounds[agent] for agent in sorted(bounds)}
 
 
-def _decide(incumbent: Incumbent, setup: Setup, reports: Sequence[CycleReport]) -> Cutoffs | None:
-    """Record what all ranks have proven, and decide whether to remove rows (rank 0)."""
-    roots = roots_of(report.roots for report in reports)
-    if filtered_sizes := [sizes for report in reports for sizes in report.filtered_sizes]:
-        incumbent.filtered = total_statistics(filtered_sizes)
-    incumbent.update_bound(total_of(roots, setup.arithmetic))
-    if incumbent.reached:
-        return None
+def _cutoffs(
+    incumbent: Incumbent, setup: Setup, reports: Sequence[CycleReport], roots: Mapping[int, Number | None]
+) -> Cutoffs | None:
+    """Return the cutoffs by which rows are removed, if that may help; None otherwise (rank 0)."""
     if any(report.stop_requested for report in reports):
         incumbent.timed_out = True
         return None

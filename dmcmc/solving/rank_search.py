@@ -8,7 +8,7 @@ complete, and the same on all ranks. 1-optimal means that no change of a single 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Self, TypeVar
@@ -173,7 +173,7 @@ class RankSearch:
         ----------
         may_wait
             Whether each variable's first value may do at first, if a GPU will soon be at work. The search is then left
-            to ``overlapped``.
+            to ``overlapped``, which the caller has to run.
         """
         config, one_untimed_rank = self.parts.config, self.world.size == 1 and not self.parts.timed
         may_wait = may_wait and one_untimed_rank and config.search in ("auto", "none") and not self.decodes_only
@@ -183,8 +183,19 @@ class RankSearch:
         if self.decodes_only or postponed:
             self._share_best(np.zeros(self.parts.problem.n_variables, dtype=np.int64))
         else:
-            search = partial(self._search.first, self._report_better, self._greedy_start)
-            self._share_best(self.world.on_all_ranks(search if self.searches else lambda: None))
+            values: NDArray[np.int64] | None = None
+            with self.world.together():
+                if self.searches:
+                    values = self._search.first(self._report_better, self._greedy_start)
+            self._share_best(values)
+
+    def take_start(self) -> None:
+        """Take the assignment that was given to start from, and that of a checkpoint; called by all ranks."""
+        carried = self.world.on_first_rank(partial(_start_of_presolved, self.parts, self._stop))
+        if carried is not None:
+            self.make_1_optimal(carried if self.world.rank == 0 else None)
+        if self.parts.timed and self.parts.config.checkpoint is not None:
+            self.resume_from(self.parts.config.checkpoint)
 
     def resume_from(self, folder: str) -> None:
         """Start from the best assignment that an earlier run saved in a folder, and save better ones there."""
@@ -200,11 +211,10 @@ class RankSearch:
 
     def make_1_optimal(self, values: NDArray[np.int64] | None) -> None:
         """Improve rank 0's assignment to a local optimum and record it; with ``decodes_only`` record it unchanged."""
-
-        def improved() -> NDArray[np.int64] | None:
-            return values if self.decodes_only or values is None else self._search.one_opt(values)
-
-        self._share_best(self.world.on_all_ranks(improved))
+        with self.world.together():
+            if not self.decodes_only and values is not None:
+                values = self._search.one_opt(values)
+        self._share_best(values)
 
     def make_original_1_optimal(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return a local optimum of the original problem (before presolve) reached from an assignment."""
@@ -242,19 +252,16 @@ class RankSearch:
 
     def _share_best(self, values: NDArray[np.int64] | None) -> None:
         """Record the best assignment of all ranks on rank 0, and broadcast the incumbent."""
-        self.best, self.quality = self.world.on_first_rank(partial(self._best_of, self.world.gather(values)))
-
-    def _best_of(
-        self, assignments: Sequence[NDArray[np.int64] | None] | None
-    ) -> tuple[NDArray[np.int64], AssignmentQuality]:
-        """Record the ranks' assignments; return the incumbent (rank 0)."""
-        for values in assignments or []:
-            if values is None:
-                continue
-            if self.incumbent.values is None or not np.array_equal(values, self.incumbent.values):
-                self.incumbent.update(values)
-        assert self.incumbent.values is not None and self.incumbent.quality is not None
-        return self.incumbent.values, self.incumbent.quality
+        incumbent, assignments = self.incumbent, self.world.gather(values)
+        with self.world.together():
+            for found in assignments or []:  # on rank 0
+                if found is None:
+                    continue
+                if incumbent.values is None or not np.array_equal(found, incumbent.values):
+                    incumbent.update(found)
+        best, quality = self.world.decided((incumbent.values, incumbent.quality))
+        assert best is not None and quality is not None
+        self.best, self.quality = best, quality
 
 
 def proves_on_gpu(setup: Setup) -> bool:
@@ -277,9 +284,8 @@ def begin(
     start: float,
     progress: ProgressReporter,
     search_of: Callable[[DividedProblem, Incumbent, World, Deadline], Search],
-    may_wait: bool = False,
 ) -> Search:
-    """Return a local search that has an initial incumbent; called by all ranks.
+    """Return a local search without an assignment, to call :meth:`RankSearch.first` of; called by all ranks.
 
     Parameters
     ----------
@@ -295,23 +301,13 @@ def begin(
         Receives each point of the trace.
     search_of
         Makes the search of this rank: :class:`RankSearch`, or one that has a time budget.
-    may_wait
-        Whether the first assignment may be computed later, while a GPU is at work; see ``RankSearch.first``. The caller
-        then has to run ``RankSearch.overlapped``.
     """
     deadline, first = stop.until if parts.timed else None, parts.given.first
     incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
     if first is not None:
         incumbent.trace += first.trace
     incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
-    search = search_of(parts, incumbent, world, stop)
-    search.first(may_wait)
-    carried = world.on_first_rank(partial(_start_of_presolved, parts, stop))
-    if carried is not None:
-        search.make_1_optimal(carried if world.rank == 0 else None)
-    if parts.timed and parts.config.checkpoint is not None:
-        search.resume_from(parts.config.checkpoint)
-    return search
+    return search_of(parts, incumbent, world, stop)
 
 
 def _start_of_presolved(parts: DividedProblem, stop: Deadline) -> NDArray[np.int64] | None:

@@ -78,7 +78,9 @@ def plan_run(
     first = _improved_start(problem, config, world, watch, start)
     parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
-    search = begin(parts, world, stop, start, watch.progress, RankSearch, may_wait=True)
+    search = begin(parts, world, stop, start, watch.progress, RankSearch)
+    search.first(may_wait=True)
+    search.take_start()
     if watch.handle is not None:
         watch.handle.best = search.best_so_far
     if world.on_first_rank(lambda: parts.given.proven_infeasible):

@@ -150,7 +150,9 @@ def eliminate(
     OutOfTime
         If the deadline passes.
     """
-    done = Elimination(plan, new_arena(plan, arithmetic), arithmetic, semiring=semiring)
+    entries = max(1, plan.entries)
+    MEMORY_ACCOUNT.claim(entries * arithmetic.dtype.itemsize, f"tables of {plan.buckets} buckets")
+    done = Elimination(plan, np.empty(entries, dtype=arithmetic.dtype), arithmetic, semiring=semiring)
     flat = flat_tables(tables, arithmetic, semiring)
     lowest = arithmetic.lowest_scalar
     place_tables(plan, done.arena, flat, lowest, stop)

@@ -133,16 +133,16 @@ class Arithmetic:
 
     def encode(self, factor: "Factor") -> EncodedTable:
         """Return a factor's table in this arithmetic."""
-        return EncodedTable(factor.scope, self._encoded(factor.table))
+        return EncodedTable(factor.scope, self.encoded(factor.table))
 
     def encode_flat(self, flat: "FlatTables") -> "FlatTables":
         """Return flat tables in this arithmetic."""
-        return flat._replace(data=self._encoded(flat.data))
+        return flat._replace(data=self.encoded(flat.data))
 
-    def _encoded(self, entries: Array) -> Array:
+    def encoded(self, entries: Array) -> Array:
         """Return entries in this arithmetic, as a new array."""
-        if entries.dtype == self.dtype and self.exact:  # this raises −∞ to lowest
-            raised: Array = np.maximum(entries, self.lowest_scalar)
+        if entries.dtype == self.dtype and self.dtype.kind == "i":  # this raises −∞ to lowest
+            raised: Array = np.maximum(entries, self.dtype.type(self.lowest))
             return np.asarray(raised)
         with np.errstate(invalid="ignore"):  # −∞ becomes any integer, which is replaced
             values = entries.astype(self.dtype)

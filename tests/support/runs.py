@@ -41,7 +41,10 @@ from support.clock import MovableClock
 def begin(parts, world, stop, start, progress, **options):
     """Return a local search that has an initial incumbent, with kernels that are compiled when they are called."""
     search_of = partial(IncumbentSearch, kernels=KernelSupply(world, parts.config, progress))
-    return rank_search.begin(parts, world, stop, start, progress, search_of, **options)
+    search = rank_search.begin(parts, world, stop, start, progress, search_of)
+    search.first(**options)
+    search.take_start()
+    return search
 
 
 def solve_with(problem, **sections):

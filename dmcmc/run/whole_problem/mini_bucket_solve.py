@@ -70,6 +70,8 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
             float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
         )
         search = begin(parts, world, stop, start, no_progress, partial(IncumbentSearch, kernels=kernels))
+        search.first()
+        search.take_start()
         ending.best = search.best_so_far
         with ending.deliver_if_late(stop):
             elimination = _eliminate_and_decode(parts, search, stop)

@@ -165,8 +165,7 @@ def divide_problem(
     first
         The answer that was found before, if there is one.
     """
-
-    def division() -> DividedProblem:
+    with world.together():
         memory = config.budget.bytes
         merged = merged_if_applicable(asked, config) if config.presolve == "merge" else None
         original = asked if merged is None else merged.problem
@@ -179,9 +178,8 @@ def divide_problem(
             reduction = merged if reduction is None else merged.then(reduction)
         arithmetic = arithmetic_for(problem, config.combine)
         given = OriginalProblem(asked, reduction, first)
-        return DividedProblem(given, original, problem, config, divide(problem), arithmetic)
-
-    return world.on_all_ranks(division)
+        parts = DividedProblem(given, original, problem, config, divide(problem), arithmetic)
+    return parts
 
 
 def soon_proven(parts: DividedProblem) -> bool:

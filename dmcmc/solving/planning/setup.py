@@ -106,7 +106,7 @@ class Setup(DividedProblem):
 
         def encoded() -> Sequence[EncodedTable]:
             small = sum([factor.table.size for factor in factors]) <= _MAX_CACHED_ENTRIES
-            return [self.arithmetic.encode(factor) for factor in factors] if small else ()
+            return [EncodedTable(f.scope, self.arithmetic.encoded(f.table)) for f in factors] if small else ()
 
         return self.problem.facts.get_or_compute(("crossing", self.arithmetic), encoded)
 

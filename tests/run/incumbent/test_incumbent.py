@@ -164,7 +164,7 @@ def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path):
 def test_a_run_that_ends_before_its_first_cycle_reports_its_agents_tables(monkeypatch):
     run = start_run(hard_problem(variables=6, domain=4), local={"method": "gibbs"}, budget={"time": 5.0})
     monkeypatch.setattr(
-        "dmcmc.solving.rank_tables.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late"))
+        "dmcmc.solving.rank_tables.message_scheme", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late"))
     )
     result = finish_run(run)
     assert result.status == "timeout" and all(agent.method == "gibbs" and agent.updates for agent in result.agents)
