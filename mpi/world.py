@@ -104,7 +104,7 @@ class World:
         """Return rank 0's value on every rank; the ranks have begun this call together."""
         data = self.pack(value, what, self.size - 1) if self.rank == 0 else None
         received = self.comm.bcast(data, root=0)
-        return value if self.rank == 0 else self.unpack(received)
+        return value if self.rank == 0 else pickle.loads(received)
 
     def gather(self, value: Any, what: str = "gather") -> list[Any] | None:
         """Return every rank's value on rank 0, in the order of ranks, and None on the others."""
@@ -112,7 +112,7 @@ class World:
             return [value]
         data = self.pack(value, what, 1 if self.rank else 0)
         parts = gathered(self.comm, data, self._calls.begin(what, size=len(data)))
-        return [self.unpack(part) for part in parts] if self.rank == 0 else None
+        return [pickle.loads(part) for part in parts] if self.rank == 0 else None
 
     def allgather(self, value: Any, what: str = "allgather") -> list[Any]:
         """Return every rank's value on every rank, in the order of ranks."""
@@ -120,26 +120,7 @@ class World:
             return [value]
         data = self.pack(value, what, self.size - 1)
         parts = gathered_on_all(self.comm, data, self._calls.begin(what, size=len(data)))
-        return [self.unpack(part) for part in parts]
-
-    def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
-        """Send each rank its part, and return the parts for this rank; None if no rank has sent anything.
-
-        Parameters
-        ----------
-        parts : sequence of arrays
-            Data for each rank.
-        what : str
-            Name under which :meth:`message_counts` reports the messages.
-        """
-        if self.comm is None:
-            return None
-        self._calls.begin(what)
-        if not self.comm.allreduce(sum(map(len, parts))):
-            return None
-        received: list[Array] = self.comm.alltoall(list(parts))
-        self.count(what, self.size - 1, sum(part.nbytes for part in parts))
-        return received
+        return [pickle.loads(part) for part in parts]
 
     def message_counts(self) -> dict[str, tuple[int, int]]:
         """Return the number and bytes of messages sent to other ranks since the last call, {name: (count, bytes)}.
@@ -158,11 +139,6 @@ class World:
         if receivers:
             self.count(what, receivers, receivers * len(data))
         return data
-
-    @staticmethod
-    def unpack(data: bytes) -> Any:
-        """Return the value that :meth:`pack` has made bytes of."""
-        return pickle.loads(data)
 
     def count(self, what: str, count: int, size: int) -> None:
         """Count messages to other ranks, and their bytes, under the name ``what``."""
@@ -254,6 +230,26 @@ class World:
         """End every rank at once with this exit code; does nothing without MPI."""
         if self.comm is not None:
             self.comm.Abort(code)
+
+
+def exchange(world: World, parts: Sequence[Array], what: str) -> list[Array] | None:
+    """Send each rank its part, and return the parts for this rank; None if no rank has sent anything.
+
+    Parameters
+    ----------
+    parts : sequence of arrays
+        Data for each rank.
+    what : str
+        Name under which :meth:`World.message_counts` reports the messages.
+    """
+    if world.comm is None:
+        return None
+    world._calls.begin(what)
+    if not world.comm.allreduce(sum(map(len, parts))):
+        return None
+    received: list[Array] = world.comm.alltoall(list(parts))
+    world.count(what, world.size - 1, sum(part.nbytes for part in parts))
+    return received
 
 
 def connect() -> World:
@@ -399,7 +395,7 @@ class MpiTeam:
         if self.size == 1:
             return [value]
         data = self._world.pack(value, "team", self.size - 1)
-        return [self._world.unpack(received) for received in self._comm.allgather(data)]
+        return [pickle.loads(received) for received in self._comm.allgather(data)]
 
     def _arrays(
         self, rank: int, own_arrays: Sequence[Array], form: Sequence[tuple[str, tuple[int, ...]]]

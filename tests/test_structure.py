@@ -18,11 +18,11 @@ from imports import ROOT, TOP_FOLDERS, File, files, imports, package_graph
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 50, "depth": 14, "steps back": 7, "chain": 28}
+REACHED = {"files": 48, "depth": 10, "steps back": 7, "chain": 28}
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
-    "Agent": (357, 31),
+    "Agent": (325, 30),
     "Backend": (241, 13),
     "BackgroundEngine": (269, 24),
     "BackgroundSearch": (239, 21),
@@ -36,18 +36,18 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "GpuRowExtender": (218, 13),
     "IncumbentSearch": (220, 20),
     "RankRun": (275, 19),
-    "RankSearch": (171, 18),
+    "RankSearch": (170, 16),
     "Session": (258, 15),
     "Signals": (335, 26),
     "UpperTable": (207, 15),
     "WholeSearches": (124, 17),
-    "World": (205, 20),
+    "World": (195, 19),
 }
 # Modules that import more of ours than wanted, with their present number.
 WIDE_MODULES: dict[str, int] = {
-    "dmcmc/anytime/background_engine.py": 19,
+    "dmcmc/anytime/background_engine.py": 18,
     "dmcmc/anytime/improvers/background_search.py": 24,
-    "dmcmc/anytime/local_search.py": 21,
+    "dmcmc/anytime/local_search.py": 20,
     "dmcmc/anytime/rank_run.py": 29,
     "dmcmc/anytime/solve_in_time.py": 32,
     "dmcmc/anytime/union/union_agent.py": 16,
@@ -68,11 +68,10 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/run/resolving/value_search.py": 23,
     "dmcmc/run/solve.py": 16,
     "dmcmc/run/solve_directory.py": 27,
-    "dmcmc/run/whole_problem/mini_bucket_solve.py": 26,
+    "dmcmc/run/whole_problem/mini_bucket_solve.py": 25,
     "dmcmc/solving/agent/agent.py": 20,
     "dmcmc/solving/agent_steps.py": 20,
     "dmcmc/solving/coordinator.py": 21,
-    "dmcmc/solving/initial_incumbent.py": 19,
     "dmcmc/solving/local_tables.py": 30,
     "dmcmc/solving/metrics.py": 18,
     "dmcmc/solving/planning/combination_plan.py": 22,
@@ -81,10 +80,10 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/solving/planning/setup.py": 16,
     "dmcmc/solving/private/private_inputs.py": 19,
     "dmcmc/solving/private/rank_inputs.py": 18,
-    "dmcmc/solving/rank_search.py": 16,
+    "dmcmc/solving/rank_search.py": 19,
     "dmcmc/solving/rank_tables.py": 17,
     "dmcmc/solving/solve.py": 17,
-    "dmcmc/solving/util_value_cycle.py": 21,
+    "dmcmc/solving/util_value_cycle.py": 20,
     "inference/bounds/dual/dual_bound.py": 18,
     "inference/bounds/mini_bucket.py": 17,
     "inference/bounds/semidefinite/cuda/batched_relaxation.py": 21,

@@ -209,7 +209,7 @@ class IncumbentSearch(RankSearch):
         if self.world.rank or setup.will_prove or not gpu_chains.wanted(setup.config):
             return
         no_tables_on_gpu = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
-        self.gpu_search = gpu_chains.BackgroundGpuChains(self._search, self.incumbent, no_tables_on_gpu, self._stop)
+        self.gpu_search = gpu_chains.BackgroundGpuChains(self._search, self.incumbent, no_tables_on_gpu, self.stop)
 
     def _chains_are_ready(self) -> bool:
         """Return whether all ranks have the kernels of the chains; then hill climbing uses kernels, too."""
@@ -250,7 +250,7 @@ class IncumbentSearch(RankSearch):
 
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
         """Search for some seconds or a number of sweeps, once the kernels are compiled; return whether that gained."""
-        stop = self._stop if seconds is None else self._stop.by(time.perf_counter() + seconds)
+        stop = self.stop if seconds is None else self.stop.by(time.perf_counter() + seconds)
         with suppress(OutOfTime):
             self.delay(self._search_kernels.wait_for_chains(stop))
         return self._chains_are_ready() and super().improve(seconds, sweeps)

@@ -15,11 +15,10 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.mpi.message_contents import ChosenValues
 from dmcmc.solving.agent.agent import Agent
-from dmcmc.solving.agent_steps import Sides
+from dmcmc.solving.agent_steps import Sides, exported_table
 from dmcmc.solving.metrics import gap_at
 from dmcmc.solving.outside_bounds import component_roots, outside_rows
 from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.rank_tables import exported_table
 
 
 class CombinationContext(NamedTuple):

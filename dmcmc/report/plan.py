@@ -339,6 +339,8 @@ def _combination(setup: "Setup") -> str:
     Tables are joined exactly, in slices (some variables fixed value by value), or in mini-buckets of at most z + 1
     variables.
     """
+    from dmcmc.solving.planning.combination_plan import largest_join
+
     combine, allowed = setup.config.combine, setup.step_bytes
     if setup.slicing is not None:
         return _slices(setup)
@@ -347,7 +349,7 @@ def _combination(setup: "Setup") -> str:
     if combine.method == "mini-bucket":
         limit = "z as large as budget.memory allows" if combine.z == "auto" else f"z = {combine.z}"
         return f"mini-buckets, as set by combine.method; {limit}"
-    memory, largest_bytes = format_bytes(allowed), setup.largest_join * setup.arithmetic.dtype.itemsize
+    memory, largest_bytes = format_bytes(allowed), largest_join(setup) * setup.arithmetic.dtype.itemsize
     if largest_bytes <= allowed:
         return f"exact: joined tables need at most {format_bytes(int(largest_bytes))}, the limit per agent is {memory}"
     return (

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from dmcmc.inference.dpop.division import InterfaceCompression, Rows
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing, condition_tables
@@ -34,7 +36,6 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
 from dmcmc.mpi.shared_tables import SharedAgentTables
 from dmcmc.mpi.util_value_phases import UtilStepPair
@@ -43,6 +44,7 @@ from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.planning.combination_plan import matching_headroom, refused_step, step_attempts
 
 if TYPE_CHECKING:
+    from dmcmc.solving.agent.agent import Agent
     from dmcmc.solving.planning.setup import Setup
 
 _OUTSIDE_RELAXATION = Relaxation("auto", None, "scope", False)
@@ -104,7 +106,35 @@ class RowFilter(NamedTuple):
         Encoded utility of the best known solution, lowered by the rounding error; None without one.
     """
 
-    least: Number | None
+    least: int | float | None
+
+
+def exported_table(agent: "Agent") -> SampledTable:
+    """Return an agent's table for the combination: pruned rows have an upper bound of −∞.
+
+    If the remaining rows are listed (``RowPruning.listing``), both tables have one axis: the *row variable*,
+    numbered (number of variables + agent), which is no variable of the problem. Its values are the listed rows.
+    """
+    table, local, pruned, listing = agent.table, agent.local, agent.pruning.pruned, agent.pruning.listing
+    if pruned is None or table.upper is None or (listing is None and table.exact):
+        return table
+    lowest = agent.context.arithmetic.lowest
+    if listing is None:
+        upper_rows = agent.rows(table.upper).copy()
+        upper_rows[pruned] = lowest
+        return replace(table, upper=(EncodedTable(local.interface, upper_rows.reshape(local.interface_shape)),))
+    variable, rows = len(local.domains) + local.agent, agent.pruning.listed_values(local)
+    lower = (EncodedTable((variable,), agent.rows(table.lower)[listing]),)
+    pruned, upper_bounds = pruned[listing], agent.rows(table.upper)[listing]
+    upper = lower
+    if not table.exact or pruned.any():
+        upper = (EncodedTable((variable,), np.where(pruned, lowest, upper_bounds).astype(lower[0].values.dtype)),)
+
+    def witness(values: Mapping[int, int]) -> dict[int, int]:
+        row = rows[values[variable]].tolist()
+        return table.witness(dict(zip(local.interface, row, strict=True)))
+
+    return replace(table, lower=lower, upper=upper, witness=witness)
 
 
 class MessageInputs(NamedTuple):
@@ -180,7 +210,7 @@ def util_steps(
     eliminate = util_step if inputs.row_filter is None else util_step_by_substitution
 
     @cache
-    def headrooms() -> list[Number]:
+    def headrooms() -> list[int | float]:
         return matching_headroom(setup.division, setup.tree, setup.arithmetic)
 
     def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:

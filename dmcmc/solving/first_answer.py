@@ -14,7 +14,6 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.inference.runtime.types import Number
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
@@ -52,7 +51,7 @@ class _FirstTrace:
         self.constants = [factor for factor in problem.factors if not factor.scope]
         self.values = np.zeros(problem.n_variables, dtype=np.int64)
         self.quality: AssignmentQuality | None = None
-        self.bound: Number | None = None
+        self.bound: int | float | None = None
         self.points = list[TracePoint]()
 
     @property
@@ -73,7 +72,7 @@ class _FirstTrace:
         if outcome.objective is not None:
             self.progress.solution(partial(self._solution, point, outcome.objective, values))
 
-    def _solution(self, point: TracePoint, objective: Number, values: NDArray[np.int64]) -> Solution:
+    def _solution(self, point: TracePoint, objective: int | float, values: NDArray[np.int64]) -> Solution:
         """Return an assignment that breaks no hard constraint, by variable names."""
         return Solution(point.time, objective, self.problem.assignment(values), point.found_by)
 

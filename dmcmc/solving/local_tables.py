@@ -84,19 +84,37 @@ def team_of(setup: Setup, world: World, private: bool = False) -> MpiTeam:
     return MpiTeam(world, agents[0] if any(setup.helpers) else None, helped is None, private)
 
 
-def first_tables(
+class ExactTables(NamedTuple):
+    """The tables of the agents that this rank has eliminated exactly.
+
+    Attributes
+    ----------
+    setup : Setup
+        The plan; agents whose elimination was given up have another method in ``choices``, on all ranks.
+    found : EliminatedTables
+        The tables by agent, and the seconds after which eliminations were given up.
+    checkpoint : Checkpoint or None
+        The checkpoint of this rank's finished tables, if there is one.
+    """
+
+    setup: Setup
+    found: EliminatedTables
+    checkpoint: Checkpoint | None
+
+
+def exact_tables(
     setup: Setup,
     team: MpiTeam,
     world: World,
     best: NDArray[np.int64] | None,
     advance: Callable[[int], None],
-    gap_is_met: Callable[[Mapping[int, Number]], bool],
-    goal_is_reached: Callable[[], bool],
-) -> InitialTables:
-    """Make the initial tables of this rank's agents; called by all ranks.
+    goal_is_reached: Callable[[], bool] = lambda: False,
+) -> ExactTables:
+    """Eliminate the exact agents of this rank, or of the rank that it helps; called by all ranks.
 
-    An exact elimination that takes too long is given up and the agent is sampled instead; ``setup.choices`` then says
-    so on all ranks. Sampling gets only a share of the remaining time, so that the first combination comes soon.
+    An exact elimination that takes too long is given up and the agent is sampled instead. Agents that cannot be
+    sampled, and all agents if their eliminations take little of the time budget, are never given up for lack of their
+    share of the time.
 
     Parameters
     ----------
@@ -107,11 +125,9 @@ def first_tables(
     world
         All ranks.
     best
-        The best assignment so far, from whose hidden values the chains of all rows start; None if there is none.
+        The best assignment so far; None if there is none.
     advance
         Called with the number of further rows that are done.
-    gap_is_met
-        ``gap_is_met(bounds)`` returns whether upper bounds of some agents make the gap as small as requested.
     goal_is_reached
         Returns whether the run has reached its goal; called on rank 0.
 
@@ -120,16 +136,63 @@ def first_tables(
     OutOfTime
         If eliminations were given up because the run has reached its goal.
     """
-    helped, mine = setup.agent_helped_by(world.rank), setup.agents_of_rank(world.rank)
-    served_agents = mine if helped is None else [helped]
     checkpoint = None if team.rank else _checkpoint(setup, best)
+    sampled: dict[int, AgentChoice] = {}
     with team.sharing_errors():
-        exact, given_up = _eliminate_exact_agents(setup, served_agents, advance, checkpoint, team)
-    sampled = world.union({} if team.rank else given_up)
+        work = _exact_work(setup, advance, checkpoint, team, world.rank)
+        found = eliminate_in_turn(work.optional, work.settings, setup.timed, on_finished=work.on_finished)
+        if work.required:  # these agents have no alternative to elimination
+            never_gives_up, stop = setup.timed and setup.never_given_up, setup.backend.stop
+            stop = stop.later(_FIRST_ANSWER_GRACE) if never_gives_up else stop
+            settings = replace(work.settings, backend=replace(setup.backend, stop=stop))
+            more = eliminate_in_turn(work.required, settings, setup.timed, True, work.on_finished)
+            if more.given_up and (stop.over or not never_gives_up):
+                raise OutOfTime("out of time")
+            found.tables.update(more.tables)
+            found.given_up.update(more.given_up)  # they did not fit the memory
+        if found.given_up and not setup.timed and setup.config.local.method == "exact":
+            raise OutOfMemory("local.method: exact: the tables of all agents together do not fit; raise budget.memory")
+        found.tables.update(work.loaded)
+        _retain(setup, work, found)
+        for agent, spent in found.given_up.items():
+            reason = f"exact elimination was given up after {spent:.2g} s"
+            sampled[agent] = sampled_choice(setup.surveys[agent], SAMPLER, reason, setup.limits, setup.rates)
+    sampled = world.union({} if team.rank else sampled)
     goal_reached: bool = bool(sampled) and world.on_first_rank(goal_is_reached)
     if goal_reached:
         raise OutOfTime("out of time")
-    setup = setup.with_choices(sampled)
+    return ExactTables(setup.with_choices(sampled), found, checkpoint)
+
+
+def first_tables(
+    exact: ExactTables,
+    team: MpiTeam,
+    world: World,
+    best: NDArray[np.int64] | None,
+    advance: Callable[[int], None],
+    gap_is_met: Callable[[Mapping[int, Number]], bool],
+) -> InitialTables:
+    """Make the initial tables of this rank's agents; called by all ranks.
+
+    Sampling gets only a share of the remaining time, so that the first combination comes soon.
+
+    Parameters
+    ----------
+    exact
+        The tables of the agents that were eliminated exactly, and the plan.
+    team
+        The ranks that work on the rows of one agent.
+    world
+        All ranks.
+    best
+        The best assignment so far, from whose hidden values the chains of all rows start; None if there is none.
+    advance
+        Called with the number of further rows that are done.
+    gap_is_met
+        ``gap_is_met(bounds)`` returns whether upper bounds of some agents make the gap as small as requested.
+    """
+    setup, found, checkpoint = exact
+    helped, mine = setup.agent_helped_by(world.rank), setup.agents_of_rank(world.rank)
     settings = _first_sampling(setup, best, advance)
     sides = gather_sides(setup, world, world.on_all_ranks(partial(_choose_row_lists, setup, mine, settings)), {})
     settings = replace(settings, team=team)
@@ -138,7 +201,7 @@ def first_tables(
             chains = _help_another_rank(setup, helped, sides, settings)
         return InitialTables(setup, {}, sides, chains)
     with team.sharing_errors():
-        agents = _make_agents(setup, mine, exact, sides, settings, checkpoint, best, gap_is_met)
+        agents = _make_agents(setup, mine, found, sides, settings, checkpoint, best, gap_is_met)
     return InitialTables(setup, agents, sides, None)
 
 
@@ -328,14 +391,37 @@ def _unfrozen_table(local: LocalProblem, chains: Resumable, settings: Sampling) 
     return replace(more, seconds=table.seconds + more.seconds, updates=table.updates)
 
 
-def _eliminate_exact_agents(
-    setup: Setup, served: Sequence[int], advance: Callable[[int], None], checkpoint: Checkpoint | None, team: MpiTeam
-) -> tuple[EliminatedTables, dict[int, AgentChoice]]:
-    """Return the tables of exact agents, and new choices for those whose elimination was given up.
+class _ExactWork(NamedTuple):
+    """The exact eliminations of a rank.
 
-    Agents that cannot be sampled, and all agents if their eliminations take little of the time budget, are never given
-    up for lack of their share of the time.
+    Attributes
+    ----------
+    loaded : dict of SampledTable
+        Tables that are known already, by agent.
+    agents : list of (LocalProblem, float)
+        All exact agents, with the estimated seconds of their eliminations.
+    optional, required : list of (LocalProblem, float)
+        The agents to eliminate: those that may be given up, and the others.
+    settings : Sampling
+        Settings of the eliminations that may be given up.
+    on_finished : callable or None
+        Called with each finished table.
     """
+
+    loaded: dict[int, SampledTable]
+    agents: list[tuple[LocalProblem, float]]
+    optional: list[tuple[LocalProblem, float]]
+    required: list[tuple[LocalProblem, float]]
+    settings: Sampling
+    on_finished: Callable[[LocalProblem, SampledTable], None] | None
+
+
+def _exact_work(
+    setup: Setup, advance: Callable[[int], None], checkpoint: Checkpoint | None, team: MpiTeam, rank: int
+) -> _ExactWork:
+    """Return the exact eliminations of this rank, without those whose tables are known."""
+    helped = setup.agent_helped_by(rank)
+    served = setup.agents_of_rank(rank) if helped is None else [helped]
     loaded: dict[int, SampledTable] = {}
     exact_agents = [(setup.division.locals[a], setup.choices[a].seconds) for a in served if setup.methods[a] == "exact"]
     if checkpoint is not None:
@@ -347,47 +433,29 @@ def _eliminate_exact_agents(
             kept = retained.find_table(agents[local.agent], local, setup.arithmetic)
             if kept is not None and not setup.listed_rows[local.agent]:
                 loaded[local.agent] = kept
-    finished = None if checkpoint is None else partial(checkpoint.save, "none")
     exact = [(local, seconds) for local, seconds in exact_agents if local.agent not in loaded]
     if team.size > 1 and not broadcast_from_first(team, bool(exact)):
         exact = []
-    stop = setup.backend.stop.by(_exact_end(setup))
-    settings = replace(
-        setup.sampling_settings(), progress=advance, backend=replace(setup.backend, stop=stop), team=team
-    )
-    never_gives_up = setup.timed and setup.never_given_up
+    backend = replace(setup.backend, stop=setup.backend.stop.by(_exact_end(setup)))
+    settings = replace(setup.sampling_settings(), progress=advance, backend=backend, team=team)
     obstacles = setup.facts.get_or_compute(
         "obstacles", lambda: frozenset(work.agent for work in setup.surveys if work.obstacle)
     )
-
-    def must_be_exact(local: LocalProblem) -> bool:
-        return never_gives_up or local.agent in obstacles
-
-    found = eliminate_in_turn(
-        [pair for pair in exact if not must_be_exact(pair[0])], settings, setup.timed, on_finished=finished
+    must_be_exact = {a for a in served if a in obstacles or (setup.timed and setup.never_given_up)}
+    optional, required = (
+        [pair for pair in exact if (pair[0].agent in must_be_exact) == kind] for kind in (False, True)
     )
-    if required := [
-        pair for pair in exact if must_be_exact(pair[0])
-    ]:  # these agents have no alternative to elimination
-        stop = setup.backend.stop.later(_FIRST_ANSWER_GRACE) if never_gives_up else setup.backend.stop
-        settings = replace(settings, backend=replace(setup.backend, stop=stop))
-        more = eliminate_in_turn(required, settings, setup.timed, use_all_time=True, on_finished=finished)
-        if more.given_up and (stop.over or not never_gives_up):
-            raise OutOfTime("out of time")
-        found.tables.update(more.tables)
-        found.given_up.update(more.given_up)  # they did not fit the memory
-    if found.given_up and not setup.timed and setup.config.local.method == "exact":
-        raise OutOfMemory("local.method: exact: the tables of all agents together do not fit; raise budget.memory")
-    found.tables.update(loaded)
-    if retained is not None:
-        for local, _ in exact_agents:
+    on_finished = None if checkpoint is None else partial(checkpoint.save, "none")
+    return _ExactWork(loaded, exact_agents, optional, required, settings, on_finished)
+
+
+def _retain(setup: Setup, work: _ExactWork, found: EliminatedTables) -> None:
+    """Retain the exact tables for later runs of a session."""
+    if setup.retained is not None:
+        for local, _ in work.agents:
             if local.agent in found.tables:
-                retained.keep_table(agents[local.agent], local, setup.arithmetic, found.tables[local.agent])
-    sampled = {}
-    for agent, spent in found.given_up.items():
-        reason = f"exact elimination was given up after {spent:.2g} s"
-        sampled[agent] = sampled_choice(setup.surveys[agent], SAMPLER, reason, setup.limits, setup.rates)
-    return found, sampled
+                name = setup.problem.agents[local.agent]
+                setup.retained.keep_table(name, local, setup.arithmetic, found.tables[local.agent])
 
 
 def _now() -> float:

@@ -113,6 +113,8 @@ class RankSearch:
         Whether the answer is decoded from the tables, without local search (``local_search: none``).
     searches : bool
         Whether this rank searches. If rank 0 alone knows the problem, other ranks know too little of it.
+    stop : Deadline
+        Deadline of the run.
     overlapped : OverlappedWork
         The search for the first assignment, if it is postponed until a GPU is at work.
     """
@@ -154,13 +156,8 @@ class RankSearch:
 
     def _set_deadline(self, stop: Deadline) -> None:
         """Set the deadline of the search; the 1-opt descent of an answer may take a little longer."""
-        self._stop = stop
+        self.stop = stop
         self._search.stop, self._search.ascent.stop = stop, stop.later(_ONE_OPT_GRACE)
-
-    @property
-    def stop(self) -> Deadline:
-        """Deadline of the run."""
-        return self._stop
 
     def best_so_far(self) -> Result:
         """Return the result if the run ended now; callable from any thread of rank 0."""
@@ -191,7 +188,7 @@ class RankSearch:
 
     def take_start(self) -> None:
         """Take the assignment that was given to start from, and that of a checkpoint; called by all ranks."""
-        carried = self.world.on_first_rank(partial(_start_of_presolved, self.parts, self._stop))
+        carried = self.world.on_first_rank(partial(_start_of_presolved, self.parts, self.stop))
         if carried is not None:
             self.make_1_optimal(carried if self.world.rank == 0 else None)
         if self.parts.timed and self.parts.config.checkpoint is not None:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Rows
 from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
@@ -27,8 +26,8 @@ from dmcmc.results.result import AgentMetrics
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
-from dmcmc.solving.agent_steps import MessageInputs, RowFilter, Sides, gather_sides, values_of
-from dmcmc.solving.local_tables import first_tables
+from dmcmc.solving.agent_steps import MessageInputs, RowFilter, Sides, exported_table, gather_sides, values_of
+from dmcmc.solving.local_tables import ExactTables, first_tables
 from dmcmc.solving.metrics import AgentWork, checks_of, metrics_of
 from dmcmc.solving.planning.combination_plan import slicing_seconds
 from dmcmc.solving.planning.setup import Setup
@@ -103,13 +102,13 @@ class RankTables:
 
     def make(
         self,
+        exact: ExactTables,
         best: NDArray[np.int64] | None,
         advance: Callable[[int], None],
         gap_is_met: Callable[[Mapping[int, Number]], bool] = lambda bounds: False,
-        goal_is_reached: Callable[[], bool] = lambda: False,
     ) -> None:
         """Make each agent's first table; see :func:`dmcmc.solving.local_tables.first_tables` for the parameters."""
-        made = first_tables(self.setup, self.team, self.world, best, advance, gap_is_met, goal_is_reached)
+        made = first_tables(exact, self.team, self.world, best, advance, gap_is_met)
         self.setup, self.agents, self.sides, self.helped = made
         self.made = True
         self._checks = {number: checks_of(self.setup, number, agent.table) for number, agent in self.agents.items()}
@@ -221,31 +220,3 @@ class RankTables:
     def _sent_by(agent: int, phases: Sequence[Mapping[int, SentMessages]]) -> list[SentMessages]:
         """Return the messages that an agent has sent in some phases."""
         return [phase[agent] for phase in phases if agent in phase]
-
-
-def exported_table(agent: Agent) -> SampledTable:
-    """Return an agent's table for the combination: pruned rows have an upper bound of −∞.
-
-    If the remaining rows are listed (``RowPruning.listing``), both tables have one axis: the *row variable*,
-    numbered (number of variables + agent), which is no variable of the problem. Its values are the listed rows.
-    """
-    table, local, pruned, listing = agent.table, agent.local, agent.pruning.pruned, agent.pruning.listing
-    if pruned is None or table.upper is None or (listing is None and table.exact):
-        return table
-    lowest = agent.context.arithmetic.lowest
-    if listing is None:
-        upper_rows = agent.rows(table.upper).copy()
-        upper_rows[pruned] = lowest
-        return replace(table, upper=(EncodedTable(local.interface, upper_rows.reshape(local.interface_shape)),))
-    variable, rows = len(local.domains) + local.agent, agent.pruning.listed_values(local)
-    lower = (EncodedTable((variable,), agent.rows(table.lower)[listing]),)
-    pruned, upper_bounds = pruned[listing], agent.rows(table.upper)[listing]
-    upper = lower
-    if not table.exact or pruned.any():
-        upper = (EncodedTable((variable,), np.where(pruned, lowest, upper_bounds).astype(lower[0].values.dtype)),)
-
-    def witness(values: Mapping[int, int]) -> dict[int, int]:
-        row = rows[values[variable]].tolist()
-        return table.witness(dict(zip(local.interface, row, strict=True)))
-
-    return replace(table, lower=lower, upper=upper, witness=witness)

@@ -19,7 +19,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.solving.coordinator import Coordinator, CycleReport, OneFile, row_filter
 from dmcmc.solving.first_answer import find_first_answer
-from dmcmc.solving.local_tables import team_of
+from dmcmc.solving.local_tables import exact_tables, team_of
 from dmcmc.solving.monitoring.progress import UNWATCHED, Watch
 from dmcmc.solving.planning.divided_problem import divide_on_ranks
 from dmcmc.solving.planning.plan import plan, scatter_problem
@@ -120,7 +120,8 @@ def solve_planned(planned: RunPlan, watch: Watch = UNWATCHED) -> Result | None:
             coordinator.search_before_tables(setup)
             progress.stage("local tables", len(tables.mine))
             with overlapped:
-                tables.make(coordinator.best, progress.advance)
+                exact = exact_tables(setup, team, coordinator.world, coordinator.best, progress.advance)
+                tables.make(exact, coordinator.best, progress.advance)
             if tables.setup is not setup:  # an elimination was given up
                 coordinator.incumbent.setup = tables.setup
                 watch.planned(tables.setup)

@@ -35,7 +35,7 @@ from dmcmc.samplers.methods.blocks import BlockSolver
 from dmcmc.samplers.methods.gibbs import uses_gibbs_kernel
 from dmcmc.samplers.model.chain_model import is_compact
 from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.planning.combination_plan import may_split_buckets
+from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets
 from dmcmc.solving.planning.setup import Setup
 
 _LOG = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ def _elimination_needs(setup: Setup, agents: list[int]) -> EliminationNeeds:
     choices = setup.possible_choices(agents)
     may_eliminate_later = _gpu_available(setup) and any(setup.exact_seconds(agent) is not None for agent in agents)
     join_seconds = max([choice.seconds for _, choice in choices if choice.method == "exact"], default=0.0)
-    join_seconds = max(join_seconds, COSTS.seconds_per_cell * setup.largest_join)  # largest join of the combination
+    join_seconds = max(join_seconds, COSTS.seconds_per_cell * largest_join(setup))  # largest join of the combination
     joins = may_eliminate_later or setup.backend.worth_gpu(join_seconds)
     filters = _gpu_available(setup) and any(map(setup.may_filter, agents))
     matched = {setup.arithmetic.dtype} if may_split_buckets(setup) and setup.config.combine.moment_matching else set()

@@ -259,11 +259,18 @@ def narrowed_limits(tree: "PseudoTree", limits: Mapping[int, int], error: Messag
     return narrowed_z
 
 
+def largest_join(setup: "Setup") -> float:
+    """Return the entries of the largest UTIL step if all tables that meet at an agent were joined into one."""
+    return setup.facts.get_or_compute(
+        "join", lambda: max(join_sizes(setup.problem, setup.division, setup.tree), default=1.0)
+    )
+
+
 def may_split_buckets(setup: "Setup") -> bool:
     """Return whether UTIL steps may split buckets."""
     if setup.slicing is not None or setup.config.combine.method == "exact":
         return False
-    return setup.largest_join * setup.arithmetic.dtype.itemsize > exact_bytes(setup)
+    return largest_join(setup) * setup.arithmetic.dtype.itemsize > exact_bytes(setup)
 
 
 def choose_slicing(

@@ -21,7 +21,7 @@ from dmcmc.samplers.auto.rates import Rates
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, weights_of
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
-from dmcmc.solving.planning.combination_plan import join_sizes, may_split_buckets
+from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.solving.planning.divided_problem import DividedProblem
 
 _NEVER_GIVEN_UP_PART = 0.05  # part of the time budget: exact eliminations that take less in all are never given up
@@ -109,13 +109,6 @@ class Setup(DividedProblem):
             return [EncodedTable(f.scope, self.arithmetic.encoded(f.table)) for f in factors] if small else ()
 
         return self.problem.facts.get_or_compute(("crossing", self.arithmetic), encoded)
-
-    @property
-    def largest_join(self) -> float:
-        """Entries of the largest UTIL step if all tables that meet at an agent were joined into one."""
-        return self.facts.get_or_compute(
-            "join", lambda: max(join_sizes(self.problem, self.division, self.tree), default=1.0)
-        )
 
     @property
     def will_prove(self) -> bool:
