@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from dmcmc.solving.agent.agent import Agent
     from dmcmc.solving.planning.setup import Setup
 
+_MAX_CACHED_FACTORS = 1 << 10  # factors between agents that are cached encoded, at most
+_MAX_CACHED_ENTRIES = 1 << 16  # entries of these factors in all, at most
 _OUTSIDE_RELAXATION = Relaxation("auto", None, "scope", False)
-_ENTRIES_PER_CHECK = 1 << 22  # entries that are added between two checks of the deadline
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,10 @@ def gather_sides(
         else upper
     )
     return Sides(lower, upper)
+
+
+_MAX_CACHED_FACTORS = 1 << 10  # factors between agents that are cached encoded, at most
+_MAX_CACHED_ENTRIES = 1 << 16  # entries of these factors in all, at most
 
 
 class RowFilter(NamedTuple):
@@ -170,12 +175,12 @@ def shared_tables_of(
     """Return the tables that agents pass to their node's leader: their own, and the crossing factors placed there."""
     tables_by_agent: dict[int, SharedAgentTables] = {}
     for agent, table in tables.items():
-        lower = (*table.lower, *crossing_tables(setup, agent, sides.lower, stop, setup.crossing))
+        lower = (*table.lower, *crossing_tables(setup, agent, sides.lower, stop, encoded_crossing(setup)))
         upper: tuple[EncodedTable, ...] | None = None
         if table.upper is table.lower and sides.lower is sides.upper:
             upper = lower
         elif table.upper is not None:
-            upper = (*table.upper, *crossing_tables(setup, agent, sides.upper, stop, setup.crossing))
+            upper = (*table.upper, *crossing_tables(setup, agent, sides.upper, stop, encoded_crossing(setup)))
         tables_by_agent[agent] = SharedAgentTables(lower, upper, table.exact, clocks[agent])
     return tables_by_agent
 
@@ -206,7 +211,7 @@ def util_steps(
     tables, sides = inputs.tables, inputs.sides
     key = "attempts", inputs.size_factor, setup.step_bytes
     attempts = setup.facts.get_or_compute(key, partial(step_attempts, setup, inputs.size_factor))
-    stop, encoded = inputs.backend.stop, setup.crossing
+    stop, encoded = inputs.backend.stop, encoded_crossing(setup)
     eliminate = util_step if inputs.row_filter is None else util_step_by_substitution
 
     @cache
@@ -265,7 +270,7 @@ def sliced_steps(
         ``work(agent, fixed, messages)``: the steps of an agent, given the fixed values and its children's messages.
     """
     tables, side, orders = inputs.tables, inputs.sides.lower, {True: dict(enumerate(slicing.orders)), False: {}}
-    crossing = cache(lambda agent: crossing_tables(setup, agent, side, inputs.backend.stop, setup.crossing))
+    crossing = cache(lambda agent: crossing_tables(setup, agent, side, inputs.backend.stop, encoded_crossing(setup)))
     workspaces = StepWorkspaces(inputs.backend, setup.arithmetic)
 
     def step(agent: int, lower_side: bool, table: UtilMessage, fixed: Values, children: list[UtilMessage]) -> UtilStep:
@@ -416,7 +421,7 @@ def node_of(
     """
     return UtilNode(
         agent_tables,
-        crossing_tables(setup, agent, side, stop, setup.crossing) if crossing is None else crossing,
+        crossing_tables(setup, agent, side, stop, encoded_crossing(setup)) if crossing is None else crossing,
         children,
         side.scope(setup.division.locals[agent].interface),
         side.scope(setup.tree.separators[agent]),
@@ -425,12 +430,28 @@ def node_of(
     )
 
 
+def encoded_crossing(setup: "Setup") -> Sequence[EncodedTable]:
+    """Return all factors between agents, encoded, once per problem; nothing if they are many or large.
+
+    It is also nothing on ranks that know only some of these factors.
+    """
+    factors = setup.division.crossing
+    if not isinstance(factors, tuple) or len(factors) > _MAX_CACHED_FACTORS:
+        return ()
+
+    def encoded() -> Sequence[EncodedTable]:
+        small = sum([factor.table.size for factor in factors]) <= _MAX_CACHED_ENTRIES
+        return [EncodedTable(f.scope, setup.arithmetic.encoded(f.table)) for f in factors] if small else ()
+
+    return setup.problem.facts.get_or_compute(("crossing", setup.arithmetic), encoded)
+
+
 def crossing_tables(
     setup: "Setup", agent: int, side: InterfaceCompression, stop: Deadline, encoded: Sequence[EncodedTable]
 ) -> list[EncodedTable]:
     """Return the encoded factors between agents that are placed at an agent, indexed as the tables of one side.
 
-    ``encoded`` has all factors between agents, encoded before (``Setup.crossing``); empty if they have to be encoded.
+    ``encoded`` has all factors between agents (:func:`encoded_crossing`); it is empty if they have to be encoded.
 
     Tables over the same row lists are summed. If a factor touches two row lists, the first agent's variables are
     replaced by its row variable last, after tables with equal scopes were added: a table over two row lists is large.
@@ -468,6 +489,6 @@ def _add_up(setup: "Setup", tables: dict[tuple[int, ...], EncodedTable], table: 
         tables[scope] = EncodedTable(scope, values)
         return
     total = tables[scope].values
-    for piece in pieces_of(total.shape, _ENTRIES_PER_CHECK):
+    for piece in pieces_of(total.shape):
         stop.check()
         total[piece] = setup.arithmetic.add(total[piece], values[piece])

@@ -43,17 +43,18 @@ from dmcmc.solving.agent.retained_agent import continue_sampling, resume_bound, 
 from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
 from dmcmc.solving.agent_steps import Sides, gather_sides
 from dmcmc.solving.planning.setup import Setup
-
-_FIRST_SWEEPS = 3  # sweeps (passes over the agent's tables) of the dual ascent per row in runs without a time budget
-_EXACT_SHARE = 0.5  # share of the time budget after which exact eliminations are given up if other agents are sampled
-_ALL_EXACT_SHARE = 0.8  # share of the time budget after which they are given up if all agents are exact
-_ELIMINATION_TOLERANCE = 2.0  # multiple of their estimated seconds after which they are given up if other agents wait
-_SAMPLING_SHARE = 0.2  # share of the time for initial tables that the first samples may take
-_INITIAL_SHARE = 0.25  # share of a long time budget for the initial tables
-_MIN_EXACT_SECONDS = 0.1  # seconds that exact agents get even if the budget is over
-_FIRST_ANSWER_GRACE = 0.25  # seconds after the deadline or Ctrl-C for a useful first answer
-_BATCH_SECONDS = 2.0  # estimated seconds of sampling after which finished tables are saved in the checkpoint
-_MIN_FIRST_BOUND_SECONDS = 0.02  # shortest time for an agent's first bound, seconds
+from dmcmc.solving.tuning import (
+    ALL_EXACT_SHARE,
+    BATCH_SECONDS,
+    ELIMINATION_TOLERANCE,
+    EXACT_SHARE,
+    FIRST_ANSWER_GRACE,
+    FIRST_SWEEPS,
+    INITIAL_SHARE,
+    MIN_EXACT_SECONDS,
+    MIN_FIRST_BOUND_SECONDS,
+    SAMPLING_SHARE,
+)
 
 
 class InitialTables(NamedTuple):
@@ -143,7 +144,7 @@ def exact_tables(
         found = eliminate_in_turn(work.optional, work.settings, setup.timed, on_finished=work.on_finished)
         if work.required:  # these agents have no alternative to elimination
             never_gives_up, stop = setup.timed and setup.never_given_up, setup.backend.stop
-            stop = stop.later(_FIRST_ANSWER_GRACE) if never_gives_up else stop
+            stop = stop.later(FIRST_ANSWER_GRACE) if never_gives_up else stop
             settings = replace(work.settings, backend=replace(setup.backend, stop=stop))
             more = eliminate_in_turn(work.required, settings, setup.timed, True, work.on_finished)
             if more.given_up and (stop.over or not never_gives_up):
@@ -207,8 +208,8 @@ def first_tables(
 
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
     """Return the sampling settings of the initial tables."""
-    stop = setup.backend.stop.later(_FIRST_ANSWER_GRACE) if setup.timed else NO_DEADLINE
-    seconds = _SAMPLING_SHARE * initial_seconds(setup) if setup.timed else None
+    stop = setup.backend.stop.later(FIRST_ANSWER_GRACE) if setup.timed else NO_DEADLINE
+    seconds = SAMPLING_SHARE * initial_seconds(setup) if setup.timed else None
     incumbent = None if setup.config.local_search == "none" else best
     backend = replace(setup.backend, stop=stop)
     return replace(setup.sampling_settings(), progress=advance, backend=backend, seconds=seconds, incumbent=incumbent)
@@ -300,7 +301,7 @@ def _batches(setup: Setup, numbers: Sequence[int], has_checkpoint: bool) -> Iter
     for number in numbers:
         batch.append(number)
         seconds += setup.choices[number].seconds
-        if has_checkpoint and not setup.timed and seconds >= _BATCH_SECONDS:
+        if has_checkpoint and not setup.timed and seconds >= BATCH_SECONDS:
             yield batch
             batch, seconds = [], 0.0
     if batch:
@@ -473,18 +474,18 @@ def _exact_end(setup: Setup) -> float:
     if budget is None:
         return float("inf")
     if all(method == "exact" for method in setup.methods):
-        return max(setup.backend.stop.until - (1 - _ALL_EXACT_SHARE) * budget, _now() + _MIN_EXACT_SECONDS)
-    end = setup.backend.stop.until - (1 - _EXACT_SHARE) * budget
+        return max(setup.backend.stop.until - (1 - ALL_EXACT_SHARE) * budget, _now() + MIN_EXACT_SECONDS)
+    end = setup.backend.stop.until - (1 - EXACT_SHARE) * budget
     if setup.config.local.method == "auto":  # a given-up elimination is proposed again when all agents have a table
         planned = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
-        end = min(end, _now() + max(_EXACT_SHARE * min(budget, FIRST_TABLE_TIME), _ELIMINATION_TOLERANCE * planned))
-    return max(end, _now() + _MIN_EXACT_SECONDS)
+        end = min(end, _now() + max(EXACT_SHARE * min(budget, FIRST_TABLE_TIME), ELIMINATION_TOLERANCE * planned))
+    return max(end, _now() + MIN_EXACT_SECONDS)
 
 
 def initial_seconds(setup: Setup) -> float:
     """Return the seconds for the initial tables; later time goes to the agents with the largest gaps."""
     left = max(0.0, setup.backend.stop.until - _now())
-    return min(max(FIRST_TABLE_TIME, _INITIAL_SHARE * left), left)
+    return min(max(FIRST_TABLE_TIME, INITIAL_SHARE * left), left)
 
 
 def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[], bool]) -> None:
@@ -497,7 +498,7 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[]
     gap_is_met
         Returns whether the gap is as small as requested; tightening then stops.
     """
-    stop, started = setup.backend.stop.later(_FIRST_ANSWER_GRACE), list[Agent]()
+    stop, started = setup.backend.stop.later(FIRST_ANSWER_GRACE), list[Agent]()
     for agent in agents:
         start, provider = _now(), setup.choices[agent.local.agent].bound
         kept = setup.retained_bounds, setup.problem.agents[agent.local.agent]
@@ -527,16 +528,16 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
     """Return the effort of the first bounds: seconds per agent, or a fixed number of sweeps."""
     one_core, numbers = replace(setup.limits, gpu=False, threads=1), [agent.local.agent for agent in agents]
     effort = sum(
-        bound_seconds(setup.surveys[a], one_core, setup.rates, _FIRST_SWEEPS, setup.choices[a].bound) for a in numbers
+        bound_seconds(setup.surveys[a], one_core, setup.rates, FIRST_SWEEPS, setup.choices[a].bound) for a in numbers
     )
     if not setup.timed:
-        return TighteningBudget(effort, sweeps=_FIRST_SWEEPS)
+        return TighteningBudget(effort, sweeps=FIRST_SWEEPS)
     seconds_each = FIRST_SHARE * initial_seconds(setup) / max(1, len(agents))
     with_relaxation = {agent.local.agent for agent in agents_with_relaxation_in_time(agents, setup.backend)}
     seconds_of = {
-        a: _MIN_FIRST_BOUND_SECONDS
+        a: MIN_FIRST_BOUND_SECONDS
         if a in with_relaxation
-        else max(_MIN_FIRST_BOUND_SECONDS, setup.choices[a].first_bound)
+        else max(MIN_FIRST_BOUND_SECONDS, setup.choices[a].first_bound)
         for a in numbers
     }
     return TighteningBudget(effort, [min(seconds_each, seconds_of[a]) for a in numbers])

@@ -34,10 +34,8 @@ from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.tuning import ONE_OPT_GRACE, SWEEPS
 from dmcmc.solving.warm_start.start_assignment import carried_over, completed
-
-SWEEPS = 400  # sweeps (passes over the variables) of all chains together, without a time budget
-_ONE_OPT_GRACE = 0.3  # seconds after the deadline in which an answer may still be made 1-optimal
 
 _EMPTY_PROBLEM = Problem((), np.zeros(0, dtype=np.int64), (), np.zeros(0, dtype=np.int64), ())
 
@@ -157,7 +155,7 @@ class RankSearch:
     def _set_deadline(self, stop: Deadline) -> None:
         """Set the deadline of the search; the 1-opt descent of an answer may take a little longer."""
         self.stop = stop
-        self._search.stop, self._search.ascent.stop = stop, stop.later(_ONE_OPT_GRACE)
+        self._search.stop, self._search.ascent.stop = stop, stop.later(ONE_OPT_GRACE)
 
     def best_so_far(self) -> Result:
         """Return the result if the run ended now; callable from any thread of rank 0."""
@@ -219,7 +217,7 @@ class RankSearch:
             return values
         stop = self._search.ascent.stop
         if stop.over:  # the run is over: allow a little more time
-            stop = Deadline(time.perf_counter() + _ONE_OPT_GRACE)
+            stop = Deadline(time.perf_counter() + ONE_OPT_GRACE)
         ascent = self._make_original_ascent(stop)
         return values if ascent is None else ascent.climb(values)
 

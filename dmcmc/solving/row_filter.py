@@ -21,7 +21,7 @@ from dmcmc.mpi.message_contents import SentMessages, UtilTables, usable_size
 from dmcmc.mpi.util_value_phases import UtilStepPair, send_down
 from dmcmc.mpi.world import World
 from dmcmc.solving.agent.uncombined_bound import clamped_sum
-from dmcmc.solving.agent_steps import MessageInputs, crossing_tables, node_of
+from dmcmc.solving.agent_steps import MessageInputs, crossing_tables, encoded_crossing, node_of
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.setup import Setup
@@ -118,7 +118,7 @@ def _least_utilities(setup: "Setup", world: World, inputs: MessageInputs) -> dic
             return None
         crossing: Sequence[EncodedTable] = ()
         if not inputs.includes_crossing:
-            crossing = crossing_tables(setup, agent, side, inputs.backend.stop, setup.crossing)
+            crossing = crossing_tables(setup, agent, side, inputs.backend.stop, encoded_crossing(setup))
         return clamped_sum([largest_entry(table) for table in (*upper, *crossing)], setup.arithmetic)
 
     if least is None:

@@ -62,8 +62,7 @@ from dmcmc.solving.planning.combination_plan import (
 )
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.row_filter import NeededRows, needed_rows, with_needed_rows
-
-_MAX_STORED_SEPARATORS = 1000  # number of agents up to which each rank stores all separators
+from dmcmc.solving.tuning import MAX_STORED_SEPARATORS
 
 MiniBucketSizes = tuple[int | None, int | None]
 
@@ -262,7 +261,7 @@ def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], t
 
     agents = len(setup.tree.parent)
     return (
-        LazySequence(agents, both, {}) if agents > _MAX_STORED_SEPARATORS else [both(agent) for agent in range(agents)]
+        LazySequence(agents, both, {}) if agents > MAX_STORED_SEPARATORS else [both(agent) for agent in range(agents)]
     )
 
 

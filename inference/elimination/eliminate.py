@@ -354,12 +354,12 @@ def _place_large(plan: EliminationPlan, arena: Array, flat: FlatTables, t: int, 
     source = flat.data[flat.at[t] : flat.at[t + 1]].reshape(sizes).transpose([scope.index(v) for v in target_scope])
     at = int(plan.program.at[t])
     target = arena[at : at + source.size].reshape(source.shape)
-    for index in pieces_of(source.shape, _ENTRIES_PER_CHECK):
+    for index in pieces_of(source.shape):
         stop.check()
         target[index] = source[index]
 
 
-def pieces_of(shape: Sequence[int], entries: int) -> Iterator[tuple[int | slice, ...]]:
+def pieces_of(shape: Sequence[int], entries: int = _ENTRIES_PER_CHECK) -> Iterator[tuple[int | slice, ...]]:
     """Yield indices that cover an array in parts of at most about ``entries`` entries; each fixes the first few axes.
 
     >>> list(pieces_of((2, 3, 4), 12)) == [(0,), (1,)]

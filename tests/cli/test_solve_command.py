@@ -347,7 +347,7 @@ def test_other_ranks_do_not_receive_a_problem_that_is_scattered_or_solved_by_ran
     several, single = random_problem(1, 6, 3, 3, 8), random_problem(1, 6, 1, 3, 8)
     assert sent(several) is several
     assert [sent(several, task) for task in TASKS[1:]] == [None] * 5
-    monkeypatch.setattr(divided_problem, "_SCATTERED_BYTES", 0)
+    monkeypatch.setattr(divided_problem, "SCATTERED_BYTES", 0)
     assert sent(several) is None and sent(single) is single
 
 

@@ -63,7 +63,7 @@ import sys
 from dmcmc.cli.main import main
 from dmcmc.solving.planning import combination_plan
 
-combination_plan._MAX_SLICED_CELLS = 0.0
+combination_plan.MAX_SLICED_CELLS = 0.0
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -71,7 +71,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.fixture
 def without_slices(monkeypatch):
     """Let ``combine.method: auto`` use mini-buckets in place of slices."""
-    monkeypatch.setattr("dmcmc.solving.planning.combination_plan._MAX_SLICED_CELLS", 0.0)
+    monkeypatch.setattr("dmcmc.solving.planning.combination_plan.MAX_SLICED_CELLS", 0.0)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -30,7 +30,8 @@ from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
-from dmcmc.solving.rank_search import SWEEPS, begin
+from dmcmc.solving.rank_search import begin
+from dmcmc.solving.tuning import SWEEPS
 
 
 def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | None = None) -> Result:

@@ -23,7 +23,6 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.bound_in_team import TeamRowBounds
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
@@ -35,9 +34,7 @@ from dmcmc.solving.agent.lower_table import LowerTable, promising_rows
 from dmcmc.solving.agent.row_pruning import RowPruning, row_cutoffs_of
 from dmcmc.solving.agent.row_sums import rows_of
 from dmcmc.solving.agent.upper_table import UpperTable
-
-_MAX_ROWS = 1 << 20  # rows of a table; larger tables are not examined row by row
-_FAILURE_COST_FACTOR = 2.0  # multiple of its estimate that an elimination is taken to cost after an early failure
+from dmcmc.solving.tuning import FAILURE_COST_FACTOR, MAX_EXAMINED_ROWS
 
 
 class AgentContext(NamedTuple):
@@ -168,7 +165,7 @@ class Agent:
     @property
     def enumerated(self) -> bool:
         """Whether the lower and the upper table have a number for every row."""
-        if self.lower.local is not self.local or self.table.upper is None or self.local.rows > _MAX_ROWS:
+        if self.lower.local is not self.local or self.table.upper is None or self.local.rows > MAX_EXAMINED_ROWS:
             return False
         interface = set(self.local.interface)
         return all(set(t.scope) <= interface for t in (*self.table.lower, *self.table.upper))
@@ -211,7 +208,7 @@ class Agent:
         lower, upper = (float(self.rows(side).max()) for side in (self.table.lower, self.table.upper))
         return upper - lower <= self.context.gap * abs(lower)
 
-    def prune_rows(self, outside: NDArray[Any] | None, cutoff: Number | None) -> NDArray[Any] | None:
+    def prune_rows(self, outside: NDArray[Any] | None, cutoff: int | float | None) -> NDArray[Any] | None:
         """Prune the rows that cannot be part of a better solution; return each row's cutoff.
 
         Parameters
@@ -271,7 +268,7 @@ class Agent:
         doubled: at the same cost it would be tried again at once, and again.
         """
         estimated = max(self.elimination_seconds or 0.0, self.failed_elimination_seconds)
-        self.failed_elimination_seconds = seconds if seconds >= estimated else _FAILURE_COST_FACTOR * estimated
+        self.failed_elimination_seconds = seconds if seconds >= estimated else FAILURE_COST_FACTOR * estimated
 
     def filter(self, best: NDArray[np.int64] | None, backend: Backend, left: float) -> None:
         """Continue an elimination with function filtering by the incumbent until the backend's deadline.

@@ -35,9 +35,7 @@ from dmcmc.inference.bounds.tuning.search import NODE_SWEEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-
-_MAX_SEARCHED_ROWS = 1 << 16  # rows that branch and bound accepts at most: it starts with one node per row
-_MIN_NODES_PER_ROW = 4  # with time for fewer nodes per row, branch and bound is excluded: dual ascent gains more
+from dmcmc.solving.tuning import MAX_SEARCHED_ROWS, MIN_NODES_PER_ROW
 
 
 @dataclass
@@ -144,7 +142,7 @@ class UpperTable:
         It needs a dual ascent over enumerated rows that can still improve.
         """
         dual = self.dual
-        if dual is None or dual.exhausted or not dual.enumerated or rows > _MAX_SEARCHED_ROWS or self.search_too_slow:
+        if dual is None or dual.exhausted or not dual.enumerated or rows > MAX_SEARCHED_ROWS or self.search_too_slow:
             return False
         return self.boundary_search is None or not self.boundary_search.exhausted
 
@@ -207,7 +205,7 @@ class UpperTable:
         assert self.dual is not None
         if self.boundary_search is None:
             self.search_too_slow = (
-                self.search_too_slow or NODE_SWEEPS * self.dual.seconds_per_sweep * _MIN_NODES_PER_ROW * rows > seconds
+                self.search_too_slow or NODE_SWEEPS * self.dual.seconds_per_sweep * MIN_NODES_PER_ROW * rows > seconds
             )
         return not self.search_too_slow
 

@@ -27,13 +27,10 @@ from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, choose, fixe
 from dmcmc.samplers.auto.machine import inspect_machine
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList
-from dmcmc.solving.planning.combination_plan import choose_slicing, combines_per_node, entries_per_step
+from dmcmc.solving.planning.combination_plan import bytes_per_slice, choose_slicing, combines_per_node, entries_per_step
 from dmcmc.solving.planning.divided_problem import DividedProblem, UnscatteredProblem, divide_problem, with_order_search
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.planning.work_counts import AgreedPlacement, CountingOptions, count_work, max_listed_rows, max_rows
-
-# Divisor of the memory for UTIL steps: a slice gets that part, because its tables are not retained
-_SLICE_MEMORY_DIVISOR = 4
 
 
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
@@ -153,7 +150,7 @@ def _plan_parts(
         choices = _choose(surveys, config.local.method, limits, rates)
         size = arithmetic.dtype.itemsize
         step_bytes = size * entries_per_step(parts, tree, surveys, choices, shares.steps // size, stop)
-        slice_bytes = max(step_bytes, shares.steps // _SLICE_MEMORY_DIVISOR)
+        slice_bytes = bytes_per_slice(step_bytes, shares.steps)
         slicing = choose_slicing(parts, tree, surveys, choices, limits, (step_bytes // size, slice_bytes // size))
         step_bytes = step_bytes if slicing is None else slice_bytes
         ranks = place([choice.seconds for choice in choices], tree.parent, world.size)

@@ -30,13 +30,13 @@ def test_first_samples_and_bounds_share_five_seconds_or_a_quarter_of_a_longer_bu
     setup, _ = setup_of(budget, monkeypatch, sampled=[0, 1])
     soon = min(budget, max(FIRST_TABLE_TIME, budget / 4))
     assert _first_sampling(setup, None, lambda agents: None).seconds == pytest.approx(
-        local_tables._SAMPLING_SHARE * soon
+        local_tables.SAMPLING_SHARE * soon
     )
     agents = [type("One", (), {"local": local, "awaits_relaxation": False})() for local in setup.division.locals]
     each = list(_first_allowance(setup, agents).seconds)
     assert sum(each) == pytest.approx(FIRST_SHARE * soon)
     monkeypatch.setattr(local_tables, "agents_with_relaxation_in_time", lambda agents, backend: agents[:1])
-    assert _first_allowance(setup, agents).seconds == [min(each[0], local_tables._MIN_FIRST_BOUND_SECONDS), *each[1:]]
+    assert _first_allowance(setup, agents).seconds == [min(each[0], local_tables.MIN_FIRST_BOUND_SECONDS), *each[1:]]
 
 
 @pytest.mark.parametrize(("sampled", "seconds", "method", "share"), [

@@ -56,7 +56,7 @@ class Engine:
 def engine(monkeypatch):
     """Let runs start a fake engine; the problem is not divided before it has started."""
     monkeypatch.setattr(background_search, "cores", lambda: 2)
-    monkeypatch.setattr(presolve_problem, "_MIN_CELLS", 0)
+    monkeypatch.setattr(presolve_problem, "MIN_PRESOLVED_CELLS", 0)
     monkeypatch.setattr(early_engine, "engine_process", lambda name, known: Engine)
     monkeypatch.setattr(Engine, "began", threading.Event())
     divide = solve_in_time.divide_on_ranks

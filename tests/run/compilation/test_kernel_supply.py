@@ -75,7 +75,7 @@ def test_no_agent_is_sampled_if_the_optimum_was_proven_in_the_meantime(proven, m
         raise OutOfTime("out of time")
 
     monkeypatch.setattr(local_tables, "_sampled_agents", sample)
-    monkeypatch.setattr("dmcmc.solving.planning.setup._NEVER_GIVEN_UP_PART", 0.0)
+    monkeypatch.setattr("dmcmc.solving.planning.setup.NEVER_GIVEN_UP_PART", 0.0)
     run = start_run(dense_problem(1), local={"method": "exact"}, budget={"time": 600.0}, search="none")
     assert set(run.setup.methods) == {"exact"}, run.setup.choices
     monkeypatch.setattr(type(run.incumbent), "reached", property(lambda incumbent: proven))
@@ -90,7 +90,7 @@ def test_cheap_agents_stay_exact_if_planning_took_all_the_time(monkeypatch):
     problem = dmcmc.generate("random", agents=6, variables_per_agent=1, domain_size=3, global_density=0.8)
     run = start_run(problem, budget={"time": 600.0}, search="none")
     run.setup = run.setup.with_stop(Deadline(time.perf_counter() - 0.01))
-    monkeypatch.setattr(local_tables, "_FIRST_ANSWER_GRACE", 30.0)
+    monkeypatch.setattr(local_tables, "FIRST_ANSWER_GRACE", 30.0)
     monkeypatch.setattr(local_tables, "_sampled", None)
     run.first_tables()
     assert run.setup.never_given_up and set(run.setup.methods) == {"exact"}

@@ -195,8 +195,8 @@ def test_the_estimate_of_separators_is_a_tight_lower_bound(agents):
 
 def test_tables_that_cannot_be_made_in_time_are_not_planned(monkeypatch):
     problem = sparse_problem(60, agents=20)
-    monkeypatch.setattr(affordable, "_MIN_AGENTS", 1)
-    monkeypatch.setattr(affordable, "_SECONDS_PER_AGENT", 1e3)
+    monkeypatch.setattr(affordable, "MIN_ESTIMATED_AGENTS", 1)
+    monkeypatch.setattr(affordable, "SECONDS_PER_PLANNED_AGENT", 1e3)
     monkeypatch.setattr(solve_module, "plan", lambda *arguments: pytest.fail("a plan was made"))
     result = dmcmc.solve(problem, timeout=0.5, device="cpu", search="none")
     assert result.status == "timeout" and result.objective is not None and result.bound is not None

@@ -18,9 +18,9 @@ HARD = -np.inf
 @pytest.fixture
 def always_presolve(monkeypatch):
     """Presolve every problem, however small."""
-    monkeypatch.setattr(presolve_problem, "_MIN_CELLS", 0.0)
-    monkeypatch.setattr(presolve_problem, "_MIN_REMOVED_SHARE", 0.0)
-    monkeypatch.setattr(presolve_problem, "_MIN_PROMISE", 0.0)
+    monkeypatch.setattr(presolve_problem, "MIN_PRESOLVED_CELLS", 0.0)
+    monkeypatch.setattr(presolve_problem, "MIN_REMOVED_SHARE", 0.0)
+    monkeypatch.setattr(presolve_problem, "MIN_PROMISE", 0.0)
 
 
 def random_problem(seed, agents=1, whole=True):
@@ -71,7 +71,7 @@ def soft_network(seed, agents=3, hidden=6, size=3):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_hidden_variables_are_eliminated_without_hard_constraints(monkeypatch, seed):
-    monkeypatch.setattr(presolve_problem, "_MIN_CELLS", 0.0)
+    monkeypatch.setattr(presolve_problem, "MIN_PRESOLVED_CELLS", 0.0)
     problem = soft_network(seed)
     without_presolve, result = dmcmc.solve(problem, presolve="none"), dmcmc.solve(problem)
     assert without_presolve.presolve is None and result.presolve.eliminated + result.presolve.fixed >= 3 * 6
@@ -80,7 +80,7 @@ def test_hidden_variables_are_eliminated_without_hard_constraints(monkeypatch, s
 
 
 def test_a_problem_without_promised_gain_is_not_presolved(monkeypatch):
-    monkeypatch.setattr(presolve_problem, "_MIN_CELLS", 0.0)
+    monkeypatch.setattr(presolve_problem, "MIN_PRESOLVED_CELLS", 0.0)
     rng = np.random.default_rng(0)
     pairs = [(a, b) for a in range(8) for b in range(a + 1, 8) if (a < 4) == (b < 4) or b == a + 4]
     factors = tuple(Factor.of(pair, rng.integers(-9, 9, (4, 4))) for pair in pairs)
