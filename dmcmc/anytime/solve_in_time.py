@@ -49,7 +49,7 @@ from dmcmc.solving.planning.divided_problem import (
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
-from dmcmc.solving.rank_search import begin, has_start
+from dmcmc.solving.rank_search import begin, has_start, take_start
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -138,7 +138,7 @@ def _solve_in_time(  # long: the order of a run's steps
     search_of = partial(IncumbentSearch, kernels=kernels, early=early)
     with begin(parts, world, stop, start, watch.progress, search_of) as search:
         search.first(may_wait=True)
-        search.take_start()
+        take_start(search)
         handle.best = search.best_so_far
         if seconds is not None:
             world.on_first_rank(partial(take_known_bound, search.incumbent, parts))

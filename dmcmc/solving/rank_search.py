@@ -184,14 +184,6 @@ class RankSearch:
                     values = self._search.first(self._report_better, self._greedy_start)
             self._share_best(values)
 
-    def take_start(self) -> None:
-        """Take the assignment that was given to start from, and that of a checkpoint; called by all ranks."""
-        carried = self.world.on_first_rank(partial(_start_of_presolved, self.parts, self.stop))
-        if carried is not None:
-            self.make_1_optimal(carried if self.world.rank == 0 else None)
-        if self.parts.timed and self.parts.config.checkpoint is not None:
-            self.resume_from(self.parts.config.checkpoint)
-
     def resume_from(self, folder: str) -> None:
         """Start from the best assignment that an earlier run saved in a folder, and save better ones there."""
 
@@ -303,6 +295,16 @@ def begin(
         incumbent.trace += first.trace
     incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
     return search_of(parts, incumbent, world, stop)
+
+
+def take_start(search: RankSearch) -> None:
+    """Give a search the assignment to start from, and that of a checkpoint; called by all ranks."""
+    parts, world = search.parts, search.world
+    carried = world.on_first_rank(partial(_start_of_presolved, parts, search.stop))
+    if carried is not None:
+        search.make_1_optimal(carried if world.rank == 0 else None)
+    if parts.timed and parts.config.checkpoint is not None:
+        search.resume_from(parts.config.checkpoint)
 
 
 def _start_of_presolved(parts: DividedProblem, stop: Deadline) -> NDArray[np.int64] | None:

@@ -26,7 +26,7 @@ from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
 from dmcmc.solving.pruning import prune
-from dmcmc.solving.rank_search import RankSearch, begin, has_start
+from dmcmc.solving.rank_search import RankSearch, begin, has_start, take_start
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -80,7 +80,7 @@ def plan_run(
     parts = parts if retained is None else replace(parts, retained=retained)
     search = begin(parts, world, stop, start, watch.progress, RankSearch)
     search.first(may_wait=True)
-    search.take_start()
+    take_start(search)
     if watch.handle is not None:
         watch.handle.best = search.best_so_far
     if world.on_first_rank(lambda: parts.given.proven_infeasible):

@@ -43,7 +43,7 @@ def begin(parts, world, stop, start, progress, **options):
     search_of = partial(IncumbentSearch, kernels=KernelSupply(world, parts.config, progress))
     search = rank_search.begin(parts, world, stop, start, progress, search_of)
     search.first(**options)
-    search.take_start()
+    rank_search.take_start(search)
     return search
 
 

@@ -30,7 +30,7 @@ from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
-from dmcmc.solving.rank_search import begin
+from dmcmc.solving.rank_search import begin, take_start
 from dmcmc.solving.tuning import SWEEPS
 
 
@@ -72,7 +72,7 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
         )
         search = begin(parts, world, stop, start, no_progress, partial(IncumbentSearch, kernels=kernels))
         search.first()
-        search.take_start()
+        take_start(search)
         ending.best = search.best_so_far
         with ending.deliver_if_late(stop):
             elimination = _eliminate_and_decode(parts, search, stop)

@@ -198,7 +198,8 @@ class Agent:
 
     def update_bound(self, seconds: float = 0.0) -> None:
         """Put the current upper bound into the table, and add the seconds that it took."""
-        upper = self.upper.tables(self.context.arithmetic)
+        assert self.upper.state is not None
+        upper = self.upper.state.tables(self.context.arithmetic)
         self.table = replace(self.table, upper=upper, seconds=self.table.seconds + seconds)
 
     def close_enough(self) -> bool:

@@ -7,7 +7,6 @@ one second of one CPU core.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,6 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.rounding import rounded_assignments
 from dmcmc.inference.bounds.semidefinite.relaxation import (
     RelaxationRequest,
     SemidefiniteRelaxation,
@@ -34,7 +32,6 @@ from dmcmc.inference.bounds.semidefinite_rows import relaxation_of, relaxation_p
 from dmcmc.inference.bounds.tuning.search import NODE_SWEEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.solving.tuning import MAX_SEARCHED_ROWS, MIN_NODES_PER_ROW
 
 
@@ -93,15 +90,6 @@ class UpperTable:
     def start(self, provider: str, local: LocalProblem, backend: Backend) -> None:
         """Start the bound of a provider, which is sound from the beginning."""
         self.state = registry.get(provider).start(local, backend)
-
-    def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
-        """Return the current bound as encoded tables."""
-        assert self.state is not None
-        return self.state.tables(arithmetic)
-
-    def roundings(self, seed: int) -> Iterator[NDArray[np.int64]]:
-        """Yield assignments that are rounded from a dual ascent's potentials, each (hidden variables,) int64."""
-        return iter(()) if self.dual is None else rounded_assignments(self.dual, seed)
 
     @property
     def dual(self) -> DualState | None:
