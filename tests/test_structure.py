@@ -22,7 +22,7 @@ CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
 REACHED = {"files": 48, "depth": 10, "steps back": 7, "chain": 28}
-REACHED_INTERPRETED = {"files": 43, "depth": 10, "steps back": 7}  # without kernels, as small problems are solved
+REACHED_INTERPRETED = {"files": 44, "depth": 10, "steps back": 7}  # without kernels, as small problems are solved
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
