@@ -21,8 +21,8 @@ import numpy as np
 
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.pseudotree import PseudoTree, complete_tree, neighbours_of, root_agent
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.model.problem import Problem
-from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.world import World, exchange
 
 _INTEGER_BYTES = 8  # bytes per integer of a message, as it is counted

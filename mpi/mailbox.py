@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dmcmc.inference.dpop.util_and_value import Clock, SentMessages
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.idle_wait import IdleWait
-from dmcmc.mpi.message_contents import Clock, SentMessages
 from dmcmc.mpi.wire_format import (
     KINDS,
     AgentMessage,

@@ -24,20 +24,21 @@ from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dmcmc.inference.dpop.util_and_value import UtilStep, value_step
-from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import (
+from dmcmc.inference.dpop.util_and_value import (
     ChosenValues,
     Clock,
     SentMessages,
+    UtilStep,
     UtilTables,
     Values,
     latest,
     util_entries,
     util_size,
     value_size,
+    value_step,
 )
+from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.mpi.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree

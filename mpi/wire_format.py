@@ -23,11 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmcmc.inference.dpop.usable_rows import UsableRows
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, UtilMessage, UtilTables, Values
 from dmcmc.inference.model.arithmetic import ADDENDS, EncodedTable
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable, Fields, SparseBackedTable, SparseTable, fields_of
-from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
 
 KINDS = ("UTIL", "VALUE", "OUTSIDE", "REQUEST", "USABLE")
 VERSION = 6  # of this format; ranks with different versions cannot exchange messages

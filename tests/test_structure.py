@@ -21,8 +21,8 @@ from dmcmc.inference.runtime.interpreted import COMPILE_FIRST
 CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25}
-REACHED = {"files": 48, "depth": 10, "steps back": 7, "chain": 28}
-REACHED_INTERPRETED = {"files": 44, "depth": 10, "steps back": 7}  # without kernels, as small problems are solved
+REACHED = {"files": 47, "depth": 10, "steps back": 7, "chain": 28}
+REACHED_INTERPRETED = {"files": 43, "depth": 10, "steps back": 7}  # without kernels, as small problems are solved
 
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
@@ -72,7 +72,7 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/run/solve_directory.py": 27,
     "dmcmc/run/whole_problem/mini_bucket_solve.py": 26,
     "dmcmc/solving/agent/agent.py": 20,
-    "dmcmc/solving/agent_steps.py": 20,
+    "dmcmc/solving/agent_steps.py": 19,
     "dmcmc/solving/coordinator.py": 21,
     "dmcmc/solving/local_tables.py": 31,
     "dmcmc/solving/metrics.py": 18,
@@ -83,9 +83,9 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/solving/private/private_inputs.py": 19,
     "dmcmc/solving/private/rank_inputs.py": 18,
     "dmcmc/solving/rank_search.py": 20,
-    "dmcmc/solving/rank_tables.py": 17,
+    "dmcmc/solving/rank_tables.py": 16,
     "dmcmc/solving/solve.py": 17,
-    "dmcmc/solving/util_value_cycle.py": 21,
+    "dmcmc/solving/util_value_cycle.py": 20,
     "inference/bounds/dual/dual_bound.py": 18,
     "inference/bounds/mini_bucket.py": 17,
     "inference/bounds/semidefinite/cuda/batched_relaxation.py": 21,

@@ -22,9 +22,13 @@ from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing, condition_tables
 from dmcmc.inference.dpop.step_workspace import StepWorkspaces
 from dmcmc.inference.dpop.util_and_value import (
+    ChosenValues,
+    Clock,
     UtilMessage,
     UtilNode,
     UtilStep,
+    UtilTables,
+    Values,
     outside_steps,
     util_step,
     util_step_by_substitution,
@@ -36,7 +40,6 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
 from dmcmc.mpi.shared_tables import SharedAgentTables
 from dmcmc.mpi.util_value_phases import UtilStepPair
 from dmcmc.mpi.world import World

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.util_and_value import latest
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
-from dmcmc.mpi.message_contents import latest
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.results.result import Result

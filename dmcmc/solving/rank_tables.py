@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Rows
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.util_and_value import Clock, SentMessages, UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import Clock, SentMessages
 from dmcmc.mpi.world import MpiTeam, World
 from dmcmc.results.result import AgentMetrics
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable

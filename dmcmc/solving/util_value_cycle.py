@@ -23,21 +23,21 @@ from dmcmc.inference.dpop.contract_tree import contracted
 from dmcmc.inference.dpop.division import InterfaceCompression
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing
-from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.inference.model.compact_sequences import LazySequence
-from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.interpreted import is_interpreting
-from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import (
+from dmcmc.inference.dpop.util_and_value import (
     ChosenValues,
     Clock,
     SentMessages,
+    UtilMessage,
     Values,
     latest,
     tables_size,
     value_size,
 )
+from dmcmc.inference.model.compact_sequences import LazySequence
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.interpreted import is_interpreting
+from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.shared_tables import SharedAgentTables, SharedTables, fits_shared_memory, leaders_of
 from dmcmc.mpi.slices.divided_phases import combine_slices, is_faster_divided, tables_of_all_ranks
 from dmcmc.mpi.util_value_phases import Phase, UtilStepPair, interface_values, send_down, util_turns, value_phase

@@ -7,9 +7,9 @@ import pytest
 
 from dmcmc import generate, solve
 from dmcmc.inference.dpop.pseudotree import PseudoTree
+from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, UtilTables
 from dmcmc.mpi import util_value_phases
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables
 from dmcmc.mpi.world import World
 
 TREE = PseudoTree(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from dmcmc.inference.dpop.division import own_utilities
-from dmcmc.mpi.message_contents import SentMessages
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.results.result import AgentMetrics, MessageCount
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.planning.setup import Setup

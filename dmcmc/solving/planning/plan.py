@@ -13,6 +13,7 @@ from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree, tree_names
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.dpop.trees.registry import DISTRIBUTED
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
@@ -20,7 +21,6 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.distributed_dfs import distributed_dfs_tree
-from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, choose, fixed_choice

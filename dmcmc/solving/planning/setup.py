@@ -10,11 +10,11 @@ from functools import cached_property
 from dmcmc.config.settings import Cooling
 from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, tree_size
 from dmcmc.inference.dpop.slicing import Slicing
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memo import DerivedFacts
-from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, exact_option, exceeded_limit, sampled_choice
 from dmcmc.samplers.auto.rates import Rates
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, weights_of

@@ -14,12 +14,12 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.dpop.memory_shares import MemoryShares, largest_share
 from dmcmc.inference.dpop.pseudotree import PseudoTree, neighbours_of
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import narrow
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, count_agent_work
 from dmcmc.samplers.registry import get as sampler_of
