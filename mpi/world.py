@@ -35,6 +35,41 @@ class LauncherError(DmcmcError):
     """The launcher does not belong to the MPI library, so that each rank would be a world of one."""
 
 
+class MessageCounts:
+    """Numbers and bytes of messages to other ranks, by the name of their purpose.
+
+    Messages between agents are counted where they are sent; these are all others.
+    """
+
+    def __init__(self) -> None:
+        self._counted: dict[str, tuple[int, int]] = {}
+
+    def add(self, what: str, count: int, size: int) -> None:
+        """Count some messages, and their bytes, under the name ``what``."""
+        before = self._counted.get(what, (0, 0))
+        self._counted[what] = before[0] + count, before[1] + size
+
+    def pack(self, value: Any, what: str, receivers: int) -> bytes:
+        """Return a value as the bytes to send to a number of receivers, and count them under the name ``what``.
+
+        Values are pickled here, so that their bytes are known; mpi4py's own pickling is not changed.
+        """
+        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        if receivers:
+            self.add(what, receivers, receivers * len(data))
+        return data
+
+    def take(self) -> dict[str, tuple[int, int]]:
+        """Return the number and bytes of messages since the last call, {name: (count, bytes)}."""
+        counted, self._counted = self._counted, {}
+        return counted
+
+
+def unpack(data: bytes) -> Any:
+    """Return the value that :meth:`MessageCounts.pack` has made bytes of."""
+    return pickle.loads(data)
+
+
 class World:
     """The ranks of a run; without a communicator, this process alone.
 
@@ -59,6 +94,8 @@ class World:
     leaders : tuple of int
         For each rank, the rank that leads its compute node: the first with a GPU, or else the first. A leader combines
         the tables of its node.
+    counts : MessageCounts
+        The messages that this rank has sent to other ranks, without those between agents.
     node_comm : mpi4py communicator or None
         The communicator of this node's ranks, the leader first; None without MPI.
     """
@@ -67,15 +104,14 @@ class World:
     _calls: CollectiveCalls  # set only with a communicator
     leaders: tuple[int, ...] = (0,)
     core_sharers = gpu_sharers = 1  # without MPI: this process alone
-    _counted_messages: dict[str, tuple[int, int]] | None = None
     core_binding: tuple[int, int] | None = None
 
     def __init__(self, comm: Any = None) -> None:
-        self.comm = comm
+        self.comm, self.counts = comm, MessageCounts()
         self.rank, self.size = 0, 1
         node, self.node_comm = ComputeNode(), None
         if comm is not None:
-            self._calls = CollectiveCalls(comm, partial(self.count, "agree"))
+            self._calls = CollectiveCalls(comm, partial(self.counts.add, "agree"))
             self.rank, self.size = comm.Get_rank(), comm.Get_size()
             node, self.node_comm = find_compute_node(comm)
             use_gpu(node.gpu)
@@ -93,58 +129,36 @@ class World:
         value : object
             The value; only rank 0's is used.
         what : str
-            Name under which :meth:`message_counts` reports the messages.
+            Name under which ``counts`` reports the messages.
         """
         if self.comm is None:
             return value
         self._calls.begin(what)
-        return self._bcast(value, what)
+        return self.decided(value, what)
 
-    def _bcast(self, value: Any, what: str) -> Any:
-        """Return rank 0's value on every rank; the ranks have begun this call together."""
-        data = self.pack(value, what, self.size - 1) if self.rank == 0 else None
+    def decided(self, value: T, what: str = "decided") -> T:
+        """Return rank 0's value on every rank; the ranks have begun this call together, or left :meth:`together`."""
+        if self.comm is None:
+            return value
+        data = self.counts.pack(value, what, self.size - 1) if self.rank == 0 else None
         received = self.comm.bcast(data, root=0)
-        return value if self.rank == 0 else pickle.loads(received)
+        return value if self.rank == 0 else cast(T, unpack(received))
 
     def gather(self, value: Any, what: str = "gather") -> list[Any] | None:
         """Return every rank's value on rank 0, in the order of ranks, and None on the others."""
         if self.comm is None:
             return [value]
-        data = self.pack(value, what, 1 if self.rank else 0)
+        data = self.counts.pack(value, what, 1 if self.rank else 0)
         parts = gathered(self.comm, data, self._calls.begin(what, size=len(data)))
-        return [pickle.loads(part) for part in parts] if self.rank == 0 else None
+        return [unpack(part) for part in parts] if self.rank == 0 else None
 
     def allgather(self, value: Any, what: str = "allgather") -> list[Any]:
         """Return every rank's value on every rank, in the order of ranks."""
         if self.comm is None:
             return [value]
-        data = self.pack(value, what, self.size - 1)
+        data = self.counts.pack(value, what, self.size - 1)
         parts = gathered_on_all(self.comm, data, self._calls.begin(what, size=len(data)))
-        return [pickle.loads(part) for part in parts]
-
-    def message_counts(self) -> dict[str, tuple[int, int]]:
-        """Return the number and bytes of messages sent to other ranks since the last call, {name: (count, bytes)}.
-
-        Messages between agents are counted where they are sent; these are all others.
-        """
-        counted, self._counted_messages = self._counted_messages, None
-        return counted or {}
-
-    def pack(self, value: Any, what: str, receivers: int) -> bytes:
-        """Return a value as the bytes to send to a number of receivers, and count them under the name ``what``.
-
-        Values are pickled here, so that their bytes are known; mpi4py's own pickling is not changed.
-        """
-        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-        if receivers:
-            self.count(what, receivers, receivers * len(data))
-        return data
-
-    def count(self, what: str, count: int, size: int) -> None:
-        """Count messages to other ranks, and their bytes, under the name ``what``."""
-        self._counted_messages = self._counted_messages or {}
-        before = self._counted_messages.get(what, (0, 0))
-        self._counted_messages[what] = before[0] + count, before[1] + size
+        return [unpack(part) for part in parts]
 
     def agree(self, failure: Exception | None) -> None:
         """Raise an error on all ranks if there is one on any of them; a collective call.
@@ -196,16 +210,12 @@ class World:
             failure = error
         self.agree(failure)
 
-    def decided(self, value: T) -> T:
-        """Return rank 0's value on every rank, after a block of :meth:`together`."""
-        return value if self.comm is None else cast(T, self._bcast(value, "decided"))
-
     def on_first_rank(self, work: Callable[[], T]) -> T:
         """Return the result of rank 0's work on every rank; an exception on rank 0 is raised on all."""
         if self.comm is None:
             return work()
         result = self.on_all_ranks(lambda: work() if self.rank == 0 else None)
-        return cast(T, self._bcast(result, "decided"))
+        return cast(T, self.decided(result))
 
     def abort_on_exit(self, error: BaseException) -> None:
         """Make the launcher end all ranks when this one exits, unless they have agreed on the error."""
@@ -248,7 +258,7 @@ def exchange(world: World, parts: Sequence[Array], what: str) -> list[Array] | N
     if not world.comm.allreduce(sum(map(len, parts))):
         return None
     received: list[Array] = world.comm.alltoall(list(parts))
-    world.count(what, world.size - 1, sum(part.nbytes for part in parts))
+    world.counts.add(what, world.size - 1, sum(part.nbytes for part in parts))
     return received
 
 
@@ -348,7 +358,7 @@ class MpiTeam:
         if agent is not None:
             self._comm = world.comm.Split(agent, key=0 if first else 1 + world.rank)
             self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
-        self._calls = None if self._comm is None else CollectiveCalls(self._comm, partial(world.count, "team"))
+        self._calls = None if self._comm is None else CollectiveCalls(self._comm, partial(world.counts.add, "team"))
 
     def __enter__(self) -> "MpiTeam":
         return self
@@ -394,8 +404,8 @@ class MpiTeam:
         """Return every rank's value; the ranks have agreed that none has failed."""
         if self.size == 1:
             return [value]
-        data = self._world.pack(value, "team", self.size - 1)
-        return [pickle.loads(received) for received in self._comm.allgather(data)]
+        data = self._world.counts.pack(value, "team", self.size - 1)
+        return [unpack(received) for received in self._comm.allgather(data)]
 
     def _arrays(
         self, rank: int, own_arrays: Sequence[Array], form: Sequence[tuple[str, tuple[int, ...]]]
@@ -411,5 +421,5 @@ class MpiTeam:
                 for piece in byte_slices(array, _MAX_BROADCAST_BYTES):
                     self._comm.Bcast(piece, root=rank)
             if sends:
-                self._world.count("team", 0, (self.size - 1) * sum(array.nbytes for array in arrays))
+                self._world.counts.add("team", 0, (self.size - 1) * sum(array.nbytes for array in arrays))
         return arrays

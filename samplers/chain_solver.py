@@ -25,7 +25,7 @@ from dmcmc.samplers.contract.compile_error import explain
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
 from dmcmc.samplers.contract.team import RankTeam, broadcast_from_first, rows_of_rank
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
-from dmcmc.samplers.cpu.launch import Chains
+from dmcmc.samplers.cpu.launch import Chains, seconds_per_draw
 from dmcmc.samplers.model.chain_model import check_chain_memory
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 
@@ -113,7 +113,7 @@ class ChainSolver:
             on_cpu, halt = [chains for chains in started if isinstance(chains, Chains)], np.zeros(1, dtype=np.uint8)
             if sampling.seconds is not None:
                 _fit(on_cpu, sampling.seconds, threads)
-            for number in range(max((len(chains.rounds) for chains in on_cpu), default=0)):
+            for number in range(max((len(chains.current.rounds) for chains in on_cpu), default=0)):
                 if stop.over or not run_watched(
                     [task for chains in on_cpu for task in chains.tasks(number, threads, halt)], threads, stop, halt
                 ):
@@ -148,7 +148,7 @@ def _sample_in_team(chains: Chains, sampling: Sampling, threads: int) -> None:
         complete = not stop.over and run_watched(tasks, threads, stop, halt)
         return chains.export_rows(slice(begin, end), draws, complete)
 
-    for number in range(len(chains.rounds)):
+    for number in range(len(chains.current.rounds)):
         parts = team.allgather(partial(sample, number))
         for rank, part in enumerate(parts):
             if rank != team.rank:
@@ -166,12 +166,12 @@ def _fit_in_team(chains: Chains, seconds: float, threads: int, team: RankTeam) -
 
     def fraction() -> list[Array]:
         """Return the fraction of this rank's share of the pass for which there is time."""
-        expected = chains.seconds_per_draw() * chains.planned_draws / (threads * team.size)
+        expected = seconds_per_draw(chains) * chains.planned_draws / (threads * team.size)
         return [np.array([min(1.0, max(0.0, seconds) / expected) if expected > 0 else 1.0])]
 
     smallest = min(float(part[0][0]) for part in team.allgather(fraction))
     if smallest < 1:
-        chains.shorten(smallest)
+        chains.plan_share(smallest, is_first=True)
 
 
 class DeviceSampling:
@@ -190,7 +190,7 @@ class DeviceSampling:
     """
 
     def __init__(self, chains: Chains, states: NDArray[Any], share: float = 1.0, seconds: float = 0.0) -> None:
-        chains.after = chains.after[0], states
+        chains.best.after = chains.best.after[0], states
         self.chains, self.share, self.seconds = chains, share, seconds
 
     @property
@@ -240,10 +240,10 @@ class DeviceSampling:
 
 def _fit(planned: Sequence[Chains], seconds: float, threads: int) -> None:
     """Shorten first passes by a common factor if together they would take longer than ``seconds``."""
-    expected = sum(chains.seconds_per_draw() * chains.planned_draws for chains in planned) / threads
+    expected = sum(seconds_per_draw(chains) * chains.planned_draws for chains in planned) / threads
     if expected > seconds:
         for chains in planned:
-            chains.shorten(seconds / expected)
+            chains.plan_share(seconds / expected, is_first=True)
 
 
 def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list[Chains | DeviceSampling]:
@@ -254,7 +254,7 @@ def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list
     if stop is not NO_DEADLINE:  # a pass cannot be interrupted: the time of a short first one predicts the others
         share = min(1.0, _FIRST_PASS_SAMPLES / max(1, sampling.runs * sampling.samples))
         for chains in planned:
-            chains.shorten(share)
+            chains.plan_share(share, is_first=True)
     start = time.perf_counter()
     states_found = _sample_on_gpu(sampler, planned)
     if states_found is None:
@@ -307,13 +307,13 @@ def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[
     """Return the states of the agents' rows after a pass; None if the device has too little memory."""
     from dmcmc.samplers.cuda.launch import sample_rows
 
-    keys = [(int(chains.key[0]), int(chains.key[1])) for chains in planned]
-    models, rounds = [chains.model for chains in planned], [chains.rounds for chains in planned]
-    initial = [chains.after for chains in planned] if rounds[0] and rounds[0][0].warm else None
+    keys = [(int(chains.current.key[0]), int(chains.current.key[1])) for chains in planned]
+    models, rounds = [chains.model for chains in planned], [chains.current.rounds for chains in planned]
+    initial = [chains.best.after for chains in planned] if rounds[0] and rounds[0][0].warm else None
     # Kernels that are not loaded would have to be compiled within the time budget.
     timed = planned[0].sampling.backend.stop is not NO_DEADLINE
     try:
-        return sample_rows(sampler, models, keys, rounds, planned[0].runs, initial=initial, prefer_loaded=timed)
+        return sample_rows(sampler, models, keys, rounds, planned[0].current.runs, initial=initial, prefer_loaded=timed)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -27,7 +27,6 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import TOULBAR2
 from dmcmc.run.compilation import kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.local_search import LocalSearch
@@ -45,6 +44,103 @@ _TRIAL_PART = 0.1  # part of the remaining time for the same
 _SHORT_PROOF_SECONDS = 2.0  # seconds of exact tables that prove the optimum so soon that no engine is needed
 _OVERLAP_PART = 0.25  # part of the estimated seconds of exact tables that the engine may search concurrently
 _MIN_OVERLAP_SECONDS = 2.0  # seconds for the same, at least
+
+
+class EngineResults:
+    """Record the results of an engine in the incumbent, and measure their gains (rank 0).
+
+    Parameters
+    ----------
+    name : str
+        Name of the engine.
+    parts : DividedProblem
+        The divided problem.
+    incumbent : Incumbent
+        Receives assignments and bounds.
+    search : LocalSearch
+        Makes the engine's assignments 1-optimal (no change of a single variable improves them).
+    cancellation : CancellationToken
+        Cancels all work of this rank once the run has reached its goal.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parts: DividedProblem,
+        incumbent: Incumbent,
+        search: LocalSearch,
+        cancellation: CancellationToken,
+    ) -> None:
+        self._name, self._parts, self._incumbent = name, parts, incumbent
+        self._search, self._cancellation = search, cancellation
+        self._recorded_until, self._objective_gain, self._bound_gain = time.perf_counter(), 0.0, 0.0
+
+    def known_values(self) -> NDArray[np.int64] | None:
+        """Return the best known assignment; None before there is one."""
+        values = self._incumbent.values
+        return None if values is None else values[: self._parts.original.n_variables]
+
+    def known_given_values(self) -> NDArray[np.int64] | None:
+        """Return the best known assignment of the problem as given; None before there is one."""
+        values, reduction = self.known_values(), self._parts.given.reduction
+        return values if values is None or reduction is None else reduction.restore(values)
+
+    def take_assignment(self, values: NDArray[np.int64]) -> None:
+        """Take an assignment that the engine has found; called on the engine's thread."""
+        before = self._incumbent.utility
+        self._incumbent.update(self._search.one_opt(values), self._name)
+        after = self._incumbent.utility
+        if before is not None and after is not None:
+            self._objective_gain += max(0.0, float(after - before))
+        self._end_if_reached()
+
+    def take_given_assignment(self, values: NDArray[np.int64]) -> None:
+        """Take an assignment of the problem as given; called on the engine's thread.
+
+        No solution has a value that presolve has removed. In an assignment with violations, the incumbent's values
+        replace such values.
+        """
+        if self._parts.given.reduction is not None:
+            values, known = carried_over(values, self._parts.given.problem, self._parts.original), self.known_values()
+            values = values if known is None else np.where(values < 0, known, values)
+        self.take_assignment(values)
+
+    def take_bound(self, bound: Number | None) -> None:
+        """Take a proven bound (None: no better assignment exists); called on the engine's thread."""
+        arithmetic, before = self._parts.arithmetic, self._incumbent.bound
+        if bound is None:
+            encoded: Number = arithmetic.lowest
+        else:
+            encoded = math.floor(bound) if arithmetic.exact else float(bound)
+        if self._incumbent.update_bound(encoded, self._name) and before is not None:
+            self._bound_gain += max(0.0, float(before - encoded))
+        self._end_if_reached()
+
+    def _end_if_reached(self) -> None:
+        """Cancel all work of this rank if the run has reached its goal."""
+        if self._incumbent.reached:
+            self._cancellation.request()
+
+    def take_gains(self, is_on: bool) -> list[MeasuredGain]:
+        """Return the seconds and gains of the engine since the last call.
+
+        The result is empty if the engine is not on any more and has gained nothing.
+        """
+        if not (is_on or self._objective_gain or self._bound_gain):
+            return []
+        now = time.perf_counter()
+        gain = MeasuredGain(
+            self._name,
+            now - self._recorded_until,
+            closed_gap=self._bound_gain,
+            objective_gain=self._objective_gain,
+        )
+        self._recorded_until, self._objective_gain, self._bound_gain = now, 0.0, 0.0
+        return [gain]
+
+    def delay(self, seconds: float) -> None:
+        """Do not count some seconds of compilation as time of the engine."""
+        self._recorded_until += seconds
 
 
 class BackgroundEngine:
@@ -79,6 +175,8 @@ class BackgroundEngine:
         The engine, on rank 0.
     name : str or None
         Name of the engine, on all ranks; None without an engine.
+    results : EngineResults or None
+        Takes what the engine finds, on rank 0.
     """
 
     def __init__(
@@ -95,8 +193,8 @@ class BackgroundEngine:
         self._search, self._early = search, early
         self.process: BackgroundSearch | None = None
         self.name: str | None = None
+        self.results: EngineResults | None = None
         self._has_own_core, self._starts_in_time = False, True
-        self._recorded_until, self._objective_gain, self._bound_gain = 0.0, 0.0, 0.0
 
     def end(self) -> None:
         """End the engine and wait until its process is gone."""
@@ -114,7 +212,7 @@ class BackgroundEngine:
         config, problem = self.parts.config, self.parts.original
         if config.search == "none" or (config.search == "auto" and not self.parts.timed):
             return stop
-        early = self.world.on_first_rank(self._name_of_early)
+        early = self.world.on_first_rank(lambda: _name_of_early(self._early, self.parts))
         self.name = early or self.world.on_first_rank(lambda: choose_engine(config, problem))
         if self.name is None:
             return stop
@@ -123,38 +221,30 @@ class BackgroundEngine:
         if stop is NO_DEADLINE:
             self.stop = stop = Deadline(cancellation=CancellationToken())
         if self.world.rank == 0:
-            observer = SearchObserver(
-                lambda: self.incumbent.utility, self._take_found, self._take_bound, lambda: self.stop.until
+            self.results = results = EngineResults(
+                self.name, self.parts, self.incumbent, self._search, self.stop.cancellation
             )
-            self._recorded_until = time.perf_counter()
+            observer = SearchObserver(
+                lambda: self.incumbent.utility, results.take_assignment, results.take_bound, lambda: self.stop.until
+            )
             if early is not None and self._early is not None:
                 self.process = self._early.search
-                observer = replace(observer, on_assignment=lambda values: self._take_found(self._presolved(values)))
-                self._early.hand_over(EngineReceiver(observer, self._known_given_values))
+                observer = replace(observer, on_assignment=results.take_given_assignment)
+                self._early.hand_over(EngineReceiver(observer, results.known_given_values))
             else:
-                self.process = self._make_process(observer)
+                self.process = self._make_process(observer, results.known_values)
         return stop
 
-    def _name_of_early(self) -> str | None:
-        """Return the name of the engine that searches the problem as given; None if there is none (rank 0).
-
-        It is ended if presolve has changed the set of solutions, because its assignments may then be lost.
-        """
-        if self._early is None or (name := self._early.name()) is None:
-            return None
-        if keeps_all_solutions(self.parts.given.reduction):
-            return name
-        self._early.search.cancel()
-        return None
-
-    def _make_process(self, observer: SearchObserver) -> BackgroundSearch:
+    def _make_process(
+        self, observer: SearchObserver, known_values: Callable[[], NDArray[np.int64] | None]
+    ) -> BackgroundSearch:
         """Return the engine, which is not started yet.
 
         It starts by itself after a short delay. It waits for :meth:`assign_cores` or :meth:`searches_first` if it is
         our own engine, which needs kernels, or if its start takes long.
         """
         memory = engine_memory(self.parts.config)
-        engine = engine_process(self.name, self._known_values)
+        engine = engine_process(self.name, known_values)
         if engine is not None:
             wait = START_DELAY if self._starts_in_time else math.inf
             return BackgroundSearch(self._problem_costs, memory, observer, wait, engine)
@@ -184,7 +274,7 @@ class BackgroundEngine:
             return setup
         requested = setup.config.search != "auto"
         if setup.will_prove and not requested:
-            self.process.begin(max(_MIN_OVERLAP_SECONDS, _OVERLAP_PART * self._table_seconds(setup)))
+            self.process.begin(max(_MIN_OVERLAP_SECONDS, _OVERLAP_PART * _table_seconds(setup, self.world.size)))
             return setup
         own_core = has_own_core(setup, self.name)
         self.process.begin(
@@ -198,22 +288,13 @@ class BackgroundEngine:
         if setup.config.search != "auto":
             return True
         if setup.will_prove:
-            return self._starts_in_time and self._table_seconds(setup) > _SHORT_PROOF_SECONDS
+            return self._starts_in_time and _table_seconds(setup, self.world.size) > _SHORT_PROOF_SECONDS
         return self._starts_in_time or (self.name is not None and has_own_core(setup, self.name))
-
-    def _table_seconds(self, setup: Setup) -> float:
-        """Return the estimated seconds of all agents' tables."""
-        return sum(choice.seconds for choice in setup.choices) / (max(1, setup.limits.threads) * self.world.size)
 
     def resume(self) -> None:
         """Let the engine continue if it has paused."""
         if self.process is not None:
             self.process.end_pause()
-
-    def start_without_tables(self) -> None:
-        """Start the engine, if it has not started: there will be no tables."""
-        if self.process is not None:
-            self.process.begin()
 
     def disengage(self, setup: Setup) -> Setup:
         """End the engine; return the setup with the core that the engine had."""
@@ -232,26 +313,13 @@ class BackgroundEngine:
     @property
     def may_improve(self) -> bool:
         """Whether the engine of this rank may still improve the incumbent or the bound."""
-        utility, bound = self.incumbent.utility, self.incumbent.bound
-        utility_found, bound_found = (
-            None if utility is None else float(utility),
-            None if bound is None else float(bound),
-        )
-        return self.process is not None and self.process.on and not self.process.unpromising(utility_found, bound_found)
+        found = (self.incumbent.utility, self.incumbent.bound)
+        known, bound = (None if number is None else float(number) for number in found)
+        return self.process is not None and self.process.on and not self.process.speed.is_unpromising(known, bound)
 
     def take_gains(self) -> list[MeasuredGain]:
         """Return the seconds and gains of the engine since the last call; empty if it has ended and gained nothing."""
-        if self.process is None or not (self.process.on or self._objective_gain or self._bound_gain):
-            return []
-        now = time.perf_counter()
-        gain = MeasuredGain(
-            self.name or TOULBAR2,
-            now - self._recorded_until,
-            closed_gap=self._bound_gain,
-            objective_gain=self._objective_gain,
-        )
-        self._recorded_until, self._objective_gain, self._bound_gain = now, 0.0, 0.0
-        return [gain]
+        return [] if self.process is None or self.results is None else self.results.take_gains(self.process.on)
 
     def _problem_costs(self, check: Callable[[], None]) -> CostProblem:
         """Return the whole problem as costs for the engine, once it can begin; constants are added at the end."""
@@ -262,57 +330,30 @@ class BackgroundEngine:
                 time.sleep(_CHECK_INTERVAL)
         return problem_costs(self.parts.config, self.parts.original, self.name, check)
 
-    def _known_values(self) -> NDArray[np.int64] | None:
-        """Return the best known assignment; None before there is one."""
-        values = self.incumbent.values
-        return None if values is None else values[: self.parts.original.n_variables]
-
-    def _known_given_values(self) -> NDArray[np.int64] | None:
-        """Return the best known assignment of the problem as given; None before there is one."""
-        values, reduction = self._known_values(), self.parts.given.reduction
-        return values if values is None or reduction is None else reduction.restore(values)
-
-    def _presolved(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return an assignment of the problem as given as one of the problem that is solved.
-
-        No solution has a value that presolve has removed. In an assignment with violations, the incumbent's values
-        replace such values.
-        """
-        if self.parts.given.reduction is None:
-            return values
-        carried, known = carried_over(values, self.parts.given.problem, self.parts.original), self._known_values()
-        return carried if known is None else np.where(carried < 0, known, carried)
-
-    def _take_found(self, values: NDArray[np.int64]) -> None:
-        """Take an assignment that the engine has found; called on the engine's thread."""
-        before = self.incumbent.utility
-        self.incumbent.update(self._search.one_opt(values), self.name or TOULBAR2)
-        after = self.incumbent.utility
-        if before is not None and after is not None:
-            self._objective_gain += max(0.0, float(after - before))
-        self._end_if_reached()
-
-    def _take_bound(self, bound: Number | None) -> None:
-        """Take a proven bound (None: no better assignment exists); called on the engine's thread."""
-        arithmetic, before = self.parts.arithmetic, self.incumbent.bound
-        if bound is None:
-            encoded: Number = arithmetic.lowest
-        else:
-            encoded = math.floor(bound) if arithmetic.exact else float(bound)
-        if self.incumbent.update_bound(encoded, self.name or TOULBAR2) and before is not None:
-            self._bound_gain += max(0.0, float(before - encoded))
-        self._end_if_reached()
-
-    def _end_if_reached(self) -> None:
-        """Cancel all work of this rank if the run has reached its goal."""
-        if self.incumbent.reached:
-            self.stop.cancellation.request()
-
     def has_ended_run(self) -> bool:
         """Return whether the engine has ended the run; called by all ranks."""
         return self.name is not None and self.world.on_first_rank(lambda: self.incumbent.reached)
 
     def shift_clock(self, seconds: float, stop: Deadline) -> None:
         """Shift the start of the run by some seconds, and set its new deadline."""
-        self._recorded_until += seconds
         self.stop = stop
+        if self.results is not None:
+            self.results.delay(seconds)
+
+
+def _name_of_early(early: EarlyEngine | None, parts: DividedProblem) -> str | None:
+    """Return the name of the engine that searches the problem as given; None if there is none (rank 0).
+
+    It is ended if presolve has changed the set of solutions, because its assignments may then be lost.
+    """
+    if early is None or (name := early.name()) is None:
+        return None
+    if keeps_all_solutions(parts.given.reduction):
+        return name
+    early.search.cancel()
+    return None
+
+
+def _table_seconds(setup: Setup, ranks: int) -> float:
+    """Return the estimated seconds of all agents' tables."""
+    return sum(choice.seconds for choice in setup.choices) / (max(1, setup.limits.threads) * ranks)

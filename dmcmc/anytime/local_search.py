@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.anytime.background_engine import BackgroundEngine
-from dmcmc.anytime.background_local_search import FIRST_SLICE, BackgroundTurns, is_worthwhile
+from dmcmc.anytime.background_local_search import FIRST_SLICE, MIN_RELATIVE_GAIN, BackgroundTurns, is_worthwhile
 from dmcmc.anytime.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import gpu_chains
 from dmcmc.anytime.search_readiness import SearchKernels
 from dmcmc.anytime.time_before_tables import brief_search_seconds, max_seconds_before_tables
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
-from dmcmc.results.result import Result
 from dmcmc.run.compilation import kernel_sets
-from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.local_search import Ascent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent
@@ -57,6 +56,8 @@ class IncumbentSearch(RankSearch):
         The search on the GPU in the background, on rank 0 once it has begun.
     kernels : KernelSupply
         The kernels that are compiled.
+    search_kernels : SearchKernels
+        Which kernels of the local search are compiled.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class IncumbentSearch(RankSearch):
         early: EarlyEngine | None = None,
     ) -> None:
         self.kernels = kernels
-        self._search_kernels = ready = SearchKernels(parts, world, kernels)
+        self.search_kernels = ready = SearchKernels(parts, world, kernels)
         super().__init__(parts, incumbent, world, stop)
         self._search.chains.may_move_blocks = partial(ready.is_ready, kernel_sets.block_moves)
         self._search.chains.may_search_constraints = partial(
@@ -87,7 +88,7 @@ class IncumbentSearch(RankSearch):
     def _make_ascent(self, stop: Deadline, threads: int) -> Ascent:
         """Return the hill climbing on the problem to solve, without kernels until they are compiled."""
         problem = self.parts.original
-        if not self._search_kernels.has_first:
+        if not self.search_kernels.has_first:
             return UncompiledAscent(problem, stop)
         if problem.tabular:
             return super()._make_ascent(stop, threads)
@@ -105,10 +106,6 @@ class IncumbentSearch(RankSearch):
         stop = self.engine.engage(stop)
         self._set_deadline(stop)
         return stop
-
-    def result_without_tables(self) -> Result | None:
-        """Return the result before there are tables, on rank 0; None on other ranks."""
-        return self.best_so_far() if self.world.rank == 0 else None
 
     def delay(self, seconds: float) -> Deadline:
         """Move the start and the deadline of the run by some seconds of compilation; return the new deadline."""
@@ -167,11 +164,22 @@ class IncumbentSearch(RankSearch):
             yield
         self._share_best(turns.best)
 
-    def brief_search_seconds(self, setup: Setup) -> float:
-        """Return the seconds of a brief search in the background of tables that will prove the optimum; 0 for none."""
-        if self.decodes_only:
-            return 0.0
-        return brief_search_seconds(setup, self.world, self._search.stop, lambda: self._search.ascent.graph.columns)
+    @contextmanager
+    def during_tables(self, setup: Setup) -> Iterator[None]:
+        """Search in the background, also on a GPU if that is wanted, while the body makes the first tables.
+
+        If the tables will prove the optimum, the search is brief, and not on a GPU.
+        """
+        proves, brief = setup.will_prove, 0.0
+        if self.world.rank == 0 and not proves:
+            self.gpu_search = gpu_chains.start(self._search, self.incumbent, setup, self.stop)
+        if not self.decodes_only:
+            brief = brief_search_seconds(
+                setup, self.world, self._search.stop, lambda: self._search.ascent.graph.columns
+            )
+        searching = self.in_background(not proves, MIN_RELATIVE_GAIN, brief_seconds=brief)
+        with searching, self.overlapped.overlapping():
+            yield
 
     def before_tables(self, setup: Setup) -> None:
         """Search while it is worthwhile before there are tables; only briefly if these will soon prove the optimum."""
@@ -194,48 +202,14 @@ class IncumbentSearch(RankSearch):
             if over or not is_worthwhile(before, self.quality):
                 return
 
-    def without_tables(self, error: ResourceError) -> Result | None:
-        """Search until the time is over, because no plan fits the resources; return the result on rank 0."""
-        self.incumbent.give_up(error)
-        self.engine.start_without_tables()
-        self.use_remaining_time()
-        return self.result_without_tables()
-
-    def begin_on_gpu(self, setup: Setup) -> None:
-        """Start background chains on rank 0's GPU, if they are wanted and tables will not prove the optimum soon.
-
-        If agents' tables use the GPU, too, the chains get only a part of its time.
-        """
-        if self.world.rank or setup.will_prove or not gpu_chains.wanted(setup.config):
-            return
-        no_tables_on_gpu = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
-        self.gpu_search = gpu_chains.BackgroundGpuChains(self._search, self.incumbent, no_tables_on_gpu, self.stop)
-
     def _chains_are_ready(self) -> bool:
         """Return whether all ranks have the kernels of the chains; then hill climbing uses kernels, too."""
-        ready = self._search_kernels.chains_are_ready()
-        if ready and not self._search_kernels.has_first:
-            self._search_kernels.has_first = True
+        ready = self.search_kernels.chains_are_ready()
+        if ready and not self.search_kernels.has_first:
+            self.search_kernels.has_first = True
             if self.searches:
                 self._search.ascent = ascent_of(self.parts.original, self._search.threads, self._search.ascent.stop)
         return ready
-
-    def request_kernels(self) -> float:
-        """Compile the kernels of searches in the background; return the seconds that do not count as run time."""
-        sets = []
-        sets += kernel_sets.own_engine(self.engine.name)
-        if self.searches and not self.decodes_only:
-            sets += kernel_sets.local_search(self.parts)
-            if self.quality.negated_violation < 0:
-                sets.append(kernel_sets.constraint_search())
-        if self.parts.timed:
-            sets.append(kernel_sets.rates())
-        return self.kernels.request(*sets)
-
-    @property
-    def concurrent_work(self) -> ConcurrentWork:
-        """The search in the background, as work for the time in which the run waits for other kernels."""
-        return ConcurrentWork(self._search_kernels.chains(), partial(self.in_background, low_priority=False))
 
     def use_remaining_time(self) -> None:
         """Search until the deadline, unless the run has reached its goal."""
@@ -252,5 +226,5 @@ class IncumbentSearch(RankSearch):
         """Search for some seconds or a number of sweeps, once the kernels are compiled; return whether that gained."""
         stop = self.stop if seconds is None else self.stop.by(time.perf_counter() + seconds)
         with suppress(OutOfTime):
-            self.delay(self._search_kernels.wait_for_chains(stop))
+            self.delay(self.search_kernels.wait_for_chains(stop))
         return self._chains_are_ready() and super().improve(seconds, sweeps)

@@ -51,7 +51,7 @@ def proposals_after(
     is_ready
         Returns whether an improver, given by its name, has its kernels on this rank.
     """
-    setup, engine_may_improve = tables.setup, searches.engine_may_improve
+    setup, engine_may_improve = tables.setup, searches.background.engine_may_improve
     if not setup.timed:
         return registry.proposals_of(improvers, RankState({}, {}, external_search_active=engine_may_improve))
     if union.is_waiting and is_ready(UNION_BOUND):
@@ -62,7 +62,9 @@ def proposals_after(
         agents[union.agent.number], gaps[union.agent.number] = union.agent.agent, union.agent.gap
     is_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
     seconds = enlarged_seconds if is_split else None
-    state = RankState(agents, gaps, best, seconds, engine_may_improve, searches.gpu_is_active, is_ready, weights)
+    state = RankState(
+        agents, gaps, best, seconds, engine_may_improve, searches.background.gpu_is_active, is_ready, weights
+    )
     return registry.proposals_of(improvers, state)
 
 

@@ -49,6 +49,150 @@ if TYPE_CHECKING:
 _FIRST_SIZE_WITH_UNION = 1 / 32
 
 
+class RankImprovers:
+    """The improvers of a run on one rank: they propose work after a combination, and do what rank 0 allocates.
+
+    Parameters
+    ----------
+    improvers
+        The improvers of the run.
+    tables
+        This rank's agents.
+    coordinator
+        How the ranks agree on the answer.
+    searches
+        The searches over the whole assignment.
+    union
+        This rank's part of the union of all agents.
+    limits
+        The table size of the next combination, which an improver may enlarge.
+
+    Attributes
+    ----------
+    is_ready : callable
+        Returns whether an improver, given by its name, has its kernels on this rank.
+    gains : list of MeasuredGain
+        Costs and gains of work since the last report to rank 0.
+    tables_changed : bool
+        Whether tables may have changed since the last combination.
+    rows_pruned : bool
+        Whether the last work on tables has pruned rows, or may have; True before any work.
+    """
+
+    def __init__(
+        self,
+        improvers: Sequence[Improver],
+        tables: RankTables,
+        coordinator: Coordinator,
+        searches: "WholeSearches",
+        union: UnionPart,
+        limits: CombinationLimits,
+    ) -> None:
+        self._improvers, self._tables, self._coordinator, self._searches = improvers, tables, coordinator, searches
+        self._union, self._limits, self._world, self._incumbent = union, limits, tables.world, coordinator.incumbent
+        self.is_ready: Callable[[str], bool] = lambda improver: True
+        self.gains, self.tables_changed, self.rows_pruned = list[MeasuredGain](), True, True
+        self._whole = WholeProblemWork(
+            self._search_on_all_ranks,
+            limits.enlarge,
+            self._continue_engine,
+            searches.background.wait_for_engine,
+            searches.background.allow_gpu_seconds,
+        )
+
+    def proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
+        """Return the improvers' proposals for this rank after a combination.
+
+        The cost of another combination is estimated as the last one's seconds times the growth of the tables.
+        """
+        enlarged_seconds, tables = None, self._tables
+        if self._limits.may_enlarge(tables.setup):
+            enlarged_seconds = TABLE_GROWTH_FACTOR * self._incumbent.combination_seconds
+        best, is_ready = self._coordinator.best, self.is_ready
+        return proposals_after(
+            cycle, self._improvers, tables, best, self._searches, self._union, enlarged_seconds, is_ready
+        )
+
+    def improve(self, directive: Directive) -> None:
+        """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together.
+
+        Work in the background goes on or stops first. Then the agents get their outside bounds (upper bounds on what
+        all others can add to their rows). This needs a bound of every component, and a last cycle with one UTIL step
+        per agent; it is left out if no table may change.
+        """
+        tables, last = self._tables, self._tables.last
+        assert last is not None, "there has been no combination yet"
+        for improver in self._improvers:
+            improver.begin(self._whole, directive.allocations_of(improver.name))
+        self.tables_changed, outsides = directive.changes_tables, dict[int, UtilMessage]()
+        if directive.bounded and self.tables_changed and last.cycle.per_agent:
+            with self._searches.in_background():
+                outsides = tables.outside_bounds()
+        context = CombinationContext(last.cycle.chosen, outsides, tables.sides)
+        slice = self._world.on_all_ranks(
+            partial(time_slice_of, tables.setup, tables.agents, context, directive, self._whole)
+        )
+        slice = slice if self._union.agent is None else self._union.agent.added_to(slice)
+        self._improve_tables(slice, directive)
+        active = [improver for improver in self._improvers if directive.allocations_of(improver.name)]
+        self._world.on_all_ranks(partial(self._suggest_starts, active))
+        self._improve_whole_problem(slice, active, directive)
+        self._coordinator.name_sources([one.name for one in active if not one.properties.needs.in_background])
+
+    def _improve_tables(self, slice: TimeSlice, directive: Directive) -> None:
+        """Improve the tables of all agents and of their union, as the directive says."""
+        if self.tables_changed or directive.works_on_union:
+            with self._tables.team.sharing_errors():
+                done = self._improve_agents(slice, directive)
+            self.gains += done.gains
+        if self.tables_changed:
+            self.rows_pruned = done.pruned
+            self._tables.index_again()
+        if directive.works_on_union:
+            self.gains += self._world.run(partial(self._union.exchange, directive.improvers_of_union))
+
+    def _improve_agents(self, slice: TimeSlice, directive: Directive) -> AgentWorkDone:
+        """Improve this rank's agents, or help with another rank's agent."""
+        tables = self._tables
+        if tables.team.rank > 0:
+            tables.helped = improve_in_team.help_on(tables.helped, tables.setup.backend, tables.team)
+            return AgentWorkDone(False, [])
+        done = improve_agents(self._improvers, slice, directive)
+        improve_in_team.end(tables.team)
+        return done
+
+    def _improve_whole_problem(self, slice: TimeSlice, active: Sequence[Improver], directive: Directive) -> None:
+        """Let those improvers of the whole problem work that have an allocation; called by all ranks."""
+        for improver in active:
+            if improver.properties.needs is Needs.CORE:
+                continue
+            self._incumbent.assignment_source, before = improver.name, self._incumbent.utility
+            self.gains += improver.run(slice, directive.allocations_of(improver.name))
+            if any(self._world.allgather(bool(slice.found))):
+                self._searches.record_best(slice.found)
+                slice.found.clear()
+                gain = _gain(before, self._incumbent.utility)
+                self.gains.append(MeasuredGain(improver.name, 0.0, objective_gain=gain))
+
+    def _suggest_starts(self, active: Sequence[Improver]) -> None:
+        """Suggest assignments to the local search, which improvers have made from their work on this rank's agents."""
+        agents = [*self._tables.agents.values(), *(() if self._union.agent is None else (self._union.agent.agent,))]
+        seed = self._tables.setup.config.seed + self._tables.combinations
+        if (best := self._coordinator.best) is not None:
+            self._searches.suggest(starts_of(active, agents, best, self.is_ready, seed))
+
+    def _continue_engine(self, wanted: bool) -> None:
+        """Let the external search in the background go on, or end it, which frees its core."""
+        setup = self._searches.background.continue_engine(wanted, self._tables.setup)
+        self._tables.setup = self._incumbent.setup = setup
+
+    def _search_on_all_ranks(self, seconds: float) -> float:
+        """Search for some seconds on all ranks together; return the gain in utility (rank 0)."""
+        before = self._incumbent.utility
+        self.rows_pruned = self._searches.improve(seconds) or self.rows_pruned
+        return _gain(before, self._incumbent.utility)
+
+
 class RankRun:
     """A run with a time budget as one rank sees it.
 
@@ -68,12 +212,10 @@ class RankRun:
 
     Attributes
     ----------
-    improvers : list of Improver
-        The improvers of this run.
     director : Director
         Decides on rank 0 what follows a combination.
-    is_ready : callable
-        Returns whether an improver, given by its name, has its kernels on this rank.
+    work : RankImprovers
+        The improvers on this rank.
     incumbent : Incumbent
         Best assignment and bound so far, on rank 0.
     union : UnionPart
@@ -92,28 +234,18 @@ class RankRun:
     ) -> None:
         self.tables, self.coordinator, self.searches, self.watch = tables, coordinator, searches, watch
         self.world, self.incumbent = tables.world, coordinator.incumbent
-        self.is_ready: Callable[[str], bool] = lambda improver: True
         coordinator.take_plan(tables.setup)
-        self.improvers = registry.create(tables.setup.timed)
-        owner, properties = ranks_of_work(tables.setup.owner, self.world.size), registry.declared(self.improvers)
+        improvers = registry.create(tables.setup.timed)
+        owner, properties = ranks_of_work(tables.setup.owner, self.world.size), registry.declared(improvers)
         self.director = Director(self.incumbent, Scheduler(owner, properties))
         coordinator.effects = {name: declared.effect for name, declared in properties.items()}
         # A rank that helps another one with the rows of an agent has no part of the union.
         takes_part = self.world.rank == 0 or tables.team.size == 1
         self.union = UnionPart(self.world, self.incumbent, searches, union_provider if takes_part else None)
-        self.goal_reached = False
-        self._rows_pruned = True  # pruning has not been tried yet, so it may help
-        self._tables_changed, self._measured_gains = True, list[MeasuredGain]()
-        self._limits = CombinationLimits()
-        self._whole = WholeProblemWork(
-            self._search_on_all_ranks,
-            self._limits.enlarge,
-            self._continue_engine,
-            searches.wait_for_engine,
-            searches.allow_gpu_seconds,
-        )
+        self._limits, self.goal_reached = CombinationLimits(), False
         if union_provider is not None:
             self._limits.size_factor = _FIRST_SIZE_WITH_UNION
+        self.work = RankImprovers(improvers, tables, coordinator, searches, self.union, self._limits)
 
     @property
     def setup(self) -> Setup:
@@ -138,12 +270,12 @@ class RankRun:
         if self.setup is not plan:
             incumbent.setup = self.setup
             self.watch.planned(self.setup)
-        self._measured_gains += [gain for agent in tables.agents.values() for gain in agent.gains]
+        self.work.gains += [gain for agent in tables.agents.values() for gain in agent.gains]
         self.coordinator.name_sources(tables.improvers)
         if self.searches.exist and plan.timed and not plan.will_prove and self.world.rank == 0:
             gained, seconds = _gain(before, incumbent.utility), time.perf_counter() - start
-            self._measured_gains.append(MeasuredGain(LOCAL_SEARCH, seconds, objective_gain=gained))
-        self.goal_reached = self.searches.have_ended_run() or self.coordinator.gap_is_met(tables)
+            self.work.gains.append(MeasuredGain(LOCAL_SEARCH, seconds, objective_gain=gained))
+        self.goal_reached = self.searches.background.have_ended_run() or self.coordinator.gap_is_met(tables)
 
     def combine(self) -> Cycle | ResourceError:
         """Send UTIL messages up and VALUE messages down; return the cycle, or the error if it did not finish or fit.
@@ -157,7 +289,7 @@ class RankRun:
             If the first combination fails and the run cannot end with the incumbent, or other ranks did not fail.
         """
         limits, tables, setup, last = self._limits, self.tables, self.setup, self.tables.last
-        if last is not None and not self._tables_changed and limits.enlarged_seconds is None:
+        if last is not None and not self.work.tables_changed and limits.enlarged_seconds is None:
             return last.cycle
         self.watch.progress.stage(tables.combining_title)
         start, expected = time.perf_counter(), self.incumbent.combination_seconds
@@ -169,13 +301,13 @@ class RankRun:
             if not self.world.is_agreed(error):
                 raise
             if limits.enlarged_seconds is not None and last is not None:
-                self._measured_gains.append(limits.undo_enlargement(time.perf_counter() - start))
+                self.work.gains.append(limits.undo_enlargement(time.perf_counter() - start))
                 return last.cycle
             if last is None and not may_end_with_incumbent(setup, error):
                 raise
             return error
         self.incumbent.combination_seconds = time.perf_counter() - start
-        self._measured_gains += limits.finish(self.incumbent.combination_seconds)
+        self.work.gains += limits.finish(self.incumbent.combination_seconds)
         return cycle
 
     def agree(self, cycle: Cycle | ResourceError) -> Directive:
@@ -194,103 +326,16 @@ class RankRun:
 
     def _report(self, cycle: Cycle) -> RankReport:
         """Return what rank 0 needs to know of this rank's work since its last report."""
-        self._measured_gains += self.searches.take_gains()
-        cycle_report = CycleReport.of(self.tables, cycle, self._rows_pruned)
-        report = RankReport(cycle_report.roots, self.proposals(cycle), tuple(self._measured_gains), *cycle_report[1:])
-        self._measured_gains.clear()
+        self.work.gains += self.searches.background.take_gains()
+        cycle_report = CycleReport.of(self.tables, cycle, self.work.rows_pruned)
+        report = RankReport(cycle_report.roots, self.work.proposals(cycle), tuple(self.work.gains), *cycle_report[1:])
+        self.work.gains.clear()
         return report
 
-    def proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
-        """Return the improvers' proposals for this rank after a combination.
-
-        The cost of another combination is estimated as the last one's seconds times the growth of the tables.
-        """
-        enlarged_seconds = None
-        if self._limits.may_enlarge(self.setup):
-            enlarged_seconds = TABLE_GROWTH_FACTOR * self.incumbent.combination_seconds
-        best, is_ready = self.coordinator.best, self.is_ready
-        return proposals_after(
-            cycle, self.improvers, self.tables, best, self.searches, self.union, enlarged_seconds, is_ready
-        )
-
     def improve(self, directive: Directive) -> None:
-        """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together.
-
-        Work in the background goes on or stops first. Then the agents get their outside bounds (upper bounds on what
-        all others can add to their rows). This needs a bound of every component, and a last cycle with one UTIL step
-        per agent; it is left out if no table may change.
-        """
-        tables, last = self.tables, self.tables.last
-        assert last is not None, "there has been no combination yet"
+        """Run the improvers in their allocated time: first for this rank's agents, then for all ranks together."""
         self.watch.progress.stage(title_of(self.incumbent, directive.improvers, self.setup.backend.stop.left))
-        for improver in self.improvers:
-            improver.begin(self._whole, directive.allocations_of(improver.name))
-        self._tables_changed, outsides = directive.changes_tables, dict[int, UtilMessage]()
-        if directive.bounded and self._tables_changed and last.cycle.per_agent:
-            with self.searches.in_background():
-                outsides = tables.outside_bounds()
-        context = CombinationContext(last.cycle.chosen, outsides, tables.sides)
-        slice = self.world.on_all_ranks(
-            partial(time_slice_of, self.setup, tables.agents, context, directive, self._whole)
-        )
-        slice = slice if self.union.agent is None else self.union.agent.added_to(slice)
-        self._improve_tables(slice, directive)
-        active = [improver for improver in self.improvers if directive.allocations_of(improver.name)]
-        self.world.on_all_ranks(partial(self._suggest_starts, active))
-        self._improve_whole_problem(slice, active, directive)
-        self.coordinator.name_sources([one.name for one in active if not one.properties.needs.in_background])
-
-    def _improve_tables(self, slice: TimeSlice, directive: Directive) -> None:
-        """Improve the tables of all agents and of their union, as the directive says."""
-        if self._tables_changed or directive.works_on_union:
-            with self.tables.team.sharing_errors():
-                done = self._improve_agents(slice, directive)
-            self._measured_gains += done.gains
-        if self._tables_changed:
-            self._rows_pruned = done.pruned
-            self.tables.index_again()
-        if directive.works_on_union:
-            self._measured_gains += self.world.run(partial(self.union.exchange, directive.improvers_of_union))
-
-    def _improve_agents(self, slice: TimeSlice, directive: Directive) -> AgentWorkDone:
-        """Improve this rank's agents, or help with another rank's agent."""
-        tables = self.tables
-        if tables.team.rank > 0:
-            tables.helped = improve_in_team.help_on(tables.helped, self.setup.backend, tables.team)
-            return AgentWorkDone(False, [])
-        done = improve_agents(self.improvers, slice, directive)
-        improve_in_team.end(tables.team)
-        return done
-
-    def _improve_whole_problem(self, slice: TimeSlice, active: Sequence[Improver], directive: Directive) -> None:
-        """Let those improvers of the whole problem work that have an allocation; called by all ranks."""
-        for improver in active:
-            if improver.properties.needs is Needs.CORE:
-                continue
-            self.incumbent.assignment_source, before = improver.name, self.incumbent.utility
-            self._measured_gains += improver.run(slice, directive.allocations_of(improver.name))
-            if any(self.world.allgather(bool(slice.found))):
-                self.searches.record_best(slice.found)
-                slice.found.clear()
-                gain = _gain(before, self.incumbent.utility)
-                self._measured_gains.append(MeasuredGain(improver.name, 0.0, objective_gain=gain))
-
-    def _suggest_starts(self, active: Sequence[Improver]) -> None:
-        """Suggest assignments to the local search, which improvers have made from their work on this rank's agents."""
-        agents = [*self.tables.agents.values(), *(() if self.union.agent is None else (self.union.agent.agent,))]
-        seed = self.setup.config.seed + self.tables.combinations
-        if (best := self.coordinator.best) is not None:
-            self.searches.suggest(starts_of(active, agents, best, self.is_ready, seed))
-
-    def _continue_engine(self, wanted: bool) -> None:
-        """Let the external search in the background go on, or end it, which frees its core."""
-        self.setup = self.searches.continue_engine(wanted, self.setup)
-
-    def _search_on_all_ranks(self, seconds: float) -> float:
-        """Search for some seconds on all ranks together; return the gain in utility (rank 0)."""
-        before = self.incumbent.utility
-        self._rows_pruned = self.searches.improve(seconds) or self._rows_pruned
-        return _gain(before, self.incumbent.utility)
+        self.work.improve(directive)
 
     def give_up(self, error: ResourceError) -> None:
         """End with the incumbent because time or memory ran out; if it was memory, search until the deadline.
@@ -307,25 +352,22 @@ class RankRun:
             with suppress(OutOfMemory):
                 self.searches.use_remaining_time()
 
-    def keep_for_next_run(self) -> None:
-        """Keep the tables and bounds of this rank's agents, and of their union, for the next run of a session."""
-        retained, choices, names = self.setup.retained_bounds, self.setup.choices, self.setup.problem.agents
-        if retained is None:
-            return
-        for number, agent in self.tables.agents.items():
-            keep_agent(agent, choices[number].bound, retained, names[number])
-        if self.union.agent is not None:
-            keep_agent(self.union.agent.agent, self.union.provider or "", retained, UNION_NAME)
-
     def result(self) -> Result | None:
         """Return the result, put together from all ranks' parts; None except on rank 0."""
         return self.coordinator.result(self.tables)
-
-    def best_so_far(self) -> Result | None:
-        """Return the result if the run ended now; callable from any thread, without other ranks (rank 0)."""
-        return self.coordinator.best_so_far(self.tables)
 
 
 def _gain(before: Number | None, after: Number | None) -> float:
     """Return the gain in utility between two incumbents; 0 without a feasible one."""
     return 0.0 if before is None or after is None else float(after - before)
+
+
+def keep_for_next_run(tables: RankTables, union: UnionPart) -> None:
+    """Keep the tables and bounds of a rank's agents, and of their union, for the next run of a session."""
+    retained, choices, names = tables.setup.retained_bounds, tables.setup.choices, tables.setup.problem.agents
+    if retained is None:
+        return
+    for number, agent in tables.agents.items():
+        keep_agent(agent, choices[number].bound, retained, names[number])
+    if union.agent is not None:
+        keep_agent(union.agent.agent, union.provider or "", retained, UNION_NAME)

@@ -18,7 +18,7 @@ from dmcmc.anytime.early_engine import EarlyEngine
 from dmcmc.anytime.improvers.background_search import has_many_constraints, wanted
 from dmcmc.anytime.known_bound import take_known_bound
 from dmcmc.anytime.local_search import IncumbentSearch
-from dmcmc.anytime.rank_run import RankRun
+from dmcmc.anytime.rank_run import RankRun, keep_for_next_run
 from dmcmc.anytime.union.union_plan import union_provider
 from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.settings import Settings
@@ -30,7 +30,7 @@ from dmcmc.results.result import Result
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
 from dmcmc.run.compilation.kernel_sets import KernelSet
-from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
+from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.prepare_gpu import prepare_gpu
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.solving.coordinator import Coordinator, OneFile
@@ -143,13 +143,14 @@ def _solve_in_time(  # long: the order of a run's steps
         if seconds is not None:
             world.on_first_rank(partial(take_known_bound, search.incumbent, parts))
         if world.on_first_rank(lambda: parts.given.proven_infeasible):
-            return search.result_without_tables()
+            return _result_without_tables(search)
         stop = search.start_engine(stop)
         if search.engine.has_ended_run():
-            return search.result_without_tables()
+            return _result_without_tables(search)
         if seconds is not None and not proves_soon:
             stop = search.delay(
-                kernels.request(*world.bcast(agent_kernel_sets.bounds(parts))) + search.request_kernels()
+                kernels.request(*world.bcast(agent_kernel_sets.bounds(parts)))
+                + kernels.request(*_sets_for_searches(search))
             )
         with handle.deliver_if_late(stop):
             try:
@@ -160,9 +161,9 @@ def _solve_in_time(  # long: the order of a run's steps
             except ResourceError as error:
                 if seconds is None or not world.is_agreed(error):
                     raise
-                return search.without_tables(error)
+                return _end_without_tables(search, error)
         if search.engine.has_ended_run():
-            return search.result_without_tables()
+            return _result_without_tables(search)
         return _solve_planned(search, setup, watch, handle, solve_tiny)
 
 
@@ -170,7 +171,9 @@ def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, prove
     """Plan the run once the kernels for that are compiled; the search goes on, because planning uses one core."""
     world, kernels, stop = search.world, search.kernels, search.stop
     if search.parts.timed and not proves_soon:
-        stop = search.delay(kernels.wait(_sets_for_large_plan(search.parts, world), stop, search.concurrent_work))
+        stop = search.delay(
+            kernels.wait(_sets_for_large_plan(search.parts, world), stop, _search_while_waiting(search))
+        )
     with search.in_background(low_priority=False):
         planning_deadline, placement = stop.later(_PLANNING_GRACE), None
         if unscattered is not None:
@@ -194,23 +197,25 @@ def _solve_planned(
         with handle.deliver_if_late(search.stop):
             if search.engine.searches_first(setup):  # it has finished: no tables are needed
                 watch.planned(setup)
-                return search.result_without_tables()
+                return _result_without_tables(search)
     with handle.deliver_if_late(search.stop):
         try:
-            search.delay(kernels.wait(tables, search.stop, search.concurrent_work))
+            search.delay(kernels.wait(tables, search.stop, _search_while_waiting(search)))
         except OutOfTime as error:
-            return search.without_tables(error)
+            return _end_without_tables(search, error)
     later = agent_kernel_sets.for_improvers(setup, needed)
     if not timed and not setup.will_prove:
-        search.request_kernels()
+        kernels.request(*_sets_for_searches(search))
     search.delay(kernels.request(*chain.from_iterable(later.values())))
     later_on_gpu: dict[str, list[KernelSet]] = {}
     if timed:
         with handle.deliver_if_late(search.stop):
             try:
-                prepared = prepare_gpu(setup, world, watch.progress, kernels, search.stop, search.concurrent_work)
+                prepared = prepare_gpu(
+                    setup, world, watch.progress, kernels, search.stop, _search_while_waiting(search)
+                )
             except OutOfTime as error:
-                return search.without_tables(error)
+                return _end_without_tables(search, error)
         setup, seconds, later_on_gpu = prepared
         search.delay(seconds)
     setup = search.engine.assign_cores(setup)
@@ -219,6 +224,25 @@ def _solve_planned(
     return improve_until_stop(
         setup.with_stop(stop), OneFile(search), searches, watch.with_handle(handle), is_ready, union
     )
+
+
+def _result_without_tables(search: IncumbentSearch) -> Result | None:
+    """Return the result before there are tables, on rank 0; None on other ranks."""
+    return search.best_so_far() if search.world.rank == 0 else None
+
+
+def _end_without_tables(search: IncumbentSearch, error: ResourceError) -> Result | None:
+    """Search until the time is over, because no plan fits the resources; return the result on rank 0."""
+    search.incumbent.give_up(error)
+    if search.engine.process is not None:
+        search.engine.process.begin()  # if it has not started
+    search.use_remaining_time()
+    return _result_without_tables(search)
+
+
+def _search_while_waiting(search: IncumbentSearch) -> ConcurrentWork:
+    """Return the search in the background as work for the time in which the run waits for other kernels."""
+    return ConcurrentWork(search.search_kernels.chains(), partial(search.in_background, low_priority=False))
 
 
 def improve_until_stop(
@@ -250,7 +274,7 @@ def improve_until_stop(
     interrupt = Interrupt(stop, armed=setup.timed and not watch.handles_signals)
     with handle.deliver_if_late(stop), interrupt, team_of(setup, world, coordinator.private) as team:
         run = RankRun(RankTables(setup, world, team), coordinator, searches, watch, union_provider)
-        handle.best, run.is_ready = run.best_so_far, is_ready
+        handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
         try:
             run.first_tables()
             while not run.goal_reached:
@@ -260,7 +284,7 @@ def improve_until_stop(
                 run.improve(directive)
         except (OutOfTime, OutOfMemory) as error:
             run.give_up(error)
-        world.on_all_ranks(run.keep_for_next_run)
+        world.on_all_ranks(partial(keep_for_next_run, run.tables, run.union))
         return run.result()
 
 
@@ -287,6 +311,18 @@ def _sets_for_chains(problem: Problem | None, config: Settings) -> list[KernelSe
     assert problem is not None
     variant = kernel_sets.SearchVariant.of_given(problem)
     return [] if variant is None or config.local_search == "none" else [kernel_sets.chains(variant)]
+
+
+def _sets_for_searches(search: IncumbentSearch) -> list[KernelSet]:
+    """Return the kernels of the searches over the whole assignment."""
+    sets = list(kernel_sets.own_engine(search.engine.name))
+    if search.searches and not search.decodes_only:
+        sets += kernel_sets.local_search(search.parts)
+        if search.quality.negated_violation < 0:
+            sets.append(kernel_sets.constraint_search())
+    if search.parts.timed:
+        sets.append(kernel_sets.rates())
+    return sets
 
 
 def _sets_for_large_plan(parts: DividedProblem, world: World) -> list[KernelSet]:

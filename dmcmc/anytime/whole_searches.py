@@ -11,7 +11,6 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.background_local_search import MIN_RELATIVE_GAIN
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.types import Number
@@ -22,24 +21,19 @@ from dmcmc.solving.planning.setup import Setup
 _POLL_SECONDS = 0.05  # seconds between two polls of the external search engine
 
 
-class WholeSearches:
-    """The searches over the whole assignment of one rank; the methods are called by all ranks.
+class BackgroundSearches:
+    """The external engine and the GPU chains of one rank, which search in the background until they are ended.
 
     Parameters
     ----------
     world : World
         The ranks.
     search : IncumbentSearch or None
-        The local search, which has the external engine and the GPU chains; None if there are no such searches.
+        The search that has them; None if there are no searches over the whole assignment.
     """
 
     def __init__(self, world: World, search: IncumbentSearch | None) -> None:
         self._world, self._search = world, search
-
-    @property
-    def exist(self) -> bool:
-        """Whether there are searches over the whole assignment."""
-        return self._search is not None
 
     @property
     def engine_may_improve(self) -> bool:
@@ -51,35 +45,12 @@ class WholeSearches:
         """Whether a background search on this rank's GPU is still active."""
         return self._search is not None and self._search.gpu_search is not None and self._search.gpu_search.running
 
-    @property
-    def feasible_utility(self) -> Number | None:
-        """Utility of the best assignment that all ranks know; None if it breaks hard constraints or is not known."""
-        return None if self._search is None else self._search.quality.feasible_utility
-
-    @contextmanager
-    def during_tables(self, setup: Setup) -> Iterator[None]:
-        """Search in the background, also on a GPU if that is wanted, while the body makes the first tables."""
-        if self._search is None:
-            yield
-            return
-        self._search.begin_on_gpu(setup)
-        brief = self._search.brief_search_seconds(setup)
-        searching = self._search.in_background(not setup.will_prove, MIN_RELATIVE_GAIN, brief_seconds=brief)
-        with searching, self._search.overlapped.overlapping():
-            yield
-
-    @contextmanager
-    def in_background(self, wanted: bool = True) -> Iterator[None]:
-        """Search in the background while the body works."""
-        with nullcontext() if self._search is None else self._search.in_background(wanted):
-            yield
-
     def have_ended_run(self) -> bool:
-        """Return whether the external engine has reached the goal of the run."""
+        """Return whether the external engine has reached the goal of the run; called by all ranks."""
         return self._search is not None and self._search.engine.has_ended_run()
 
     def take_gains(self) -> list[MeasuredGain]:
-        """Return the seconds and gains of the searches in the background since the last call."""
+        """Return the seconds and gains of these searches since the last call."""
         if self._search is None:
             return []
         on_gpu = self._search.gpu_search
@@ -99,10 +70,6 @@ class WholeSearches:
         if self._search is not None and self._search.gpu_search is not None:
             self._search.gpu_search.allow(seconds)
 
-    def improve(self, seconds: float) -> bool:
-        """Let the local search work for some seconds on all ranks; return whether it has found something better."""
-        return self._search is not None and self._search.improve(seconds, 0)
-
     def wait_for_engine(self, seconds: float) -> None:
         """Wait for the external engine on all ranks, until it ends or the time is over."""
         engine = None if self._search is None else self._search.engine.process
@@ -111,6 +78,52 @@ class WholeSearches:
             engine.wait(_POLL_SECONDS)
         if seconds > 0:
             self._world.wait()
+
+
+class WholeSearches:
+    """The searches over the whole assignment of one rank; the methods are called by all ranks.
+
+    Parameters
+    ----------
+    world : World
+        The ranks.
+    search : IncumbentSearch or None
+        The local search, which has the external engine and the GPU chains; None if there are no such searches.
+
+    Attributes
+    ----------
+    background : BackgroundSearches
+        The external engine and the GPU chains.
+    """
+
+    def __init__(self, world: World, search: IncumbentSearch | None) -> None:
+        self._world, self._search, self.background = world, search, BackgroundSearches(world, search)
+
+    @property
+    def exist(self) -> bool:
+        """Whether there are searches over the whole assignment."""
+        return self._search is not None
+
+    @property
+    def feasible_utility(self) -> Number | None:
+        """Utility of the best assignment that all ranks know; None if it breaks hard constraints or is not known."""
+        return None if self._search is None else self._search.quality.feasible_utility
+
+    @contextmanager
+    def during_tables(self, setup: Setup) -> Iterator[None]:
+        """Search in the background, also on a GPU if that is wanted, while the body makes the first tables."""
+        with nullcontext() if self._search is None else self._search.during_tables(setup):
+            yield
+
+    @contextmanager
+    def in_background(self, wanted: bool = True) -> Iterator[None]:
+        """Search in the background while the body works."""
+        with nullcontext() if self._search is None else self._search.in_background(wanted):
+            yield
+
+    def improve(self, seconds: float) -> bool:
+        """Let the local search work for some seconds on all ranks; return whether it has found something better."""
+        return self._search is not None and self._search.improve(seconds, 0)
 
     def record(self, assignments: Sequence[NDArray[np.int64]], by: str) -> None:
         """Record assignments that an improver has found, made 1-optimal (rank 0)."""

@@ -85,7 +85,7 @@ def _on_all_ranks(
     with warnings.catch_warnings(), SIGNALS.default_handling():
         warnings.filterwarnings("ignore", "suspicious MPI execution environment")  # connect reports it in one line
         world = connect()
-    SIGNALS.set_world(world)
+    SIGNALS.processes.world = world
     if world.rank == 0 and world.core_binding is not None:
         from dmcmc.mpi.compute_node import binding_advice
 

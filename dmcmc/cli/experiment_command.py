@@ -23,7 +23,7 @@ def experiment(arguments: Namespace) -> int:
         raise ConfigError(f"--jobs: expected a whole number from 1 to {_MAX_JOBS}, got {arguments.jobs!r}")
     with SIGNALS.default_handling():
         world = connect()
-    SIGNALS.set_world(world)
+    SIGNALS.processes.world = world
     folder = Path(arguments.output)
     plan, runs = world.on_first_rank(lambda: read_experiment(arguments.config, arguments.quick))
     methods = selected_methods(plan, arguments.method)

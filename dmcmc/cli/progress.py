@@ -86,7 +86,7 @@ class TerminalProgress(_KnownProgress):
 
     def __enter__(self) -> Self:
         self._bar.start()
-        SIGNALS.clear_display = self._bar.stop
+        SIGNALS.delivery.clear_display = self._bar.stop
         return self
 
     def __exit__(

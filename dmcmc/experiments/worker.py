@@ -34,7 +34,7 @@ def main() -> None:
     if cores and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):
             os.sched_setaffinity(0, cores)
-    answers = _Answers(os.fdopen(os.dup(1), "wb"))
+    answers = AnswerLines(os.fdopen(os.dup(1), "wb"))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     from dmcmc.experiments.job import carry_out, warm_up
@@ -49,7 +49,7 @@ def main() -> None:
         answers.write(json.dumps(record, allow_nan=False).encode())
 
 
-class _Answers:
+class AnswerLines:
     """Writes whole lines to the process that started this one, from any thread.
 
     Attributes

@@ -6,13 +6,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dmcmc.inference.model.building.unknown_names import suggest_name
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import normalise
-from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.session.changed_factors import NUMBERS, ChangedFactors
-
-Domain = int | Sequence[Label]
+from dmcmc.session.changed_variables import ChangedVariables, Domain
 
 
 class Changes:
@@ -29,30 +26,9 @@ class Changes:
         self._only_tables = True  # whether all changes so far are new tables of the right shapes
 
     @cached_property
-    def _variables(self) -> list[str]:
-        """The names of the variables."""
-        return list(self._given.variables)
-
-    @cached_property
-    def _agents(self) -> list[str]:
-        """The names of the agents."""
-        return list(self._given.agents)
-
-    @cached_property
-    def _domains(self) -> list[int]:
-        """The number of values of each variable."""
-        sizes: list[int] = self._given.domains.tolist()
-        return sizes
-
-    @cached_property
-    def _labels(self) -> list[tuple[Label, ...] | None]:
-        """The labels of each variable's values."""
-        return list(self._given.labels)
-
-    @cached_property
-    def _owner(self) -> list[str]:
-        """The name of the agent that owns each variable."""
-        return [self._given.agents[a] for a in self._given.owner.tolist()]
+    def _variables(self) -> ChangedVariables:
+        """The variables and agents; made only if they are needed, because there may be many."""
+        return ChangedVariables(self._given)
 
     def problem(self) -> Problem:
         """Return the changed problem.
@@ -69,20 +45,8 @@ class Changes:
         """
         if self._only_tables:
             return self._with_tables()
-        position = {name: number for number, name in enumerate(self._agents)}
-        sizes = zip(self._variables, self._labels, self._domains, strict=True)
-        known = {name: range(size) if labels is None else labels for name, labels, size in sizes}
-        initial = (self._given.initial_values or {}).items()
         return Problem(
-            variables=tuple(self._variables),
-            domains=np.array(self._domains, dtype=np.int64),
-            agents=tuple(self._agents),
-            owner=np.array([position[name] for name in self._owner], dtype=np.int64),
-            labels=tuple(self._labels),
-            sense=self._given.sense,
-            name=self._given.name,
-            initial_values={name: value for name, value in initial if value in known.get(name, ())},
-            **self._factors.parts(),
+            sense=self._given.sense, name=self._given.name, **self._variables.parts(), **self._factors.parts()
         )
 
     def _with_tables(self) -> Problem:
@@ -130,7 +94,7 @@ class Changes:
             Level of the objective; the first one if none is given.
         """
         self._only_tables = False
-        indices = [_position(variable, self._variables) for variable in scope]
+        indices = [self._variables.position(variable) for variable in scope]
         self._factors.append(Factor.of(indices, table, self._given.sense, name), level)
 
     def remove_factor(self, factor: str | int) -> None:
@@ -157,12 +121,7 @@ class Changes:
             Name of the agent that owns the variable.
         """
         self._only_tables = False
-        _position(agent, self._agents, "agent")
-        size, labels = _size_and_labels(domain)
-        self._variables.append(name)
-        self._domains.append(size)
-        self._labels.append(labels)
-        self._owner.append(agent)
+        self._variables.add(name, domain, agent)
 
     def remove_variable(self, name: str) -> None:
         """Remove a variable and all factors over it.
@@ -172,7 +131,7 @@ class Changes:
         name : str
             Name of the variable.
         """
-        self._remove_variables({_position(name, self._variables)})
+        self._remove_variables({self._variables.position(name)})
 
     def move_variable(self, name: str, agent: str) -> None:
         """Give a variable to another agent, for instance before its agent leaves.
@@ -185,8 +144,7 @@ class Changes:
             Name of the agent that owns the variable from now on.
         """
         self._only_tables = False
-        _position(agent, self._agents, "agent")
-        self._owner[_position(name, self._variables)] = agent
+        self._variables.move(name, agent)
 
     def set_domain(self, name: str, domain: Domain) -> None:
         """Replace the domain of a variable.
@@ -202,13 +160,8 @@ class Changes:
             Number of values, or the labels of the values.
         """
         self._only_tables = False
-        variable = _position(name, self._variables)
-        old = self._labels[variable]
-        known: list[Label] = list(range(self._domains[variable]) if old is None else old)
-        self._domains[variable], self._labels[variable] = _size_and_labels(domain)
-        chosen: list[Label] = list(self._labels[variable] or range(self._domains[variable]))
-        if all(value in known for value in chosen):
-            positions = [known.index(value) for value in chosen]
+        variable, positions = self._variables.position(name), self._variables.set_domain(name, domain)
+        if positions is not None:
             self._factors.change_all(lambda factor: _with_values(factor, variable, positions))
 
     def add_agent(self, name: str) -> None:
@@ -220,7 +173,7 @@ class Changes:
             Name of the agent.
         """
         self._only_tables = False
-        self._agents.append(name)
+        self._variables.add_agent(name)
 
     def remove_agent(self, name: str) -> None:
         """Remove an agent with its variables and all factors over them.
@@ -230,36 +183,15 @@ class Changes:
         name : str
             Name of the agent.
         """
-        self._only_tables = False
-        _position(name, self._agents, "agent")
-        self._remove_variables({variable for variable, owner in enumerate(self._owner) if owner == name})
-        self._agents.remove(name)
+        self._remove_variables(self._variables.owned_by(name))
+        self._variables.remove_agent(name)
 
     def _remove_variables(self, removed: set[int]) -> None:
         """Remove variables by their indices, and all factors over them."""
         self._only_tables = False
-        kept = [v for v in range(len(self._variables)) if v not in removed]
-        index = {v: i for i, v in enumerate(kept)}
-        self._variables[:] = [self._variables[v] for v in kept]
-        self._domains[:] = [self._domains[v] for v in kept]
-        self._labels[:] = [self._labels[v] for v in kept]
-        self._owner[:] = [self._owner[v] for v in kept]
+        index = self._variables.remove(removed)
         self._factors.remove(i for i, f in enumerate(self._factors.factors) if not removed.isdisjoint(f.scope))
         self._factors.change_all(lambda factor: _renumbered(factor, index))
-
-
-def _position(name: str, names: Sequence[str], noun: str = "variable") -> int:
-    """Return the position of a name that exists."""
-    if name not in names:
-        raise ProblemError(f"{noun} {name!r} does not exist{suggest_name(name, names, f'known {noun}s')}")
-    return names.index(name)
-
-
-def _size_and_labels(domain: Domain) -> tuple[int, tuple[Label, ...] | None]:
-    """Return the number of values of a domain, and their labels if it has some."""
-    if isinstance(domain, str):
-        raise ProblemError(f"a domain is a number of values or a list of labels, not {domain!r}")
-    return (len(domain), tuple(domain)) if isinstance(domain, Sequence) else (int(domain), None)
 
 
 def _renumbered(factor: Factor, index: Mapping[int, int]) -> Factor:

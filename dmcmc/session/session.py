@@ -2,22 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from fractions import Fraction
 from typing import NamedTuple, Unpack
 
-import msgspec
 from numpy.typing import ArrayLike
 
-from dmcmc.config.settings import Keywords, Settings, Stay, settings_from
-from dmcmc.inference.bounds.continued_bound import largest_increase
-from dmcmc.inference.model.arithmetic import round_up
+from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.inference.model.builder import Builder, as_problem
-from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.session.changes import Changes, Domain
+from dmcmc.session.changed_variables import Domain
+from dmcmc.session.changes import Changes
+from dmcmc.session.last_run import LastRun, known_bound, settings_of_next_run
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
@@ -95,8 +92,7 @@ class Session:
         self.result: Result | None = None
         self._settings, self._world = settings_from(settings, keywords), world or World()
         self._retained = RetainedWork()
-        self._solved: Problem | None = None  # the problem of the last result
-        self._costs_of_moving = False  # whether its bound contains costs of moving
+        self._last: LastRun | None = None
 
     def solve(self, timeout: float | None = None) -> Result:
         """Solve the problem as it stands.
@@ -117,56 +113,17 @@ class Session:
             As for :func:`dmcmc.solve`.
         """
         settings = self._settings if timeout is None else settings_from(self._settings, {"timeout": timeout})
-        starts = settings.budget.time is not None or settings.stay is not None
-        if starts and settings.start is None and self.result is not None:
-            settings = msgspec.structs.replace(settings, start=self._known_part(self.result))
-        settings = self._with_known_weights(settings)
+        settings = settings_of_next_run(settings, self.problem, self._last)
         self._retained.begin_run()
         if self.result is not None and len(self.result.agents) != self.problem.n_agents:
             self._retained.forget_others(self.problem.agents)
-        self._retained.known_bound = self._known_bound(settings)
+        self._retained.known_bound = known_bound(settings, self.problem, self._last)
         found = choose_algorithm.solve(self.problem, settings, self._world, retained=self._retained)
         result: Result | None = found if self._retained.result_is_shared else self._world.bcast(found)
         assert result is not None
         self.reused = Reused(*self._retained.counts(self._world))
-        self.result, self._solved, self._costs_of_moving = result, self.problem, settings.stay is not None
+        self.result, self._last = result, LastRun(self.problem, result, settings.stay is not None)
         return result
-
-    def _known_bound(self, settings: Settings) -> Number | None:
-        """Return an upper bound on the utility of the problem as it stands, from the last result; None without one.
-
-        It is the last bound plus the largest differences of the tables that have changed since. Costs of moving are
-        different in each run, and a run without a time budget takes no bound from an earlier one.
-        """
-        result, solved = self.result, self._solved
-        if settings.budget.time is None or settings.stay is not None or self._costs_of_moving:
-            return None
-        if result is None or solved is None or result.bound is None:
-            return None
-        increase = 0.0 if solved is self.problem else largest_increase(solved, self.problem)
-        if increase is None:
-            return None
-        exact = Fraction(self.problem.to_own_sense(result.bound)) + Fraction(increase)
-        return int(exact) if exact.denominator == 1 else round_up(exact)
-
-    def _known_part(self, result: Result) -> dict[str, Label] | None:
-        """Return the last assignment without variables and values that no longer exist."""
-        sizes = zip(self.problem.variables, self.problem.labels, self.problem.domains.tolist(), strict=True)
-        known = {name: range(size) if labels is None else labels for name, labels, size in sizes}
-        assignment = result.assignment or {}
-        return {name: value for name, value in assignment.items() if value in known.get(name, ())} or None
-
-    def _with_known_weights(self, settings: Settings) -> Settings:
-        """Return settings without costs of moving if there is no start; otherwise those of variables that exist."""
-        if settings.stay is None:
-            return settings
-        weight = settings.stay.weight
-        if settings.start is None and not self.problem.initial_values:
-            return msgspec.structs.replace(settings, stay=None)
-        if isinstance(weight, dict):
-            known = {name: weight[name] for name in self.problem.variables if name in weight}
-            return msgspec.structs.replace(settings, stay=Stay(known))
-        return settings
 
     @contextmanager
     def changes(self) -> Iterator[Changes]:
@@ -185,116 +142,46 @@ class Session:
         self.problem = changed
 
     def set_table(self, factor: str | int, table: ArrayLike) -> None:
-        """Replace the table of a factor; see :meth:`Changes.set_table`.
-
-        Parameters
-        ----------
-        factor : str or int
-            The factor, by its name or by its position in ``problem.factors``.
-        table : array_like
-            Utilities, or costs of a minimisation problem, with one axis per variable.
-        """
+        """Replace the table of a factor; the parameters are those of :meth:`Changes.set_table`."""
         with self.changes() as batch:
             batch.set_table(factor, table)
 
     def add_factor(self, scope: Sequence[str], table: ArrayLike, name: str = "", level: str = "") -> None:
-        """Add a factor; see :meth:`Changes.add_factor`.
-
-        Parameters
-        ----------
-        scope : sequence of str
-            Names of the variables.
-        table : array_like
-            Utilities, or costs of a minimisation problem, with one axis per variable.
-        name : str
-            Name of the factor.
-        level : str
-            Level of the objective; the first one by default.
-        """
+        """Add a factor; the parameters are those of :meth:`Changes.add_factor`."""
         with self.changes() as batch:
             batch.add_factor(scope, table, name, level)
 
     def remove_factor(self, factor: str | int) -> None:
-        """Remove a factor; see :meth:`Changes.remove_factor`.
-
-        Parameters
-        ----------
-        factor : str or int
-            The factor, by its name or by its position in ``problem.factors``.
-        """
+        """Remove a factor; the parameters are those of :meth:`Changes.remove_factor`."""
         with self.changes() as batch:
             batch.remove_factor(factor)
 
     def add_variable(self, name: str, domain: Domain, agent: str) -> None:
-        """Add a variable; see :meth:`Changes.add_variable`.
-
-        Parameters
-        ----------
-        name : str
-            Name of the variable.
-        domain : int or sequence of label
-            Number of values, or the labels of the values.
-        agent : str
-            Name of the agent that owns the variable.
-        """
+        """Add a variable; the parameters are those of :meth:`Changes.add_variable`."""
         with self.changes() as batch:
             batch.add_variable(name, domain, agent)
 
     def remove_variable(self, name: str) -> None:
-        """Remove a variable and its factors; see :meth:`Changes.remove_variable`.
-
-        Parameters
-        ----------
-        name : str
-            Name of the variable.
-        """
+        """Remove a variable and its factors; the parameters are those of :meth:`Changes.remove_variable`."""
         with self.changes() as batch:
             batch.remove_variable(name)
 
     def move_variable(self, name: str, agent: str) -> None:
-        """Give a variable to another agent; see :meth:`Changes.move_variable`.
-
-        Parameters
-        ----------
-        name : str
-            Name of the variable.
-        agent : str
-            Name of the agent that owns the variable from now on.
-        """
+        """Give a variable to another agent; the parameters are those of :meth:`Changes.move_variable`."""
         with self.changes() as batch:
             batch.move_variable(name, agent)
 
     def set_domain(self, name: str, domain: Domain) -> None:
-        """Replace the domain of a variable; see :meth:`Changes.set_domain`.
-
-        Parameters
-        ----------
-        name : str
-            Name of the variable.
-        domain : int or sequence of label
-            Number of values, or the labels of the values.
-        """
+        """Replace the domain of a variable; the parameters are those of :meth:`Changes.set_domain`."""
         with self.changes() as batch:
             batch.set_domain(name, domain)
 
     def add_agent(self, name: str) -> None:
-        """Add an agent; see :meth:`Changes.add_agent`.
-
-        Parameters
-        ----------
-        name : str
-            Name of the agent.
-        """
+        """Add an agent; the parameters are those of :meth:`Changes.add_agent`."""
         with self.changes() as batch:
             batch.add_agent(name)
 
     def remove_agent(self, name: str) -> None:
-        """Remove an agent with its variables and factors; see :meth:`Changes.remove_agent`.
-
-        Parameters
-        ----------
-        name : str
-            Name of the agent.
-        """
+        """Remove an agent with its variables and factors; the parameters are those of :meth:`Changes.remove_agent`."""
         with self.changes() as batch:
             batch.remove_agent(name)

@@ -33,7 +33,7 @@ from dmcmc.inference.dpop.util_and_value import (
     util_step,
     util_step_by_substitution,
 )
-from dmcmc.inference.elimination.eliminate import pieces_of
+from dmcmc.inference.elimination.eliminate import best_hidden_values, pieces_of
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Relaxation, Resources
 from dmcmc.inference.model.arithmetic import EncodedTable
@@ -191,9 +191,9 @@ def shared_tables_of(
 def values_of(chosen: Mapping[int, ChosenValues], sides: Sides, tables: Mapping[int, SampledTable]) -> dict[int, int]:
     """Return all values of this rank's agents by variable: boundary values and the best hidden values for them."""
     values: dict[int, int] = {}
-    for agent, choice in chosen.items():
-        values |= sides.lower.expand(choice.lower) | tables[agent].witness(choice.lower)
-    return values
+    for choice in chosen.values():
+        values |= sides.lower.expand(choice.lower)
+    return values | best_hidden_values((tables[agent].witness, choice.lower) for agent, choice in chosen.items())
 
 
 def util_steps(

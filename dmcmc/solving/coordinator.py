@@ -212,7 +212,7 @@ class Coordinator(ABC):
     def result(self, tables: "RankTables") -> Result | None:
         """Return the result, put together from all ranks' parts; None except on rank 0."""
         metrics, bounds = tables.metrics(), self.bounds_to_share(tables)
-        clock, counts = latest(tables.clocks.values()), self.world.message_counts()
+        clock, counts = latest(tables.clocks.values()), self.world.counts.take()
         shares = self.world.gather(RankOutcome(metrics, clock, is_gpu_in_use(), bounds, counts))
         setup, incumbent = tables.setup, self.incumbent
         if shares is not None and incumbent.bound is None:

@@ -52,6 +52,43 @@ class _BoundMethod:
     rate: float = math.inf
 
 
+class FourCycleAscent:
+    """A dual ascent with additional triangles for cycles of four variables, on a copy of another dual ascent.
+
+    The copy is made at the first step. It lowers the bounds of the other ascent.
+
+    Parameters
+    ----------
+    dual : DualState
+        The other dual ascent, whose layout is fixed.
+    """
+
+    def __init__(self, dual: DualState) -> None:
+        self._dual = dual
+        self._copy: DualState | None = None
+
+    @property
+    def may_gain(self) -> bool:
+        """Whether a step may lower bounds: after the initial sweeps of ``dual``, unless no triangles can be added."""
+        if self._dual.exhausted or not self._dual.enumerated or self._dual.sweeps_done < INITIAL_SWEEPS:
+            return False
+        return self._copy is None or not self._copy.layout_fixed or self._has_triangles(self._copy)
+
+    def ascend(self, seconds: float) -> None:
+        """Add triangles if some may gain, and ascend for some seconds."""
+        if self._copy is None:
+            self._copy = self._dual.duplicate()
+        self._copy.backend = self._dual.backend
+        self._copy.tighten()
+        if self._has_triangles(self._copy):
+            self._copy.improve(seconds=seconds)
+            np.minimum(self._dual.bounds, self._copy.bounds, out=self._dual.bounds)
+
+    def _has_triangles(self, copy: DualState) -> bool:
+        """Return whether the copy has additional triangles."""
+        return len(copy.layout.whole.triangles) > len(self._dual.layout.whole.triangles)
+
+
 class CalibratedBoundState:
     """Bound of one agent by dual ascent and mini-buckets; implements ``PruningState``.
 
@@ -73,6 +110,8 @@ class CalibratedBoundState:
         The dual ascent, which also stores the best bounds of all methods.
     buckets : list of MiniBucketState
         Mini-bucket bounds on the potentials of ``dual``; they lower its bounds.
+    cycles : FourCycleAscent
+        The second dual ascent, which lowers the bounds of ``dual``.
     """
 
     def __init__(self, local: LocalProblem, triangles: bool, backend: Backend = CPU) -> None:
@@ -82,8 +121,15 @@ class CalibratedBoundState:
         self.buckets = [MiniBucketState(local, backend, self.dual, as_triplets) for as_triplets in triplet_choices]
         self.dual.has_mini_buckets = True
         self.dual.layout_fixed = True  # mini-buckets depend on it, so triangles of four-cycles are added to a copy
-        self._cycle_state: DualState | None = None
-        self._cycle_ascent = _BoundMethod(self._cycle_seconds, self._ascend_with_cycles)
+        self.cycles = FourCycleAscent(self.dual)
+        self._cycle_ascent = _BoundMethod(
+            lambda: (
+                max(2 * MIN_STEP_SECONDS, STEP_FRACTION * self._cycle_ascent.spent)
+                if self.cycles.may_gain
+                else math.inf
+            ),
+            self.cycles.ascend,
+        )
         self._ascent = _BoundMethod(
             lambda: max(MIN_STEP_SECONDS, STEP_FRACTION * self._ascent.spent), lambda s: self.dual.improve(seconds=s)
         )
@@ -200,31 +246,6 @@ class CalibratedBoundState:
             bucket.refresh_potentials()
             bucket.raise_z(ENTRIES_PER_SWEEP * sweeps)
             bucket.improve(sweeps=1)
-
-    def _cycle_seconds(self) -> float:
-        """Estimate the seconds of a step of the ascent with additional triangles; inf if they gain nothing."""
-        unavailable = self.dual.exhausted or not self.dual.enumerated or self.dual.sweeps_done < INITIAL_SWEEPS
-        exhausted = self._cycle_state is not None and self._cycle_state.layout_fixed and not self._has_cycle_triangles()
-        return (
-            math.inf
-            if unavailable or exhausted
-            else max(2 * MIN_STEP_SECONDS, STEP_FRACTION * self._cycle_ascent.spent)
-        )
-
-    def _ascend_with_cycles(self, seconds: float) -> None:
-        """Ascend with additional triangles for four-cycles, on a copy of the dual ascent made at the first call."""
-        if self._cycle_state is None:
-            self._cycle_state = self.dual.duplicate()
-        self._cycle_state.backend = self._backend
-        self._cycle_state.tighten()
-        if self._has_cycle_triangles():
-            self._cycle_state.improve(seconds=seconds)
-            np.minimum(self.dual.bounds, self._cycle_state.bounds, out=self.dual.bounds)
-
-    def _has_cycle_triangles(self) -> bool:
-        """Return whether triangles of four-cycles have been added."""
-        assert self._cycle_state is not None
-        return len(self._cycle_state.layout.whole.triangles) > len(self.dual.layout.whole.triangles)
 
     def _pruning_fraction(self) -> float:
         """Return the fraction of the time for the dual ascent that removes values."""

@@ -133,8 +133,8 @@ def agent_costs(
             )
         scopes += [replace_rows(division.crossing[i].scope) for i in tree.placed[agent]]
         scopes += [scope for child in tree.children[agent] for scope in message_scopes[child]]
-        plan = plan_for(_maximal_scopes(scopes), replace_rows(interface), replace_rows(separator))
-        message_scopes[agent] = _maximal_scopes([plan.scope(t) for t in plan.remaining])
+        plan = plan_for(maximal_scopes(scopes), replace_rows(interface), replace_rows(separator))
+        message_scopes[agent] = maximal_scopes([plan.scope(t) for t in plan.remaining])
         message = sum(_cells(sizes, scope) for scope in message_scopes[agent])
         costs[agent] = AgentCost(cells + plan.cells, entries, float(plan.entries), message)
     return costs
@@ -145,7 +145,7 @@ def _cells(sizes: Ints, scope: Scope) -> float:
     return min(1e300, prod(float(sizes[v]) for v in scope))
 
 
-def _maximal_scopes(scopes: Sequence[Scope]) -> list[Scope]:
+def maximal_scopes(scopes: Sequence[Scope]) -> list[Scope]:
     """Return the scopes that no other scope contains.
 
     Each scope is compared only with the larger scopes of its rarest variable.

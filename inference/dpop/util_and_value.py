@@ -50,8 +50,6 @@ Values = dict[int, int]
 _INDEX_BYTES = 8  # bytes of the index of a variable or a value in a message
 _MAX_KEYED_DOMAINS = 512  # variables; the domain sizes of smaller problems are part of the key
 _MAX_SMALL_CELLS = 1 << 16  # cells plus entries; a smaller step costs less than the choice of the best method
-# Steps of which plans are cached: those of a problem with more agents would drop each other. A plan takes about 4 KiB.
-_MAX_PLANS = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class _StepPlan(NamedTuple):
     layout: FlatTables | None
 
 
-_PLANS = Memo[_StepPlan](_MAX_PLANS)  # plans of steps by their structure, for this process
+_PLANS = Memo[_StepPlan]()  # plans of steps by their structure, for this process
 
 
 def util_step(

@@ -6,11 +6,11 @@ are kept because the VALUE phase, which assigns the variables in reverse order, 
 Small eliminations that do not share a variable are run together, by one merged plan (:class:`MergedPlan`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,11 +96,30 @@ class Elimination:
         """
         choose_values(self.plan.program, self.arena, values, self.arithmetic.lowest_scalar, 0, self.plan.buckets)
 
+    @property
+    def chooser(self) -> "ValueChooser":
+        """What sets the values of this elimination together with those of others; itself if it ran on its own."""
+        return self
+
     def choose_all(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values in every row of ``values`` (rows, variables) int64; see ``choose``."""
         choose_values_in_rows(
             self.plan.program, self.arena, values, self.arithmetic.lowest_scalar, 0, self.plan.buckets
         )
+
+    def values_of_rows(self, kept: Sequence[int], wanted: Sequence[int]) -> NDArray[np.int32]:
+        """Return the maximising values of some eliminated variables for every assignment of the kept variables.
+
+        Returns
+        -------
+        (rows, wanted) int32
+            The last kept variable changes fastest from row to row.
+        """
+        domains = self.plan.program.domains
+        values = np.zeros((int(np.prod(domains[list(kept)])), domains.size), dtype=np.int64)
+        values[:, list(kept)] = assignments_of(domains[list(kept)])
+        self.choose_all(values)
+        return values[:, list(wanted)].astype(np.int32)
 
     def maximise(self, values: MutableMapping[int, int]) -> None:
         """Add the maximising value of every eliminated variable to a mapping that holds the kept variables.
@@ -114,6 +133,70 @@ class Elimination:
         self.choose(assignment)
         eliminated = self.plan.program.variable
         values.update(zip(eliminated.tolist(), assignment[eliminated].tolist(), strict=True))
+
+
+def assignments_of(domains: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return all assignments of variables with these domain sizes, (rows, variables) int64, in C order."""
+    return np.indices(domains.tolist()).reshape(domains.size, -1).T if domains.size else np.zeros((1, 0), np.int64)
+
+
+class ValueChooser(Protocol):
+    """Sets the maximising values of the variables that one or several eliminations have eliminated."""
+
+    def choose(self, values: NDArray[np.int64]) -> None:
+        """Set maximising values in ``values`` (variables,) int64, which holds the values of all kept variables."""
+
+
+def maximise_together(eliminations: Sequence[Elimination], values: Sequence[MutableMapping[int, int]]) -> None:
+    """Add the maximising values of the variables of each elimination to a mapping that holds those it has kept.
+
+    Eliminations that ran as one batch have no variables in common; they are looked up together.
+    """
+    groups: dict[int, list[int]] = {}
+    for number, elimination in enumerate(eliminations):
+        groups.setdefault(id(elimination.chooser), []).append(number)
+    for group in groups.values():
+        first = eliminations[group[0]]
+        assignment = np.zeros(first.plan.program.domains.size, dtype=np.int64)
+        for number in group:
+            for v, value in values[number].items():
+                assignment[v] = value
+        (first if len(group) == 1 else first.chooser).choose(assignment)
+        for number in group:
+            eliminated = eliminations[number].plan.program.variable
+            values[number].update(zip(eliminated.tolist(), assignment[eliminated].tolist(), strict=True))
+
+
+Witness = Callable[[Mapping[int, int]], dict[int, int]]
+
+
+@dataclass(frozen=True)
+class EliminationWitness:
+    """The best hidden values for an interface assignment, from the tables of an elimination."""
+
+    elimination: Elimination
+
+    def __call__(self, values: Mapping[int, int]) -> dict[int, int]:
+        """Return the best hidden values for an interface assignment."""
+        return best_hidden_values([(self, values)])
+
+
+def best_hidden_values(rows: Iterable[tuple[Witness, Mapping[int, int]]]) -> dict[int, int]:
+    """Return the best hidden values of several agents, given the witness and the interface assignment of each one.
+
+    Agents that were eliminated as one batch are looked up together.
+    """
+    hidden, eliminations = dict[int, int](), list[tuple[Elimination, Mapping[int, int]]]()
+    for witness, values in rows:
+        if isinstance(witness, EliminationWitness):
+            eliminations.append((witness.elimination, values))
+        else:
+            hidden |= witness(values)
+    chosen = [dict(values) for _, values in eliminations]
+    maximise_together([elimination for elimination, _ in eliminations], chosen)
+    for (_, values), found in zip(eliminations, chosen, strict=True):
+        hidden |= {v: found[v] for v in found if v not in values}
+    return hidden
 
 
 def eliminate(

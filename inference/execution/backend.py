@@ -6,24 +6,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
-from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.eliminate import (
-    Elimination,
-    MergedPlan,
-    eliminate,
-    flat_tables,
-    merge_plans_cached,
-    separated,
-)
+from dmcmc.inference.elimination.eliminate import Elimination, eliminate, merge_plans_cached, separated
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.cuda.device_table import min_resident_entries
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import gpu_problem, is_gpu_in_use, is_out_of_memory, resolve_device, shared_device
+from dmcmc.inference.runtime.device import gpu_problem, is_gpu_in_use, resolve_device, shared_device
 
 # candidate thresholds: joined cells from which a bucket goes to the GPU
 _GPU_THRESHOLDS = np.array([1 << 18, 1 << 15, 1 << 12, 0])
@@ -95,30 +86,13 @@ class Backend:
             If the deadline :attr:`stop` passes.
         """
         threshold = self._gpu_threshold(plan)
-        if threshold is None:
-            return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
-        from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
-        from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
+        if threshold is not None:
+            from dmcmc.inference.execution.gpu_eliminations import eliminate_on_gpu
 
-        hybrid, limit = divide_work(plan, threshold, min_resident_entries()), self.limit()
-        try:
-            if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
-                return eliminate_hybrid(tables, hybrid, arithmetic, self.threads, semiring, stop=self.stop)
-            flat = flat_tables(tables, arithmetic)
-            return eliminate_streamed(flat, plan, arithmetic, self.threads, Streaming(limit), semiring, stop=self.stop)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        shared_device().release()
-        flat = flat_tables(tables, arithmetic)
-        try:  # with the memory that is still free on the device
-            # half of the free memory, divided among the processes that share the GPU
-            limit = min(limit, shared_device().free_bytes() // (2 * self.processes_per_gpu))
-            return eliminate_streamed(flat, plan, arithmetic, self.threads, Streaming(limit), semiring, stop=self.stop)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        return eliminate(flat, plan, arithmetic, self.threads, semiring, self.stop)
+            found = eliminate_on_gpu(self, tables, plan, threshold, arithmetic, semiring)
+            if found is not None:
+                return found
+        return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
 
     def eliminate_matched(
         self,
@@ -134,24 +108,11 @@ class Backend:
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
-            from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_hybrid
+            from dmcmc.inference.execution.gpu_matching import eliminate_matched_on_gpu
 
-            flat = flat_tables(tables, arithmetic)
-            hybrid, limit = divide_work(plan, threshold), self.limit()
-            # between the large buckets there are small ones
-            cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]
-            gpu_is_faster = (
-                # 2: matching joins every cell once for the max-marginals and once for the message
-                2 * float(cells.sum(dtype=float)) * cost_model.COSTS.seconds_per_cell
-                > cost_model.COSTS.gpu_round_trip + cost_model.COSTS.seconds_per_matched_bucket * cells.size
-            )
-            try:
-                if gpu_is_faster and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
-                    return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, magnitude_limit, stop=self.stop)
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                shared_device().release()
+            found = eliminate_matched_on_gpu(self, tables, plan, threshold, arithmetic, magnitude_limit)
+            if found is not None:
+                return found
         return eliminate_matched(tables, plan, arithmetic, self.threads, magnitude_limit, self.stop)
 
     def eliminate_all(
@@ -178,7 +139,9 @@ class Backend:
         if merged is not None:
             threshold = self._gpu_threshold(merged.plan)
             if threshold is not None:
-                found = self._eliminate_batch(flat, plans, merged, threshold, arithmetic, semiring)
+                from dmcmc.inference.execution.gpu_eliminations import eliminate_batch_on_gpu
+
+                found = eliminate_batch_on_gpu(self, flat, plans, merged, threshold, arithmetic, semiring)
                 if found is not None:
                     yield found
                     return
@@ -195,29 +158,6 @@ class Backend:
         for plan, n_tables in zip(plans, n_inputs, strict=True):
             yield [self.eliminate(flat.table_range(start, start + n_tables), plan, arithmetic, semiring)]
             start += n_tables
-
-    def _eliminate_batch(
-        self,
-        flat: FlatTables,
-        plans: Sequence[EliminationPlan],
-        merged: MergedPlan,
-        threshold: int,
-        arithmetic: Arithmetic,
-        semiring: Semiring,
-    ) -> list[Elimination] | None:
-        """Run plans together on the GPU; return None if they take over half of its memory or it runs out of memory."""
-        from dmcmc.inference.elimination.cuda.batch import eliminate_batch
-
-        hybrid = divide_work(merged.plan, threshold, min_resident_entries())
-        if hybrid.device_entries * arithmetic.dtype.itemsize > self.limit() // 2:
-            return None
-        try:
-            return eliminate_batch(flat, plans, merged, hybrid, arithmetic, self.threads, semiring, self.stop)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        shared_device().release()
-        return None
 
     def samples_on_gpu(self, updates: int) -> bool:
         """Return whether this number of draws takes the CPU longer than a round trip to the GPU."""

@@ -1,4 +1,4 @@
-"""The GPU: its availability, memory and streams. All device memory is allocated here."""
+"""The GPU: its availability, memory, streams and launches. All device memory is allocated here."""
 
 import ctypes
 import weakref
@@ -128,9 +128,14 @@ GPU_CLAIMS = GpuClaims()
 
 _RESERVED_SHARE = 1 / 16  # of the device's memory, which leases leave for named buffers
 
+# Specialisations of kernels in this process: the compiled code by kernel and argument types, and the bytes of shared
+# memory that each may use.
+_COMPILED: dict[tuple[Any, ...], Any] = {}
+_ALLOWED_SHARED: dict[tuple[Any, ...], int] = {}
+
 
 class Device:
-    """Memory and launches on the current GPU; buffers are kept between eliminations because allocation is expensive.
+    """Memory and streams of the current GPU; buffers are kept between eliminations because allocation is expensive.
 
     There are three kinds of memory: named buffers, overwritten at each use (``buffer``, and ``pinned`` on the host);
     leased arrays, which return to the list ``_free`` when their owner is garbage-collected (``lease``); and page-locked
@@ -159,8 +164,6 @@ class Device:
         self._pinned: dict[str, NDArray[np.uint8]] = {}
         self.streams = [cuda.stream(), cuda.stream()]
         self._limit = limit
-        self._allowed: dict[Any, int] = {}
-        self._compiled: dict[tuple[Any, ...], Any] = {}
         self._simulated = bool(config.ENABLE_CUDASIM)
         self.overlapped_work: Callable[[], None] | None = None
 
@@ -240,78 +243,6 @@ class Device:
         """Copy an array to the buffer with this name, and return the buffer in the array's shape."""
         return self.upload(name, data.reshape(-1))[: data.size].reshape(data.shape)
 
-    def allow_shared(self, kernel: Any, arguments: tuple[Any, ...], size: int) -> None:
-        """Let a kernel's blocks use ``size`` bytes of dynamic shared memory; the default limit is 48 KiB."""
-        if size <= 48 << 10 or self._simulated:
-            return
-        types = tuple(kernel.typeof_pyval(a) for a in arguments)
-        if size <= self._allowed.get((kernel, types), 0):
-            return
-        from cuda.bindings import driver as bindings
-        from numba.cuda.cudadrv.driver import driver
-
-        function = kernel.compile(types)._codelibrary.get_cufunc()
-        attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        driver.cuKernelSetAttribute(attribute, size, function.handle, self._cuda.get_current_device().id)
-        self._allowed[kernel, types] = size
-
-    def prepare_launch(
-        self, kernel: Any, arguments: Sequence[Any], changing: int
-    ) -> Callable[[int, int | tuple[int, ...], int | tuple[int, int]], None]:
-        """Return a function that launches a kernel repeatedly with fixed arguments except for one integer.
-
-        Numba inspects all arguments at every launch, which takes longer than many kernels do.
-
-        Parameters
-        ----------
-        kernel : kernel
-            A kernel from ``dmcmc.inference.runtime.compile.cuda_jit``.
-        arguments : sequence
-            All arguments of the kernel; device arrays of any library that supports the CUDA array interface.
-        changing : int
-            Position of the integer argument that each launch sets.
-
-        Returns
-        -------
-        callable
-            ``launch(number, blocks, threads)``: the integer argument, the grid, and the threads per block.
-        """
-        if self._simulated:
-
-            def simulated(number: int, blocks: int | tuple[int, ...], threads: int | tuple[int, int]) -> None:
-                kernel[blocks, threads](*arguments[:changing], number, *arguments[changing + 1 :])
-
-            return simulated
-        from cuda.bindings import driver as bindings
-
-        type_key = kernel, *(_type_key(argument) for argument in arguments)
-        compiled = self._compiled.get(type_key)
-        if compiled is None:  # compiling again takes as long as several launches
-            types = tuple(kernel.typeof_pyval(self._as_numba_array(a)) for a in arguments)
-            compiled = self._compiled[type_key] = kernel.compile(types)
-        argument_words = [_kernel_words(argument) for argument in arguments]
-        flat = [word for some in argument_words for word in some]
-        pointers = (ctypes.c_void_p * len(flat))(*map(ctypes.addressof, flat))
-        function = bindings.CUfunction(int(compiled._codelibrary.get_cufunc().handle))
-        keep_alive, pointer_address = (arguments, flat, compiled), ctypes.addressof(pointers)
-
-        def launch(number: int, blocks: int | tuple[int, ...], threads: int | tuple[int, int]) -> None:
-            argument_words[changing][0].value = number
-            grid = (*blocks, 1, 1)[:3] if isinstance(blocks, tuple) else (blocks, 1, 1)
-            x, y = threads if isinstance(threads, tuple) else (threads, 1)
-            (error,) = bindings.cuLaunchKernel(function, *grid, x, y, 1, 0, 0, pointer_address, 0)
-            if error != bindings.CUresult.CUDA_SUCCESS:
-                raise RuntimeError(
-                    f"{kernel.__name__}: {error.name}: {len(keep_alive[1])} argument words, {len(pointers)} pointers"
-                )
-
-        return launch
-
-    def _as_numba_array(self, argument: Any) -> Any:
-        """Return a device array of any library as a Numba array; other arguments unchanged."""
-        is_device_array = hasattr(argument, "__cuda_array_interface__")
-        return self._cuda.as_cuda_array(argument, sync=False) if is_device_array else argument
-
     def load(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
         """Compile a kernel for arguments of these types, or load it from the disk cache, without a launch."""
         if not self._simulated:
@@ -382,6 +313,84 @@ def _leasable_bytes() -> int:
     """Return the bytes that a new lease may take."""
     free, total = _memory()
     return free - int(_RESERVED_SHARE * total)
+
+
+def allow_shared(kernel: Any, arguments: tuple[Any, ...], size: int) -> None:
+    """Let a kernel's blocks use ``size`` bytes of dynamic shared memory; the default limit is 48 KiB."""
+    if size <= 48 << 10 or not allows_concurrent_use():
+        return
+    types = tuple(kernel.typeof_pyval(a) for a in arguments)
+    if size <= _ALLOWED_SHARED.get((kernel, types), 0):
+        return
+    from cuda.bindings import driver as bindings
+    from numba import cuda
+    from numba.cuda.cudadrv.driver import driver
+
+    function = kernel.compile(types)._codelibrary.get_cufunc()
+    attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    driver.cuKernelSetAttribute(attribute, size, function.handle, cuda.get_current_device().id)
+    _ALLOWED_SHARED[kernel, types] = size
+
+
+def prepare_launch(
+    kernel: Any, arguments: Sequence[Any], changing: int
+) -> Callable[[int, int | tuple[int, ...], int | tuple[int, int]], None]:
+    """Return a function that launches a kernel repeatedly with fixed arguments except for one integer.
+
+    Numba inspects all arguments at every launch, which takes longer than many kernels do.
+
+    Parameters
+    ----------
+    kernel : kernel
+        A kernel from ``dmcmc.inference.runtime.compile.cuda_jit``.
+    arguments : sequence
+        All arguments of the kernel; device arrays of any library that supports the CUDA array interface.
+    changing : int
+        Position of the integer argument that each launch sets.
+
+    Returns
+    -------
+    callable
+        ``launch(number, blocks, threads)``: the integer argument, the grid, and the threads per block.
+    """
+    if not allows_concurrent_use():  # the simulator
+
+        def simulated(number: int, blocks: int | tuple[int, ...], threads: int | tuple[int, int]) -> None:
+            kernel[blocks, threads](*arguments[:changing], number, *arguments[changing + 1 :])
+
+        return simulated
+    from cuda.bindings import driver as bindings
+
+    type_key = kernel, *(_type_key(argument) for argument in arguments)
+    compiled = _COMPILED.get(type_key)
+    if compiled is None:  # compiling again takes as long as several launches
+        types = tuple(kernel.typeof_pyval(_as_numba_array(a)) for a in arguments)
+        compiled = _COMPILED[type_key] = kernel.compile(types)
+    argument_words = [_kernel_words(argument) for argument in arguments]
+    flat = [word for some in argument_words for word in some]
+    pointers = (ctypes.c_void_p * len(flat))(*map(ctypes.addressof, flat))
+    function = bindings.CUfunction(int(compiled._codelibrary.get_cufunc().handle))
+    keep_alive, pointer_address = (arguments, flat, compiled), ctypes.addressof(pointers)
+
+    def launch(number: int, blocks: int | tuple[int, ...], threads: int | tuple[int, int]) -> None:
+        argument_words[changing][0].value = number
+        grid = (*blocks, 1, 1)[:3] if isinstance(blocks, tuple) else (blocks, 1, 1)
+        x, y = threads if isinstance(threads, tuple) else (threads, 1)
+        (error,) = bindings.cuLaunchKernel(function, *grid, x, y, 1, 0, 0, pointer_address, 0)
+        if error != bindings.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(
+                f"{kernel.__name__}: {error.name}: {len(keep_alive[1])} argument words, {len(pointers)} pointers"
+            )
+
+    return launch
+
+
+def _as_numba_array(argument: Any) -> Any:
+    """Return a device array of any library as a Numba array; other arguments unchanged."""
+    from numba import cuda
+
+    is_device_array = hasattr(argument, "__cuda_array_interface__")
+    return cuda.as_cuda_array(argument, sync=False) if is_device_array else argument
 
 
 def _kernel_words(argument: Any) -> list[Any]:

@@ -52,7 +52,6 @@ _SWITCH_STEPS = 500.0  # steps of switching all kernels of a process to the inte
 
 _LOCK = threading.Lock()
 _KERNELS: "weakref.WeakSet[Any]" = weakref.WeakSet()  # all kernels of this process
-_steps = 0.0  # steps that this process has interpreted
 _uses = 0  # interpreted_kernels() blocks that are open, in all threads
 
 
@@ -63,6 +62,38 @@ class _Thread(threading.local):
 
 
 _THREAD = _Thread()
+
+
+class InterpretedSteps:
+    """Counts the interpreted steps of a process, up to a limit.
+
+    Attributes
+    ----------
+    limit : float
+        Number of steps that may be interpreted in total.
+    """
+
+    def __init__(self, limit: float = MAX_STEPS) -> None:
+        self.limit, self._taken = limit, 0.0
+
+    @property
+    def left(self) -> float:
+        """The number of steps that may still be interpreted."""
+        return 0.0 if compiles_first() else self.limit - self._taken
+
+    def take(self, steps: float) -> bool:
+        """Return whether a number of steps may still be interpreted; if so, they are counted.
+
+        After work that would fit a new process, but not this one, nothing more is interpreted: from then on, the
+        process has compiled kernels.
+        """
+        with _LOCK:
+            fits = steps <= self.left
+            self._taken += steps if fits else self.limit if steps <= self.limit else 0.0
+        return fits
+
+
+STEPS = InterpretedSteps()  # the steps of this process
 
 
 def is_interpreting() -> bool:
@@ -90,28 +121,10 @@ def interpreted_kernels() -> Iterator[None]:
                 _switch(False)
 
 
-def steps_left() -> float:
-    """Return the number of steps that this process may still interpret."""
-    return 0.0 if compiles_first() else MAX_STEPS - _steps
-
-
-def may_interpret(steps: float) -> bool:
-    """Return whether this process may still interpret a number of steps; if so, they are counted.
-
-    After work that would fit a new process, but not this one, the process interprets nothing more: from then on, it has
-    compiled kernels.
-    """
-    global _steps
-    with _LOCK:
-        fits = steps <= steps_left()
-        _steps += steps if fits else MAX_STEPS if steps <= MAX_STEPS else 0.0
-    return fits
-
-
 @contextmanager
 def interpreted_if_short(steps: float) -> Iterator[None]:
     """Interpret all kernels in this block if this process may still interpret a number of steps."""
-    if may_interpret(_SWITCH_STEPS + steps):
+    if STEPS.take(_SWITCH_STEPS + steps):
         with interpreted_kernels():
             yield
     else:
@@ -125,7 +138,7 @@ def interpretable(kernel: Any) -> Any:
         with _LOCK:
             _KERNELS.add(kernel)
             if _uses:
-                kernel.__class__ = _interpreted_class(kernel_class)
+                kernel.__class__ = interpreted_class(kernel_class)
     return kernel
 
 
@@ -172,11 +185,11 @@ def _switch(interpreted: bool) -> None:
     """Change the class of all kernels; so that compiled kernels are called without a detour."""
     for kernel in list(_KERNELS):
         compiled_class: Any = getattr(type(kernel), "compiled_class", type(kernel))
-        kernel.__class__ = _interpreted_class(compiled_class) if interpreted else compiled_class
+        kernel.__class__ = interpreted_class(compiled_class) if interpreted else compiled_class
 
 
 @cache
-def _interpreted_class(kernel_class: Any) -> Any:
+def interpreted_class(kernel_class: Any) -> Any:
     """Return a subclass of Numba's class of kernels whose calls are interpreted."""
 
     class InterpretedKernel(kernel_class):  # type: ignore[misc]

@@ -4,6 +4,7 @@ A key contains everything that the result depends on.
 """
 
 import hashlib
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 _MAX_FACTS = 64  # limit on the facts that are cached about one object
+_MEMOS: "weakref.WeakSet[Memo[Any]]" = weakref.WeakSet()  # the caches of this process
 MAX_KEY_SIZE = 1 << 12  # limit on the numbers in a key; larger problems take longer to plan than the cache saves
 
 
@@ -28,14 +30,18 @@ def digest(*arrays: NDArray[Any]) -> bytes:
 class Memo(Generic[T]):
     """A thread-safe cache with a limited number of results; the oldest result is dropped first.
 
+    :func:`clear_memos` drops the results of all caches of this process.
+
     Parameters
     ----------
     limit : int
-        The maximum number of results.
+        The maximum number of results; by default more than the agents of most problems, each of which may have its own
+        structure.
     """
 
-    def __init__(self, limit: int = 512) -> None:
+    def __init__(self, limit: int = 1 << 14) -> None:
         self._limit, self._results = limit, dict[Hashable, T]()
+        _MEMOS.add(self)
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the result for a key; compute and store it if it is missing."""
@@ -63,14 +69,20 @@ class Memo(Generic[T]):
         self._results.clear()
 
 
+def clear_memos() -> None:
+    """Drop the results of all caches of this process, so that it plans every problem anew."""
+    for memo in list(_MEMOS):
+        memo.clear()
+
+
 class DerivedFacts(Memo[Any]):
     """A cache of facts derived from one object, or from all objects of one shape; the oldest facts are dropped first.
 
     Pickled copies for other processes are empty.
     """
 
-    def __init__(self) -> None:
-        super().__init__(_MAX_FACTS)
+    def __init__(self) -> None:  # not one of the caches of the process: there is one per object
+        self._limit, self._results = _MAX_FACTS, {}
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the fact for a key; compute and store it if it is missing."""

@@ -48,8 +48,8 @@ class RowBuilder:
     """The rows of one bucket's message while they are built.
 
     The states follow each other in this order: no ranges yet (``_ranges`` is None); ranges cut, by the first call of
-    :meth:`estimate_candidates` or :meth:`resume`; ranges finished one by one (their rows are in ``_done``, by index of
-    the range); all finished, so :meth:`resume` returns the message.
+    :meth:`cut_ranges`, :meth:`estimate_candidates` or :meth:`resume`; ranges finished one by one (their rows are in
+    ``_done``, by index of the range); all finished, so :meth:`resume` returns the message.
 
     Parameters
     ----------
@@ -108,17 +108,17 @@ class RowBuilder:
         stop
             The deadline.
         """
-        self._ranges = self._cut_ranges(stop)
-        if not self._ranges:
+        ranges = self.cut_ranges(stop)
+        if not ranges:
             return 0.0
         n_before, sample, estimate = (
             self.row_steps.candidates,
-            self._missing_shuffled()[: max(1, len(self._ranges) // _COUNT_SAMPLE)],
+            self._missing_shuffled()[: max(1, len(ranges) // _COUNT_SAMPLE)],
             0.0,
         )
         for n_rows, i in enumerate(sample, 1):
             self._build_range(i, stop)
-            estimate = (self.row_steps.candidates - n_before) * len(self._ranges) / n_rows
+            estimate = (self.row_steps.candidates - n_before) * len(ranges) / n_rows
             if estimate * n_rows > limit * len(sample):
                 break
         return estimate
@@ -152,8 +152,7 @@ class RowBuilder:
         """
         begun = time.perf_counter()
         try:
-            if self._ranges is None:
-                self._ranges = self._cut_ranges(stop)
+            self.cut_ranges(stop)
             tasks: list[Callable[[], None]] = [partial(self._build_range, i, stop) for i in self._missing_shuffled()]
             if row_device is not None and tasks:
                 sample, start = tasks[: max(1, len(tasks) // _TIMING_SAMPLE)], time.perf_counter()
@@ -202,8 +201,18 @@ class RowBuilder:
             at += block_keys.size
         return SparseTable(self.scope, keys, values)
 
-    def _cut_ranges(self, stop: Deadline) -> list[tuple[int, int]]:
-        """Cut the initial rows into ranges; if they are few, cut the rows of a later step."""
+    def cut_ranges(self, stop: Deadline) -> list[tuple[int, int]]:
+        """Return the first and the end of each range of initial rows; the first call cuts them.
+
+        If the rows of the first table are few, the ranges are of the rows of a later step (:attr:`start`).
+
+        Raises
+        ------
+        OutOfTime
+            If the deadline passes.
+        """
+        if self._ranges is not None:
+            return self._ranges
         assert self.row_steps.steps[0].table is not None
         rows, n_ranges = self.row_steps.steps[0].table.keys.size, _MIN_RANGES
         if rows < n_ranges:
@@ -216,7 +225,8 @@ class RowBuilder:
             self._start, rows = (j, block), block[0].size
         n_ranges = min(max(n_ranges, rows // row_steps.ROWS_PER_BLOCK + 1), max(1, rows))
         cuts = [rows * i // n_ranges for i in range(n_ranges + 1)]
-        return [(a, b) for a, b in pairwise(cuts) if a < b]
+        self._ranges = [(a, b) for a, b in pairwise(cuts) if a < b]
+        return self._ranges
 
     def _build_range(self, i: int, stop: Deadline) -> None:
         """Carry one range of rows through the steps."""

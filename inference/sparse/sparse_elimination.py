@@ -120,7 +120,7 @@ def eliminate_sparse(
     if not fits and result_entries * size * 2 > (memory or 0):
         return None
     max_rows = min(_MAX_ROWS, int(cells / _CELLS_PER_ROW) if fits else (memory or 0) // (2 * _BYTES_PER_ROW))
-    if _expected_rows(plan, query) > max_rows:
+    if expected_rows(plan, query) > max_rows:
         return None
     try:
         return _eliminate(query, plan, max_rows, stop)
@@ -128,7 +128,7 @@ def eliminate_sparse(
         return None
 
 
-def _expected_rows(plan: EliminationPlan, query: SparseQuery) -> float:
+def expected_rows(plan: EliminationPlan, query: SparseQuery) -> float:
     """Return the expected number of rows of all joins if the allowed entries of tables are independent.
 
     A join of tables with fractions f of allowed entries has Π f · cells rows; its message has the fraction

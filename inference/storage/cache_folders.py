@@ -83,6 +83,16 @@ def find_folders() -> CacheFolders:
     return _find_folders(variable, root, _temporary_root(), current_name(KERNELS))
 
 
+def forget_folders() -> None:
+    """Forget which folders were found and what was reported, as in a new process.
+
+    Then a folder that has been made usable is used, and one that is still unusable is reported again.
+    """
+    _find_folders.cache_clear()
+    _default_root.cache_clear()
+    _REPORTED.clear()
+
+
 def preferred_problem() -> str | None:
     """Return why the preferred folder for cached files cannot be used; None if it can. It is created if necessary."""
     return _open_folder(preferred_root()[1], current_name(KERNELS))

@@ -174,7 +174,7 @@ class MergingMailbox(Mailbox):
         flat, step = entries.reshape(-1), _MAX_REDUCED_BYTES // entries.itemsize
         for begin in range(0, flat.size, step):
             self.world.comm.Allreduce(MPI.IN_PLACE, flat[begin : begin + step], MPI.MAX)
-        self.world.count("slices", 0, entries.nbytes)
+        self.world.counts.add("slices", 0, entries.nbytes)
         return entries
 
 

@@ -57,6 +57,8 @@ class Walker:
 
     Attributes
     ----------
+    state : WalkState
+        The present assignment, and what follows from it.
     best : (n,) int64
         The best assignment since it was last set.
     best_totals : (2,) float64
@@ -66,7 +68,7 @@ class Walker:
     def __init__(self, model: SearchModel, seed: int) -> None:
         self.model = model
         n, rows = model.domains.size, model.constraints + model.factors
-        self._state = WalkState(
+        self.state = WalkState(
             z=np.full(n, -1, dtype=np.int64),
             load=np.zeros(int(model.cell_start[-1]) + 1, dtype=np.int64),
             runs=np.zeros(model.constraints, dtype=np.int64),
@@ -109,7 +111,7 @@ class Walker:
 
     def construct(self) -> None:
         """Assign the variables one after another, smallest domain first, each the value with the least violation."""
-        model, state = self.model, self._state
+        model, state = self.model, self.state
         load_assignment(model, state, np.full(model.domains.size, -1, dtype=np.int64))
         degrees = np.diff(model.items_start) + np.diff(model.start)
         noise = self._rng.random(model.domains.size)
@@ -118,27 +120,27 @@ class Walker:
 
     def start_from(self, values: Values) -> None:
         """Go to an assignment; it becomes the best one if it is better."""
-        load_assignment(self.model, self._state, values)
+        load_assignment(self.model, self.state, values)
         self._record()
 
     def descend(self, halt: NDArray[np.uint8]) -> None:
         """Change single variables of the present assignment until no change improves it."""
         if not self._temperatures.size:
             self.measure()
-        descend(self.model, self._state, 1.0, halt)
+        descend(self.model, self.state, 1.0, halt)
         self._record()
 
     def measure(self) -> None:
         """Set the weights of violations and the temperatures by the changes of the soft cost near the present state."""
         found = np.zeros(_SAMPLES)
-        sample_changes(self.model, self._state, _SAMPLES, found)
+        sample_changes(self.model, self.state, _SAMPLES, found)
         changes = found[found > 0]
         self._weight = _HARD_WEIGHT_FACTOR * float(changes.max()) if changes.size else 1.0
-        self._state.weight[:] = self._weight
+        self.state.weight[:] = self._weight
         small = float(np.quantile(changes, _SMALL_QUANTILE)) if changes.size else self._weight
         last = _LAST_TEMPERATURE_PART * min(small, self._weight)
         self._temperatures = np.geomspace(_FIRST_TEMPERATURE_PART * self._weight, last, _TEMPERATURES)
-        load_assignment(self.model, self._state, self._state.z.copy())
+        load_assignment(self.model, self.state, self.state.z.copy())
 
     def run(self, moves: int, halt: NDArray[np.uint8]) -> None:
         """Make a number of moves, or fewer if ``halt`` is set."""
@@ -153,7 +155,7 @@ class Walker:
             self._counters[1] = min(left, until - before)
             anneal(
                 self.model,
-                self._state,
+                self.state,
                 np.array([self._temperatures[k], _FOCUS, 1.0, *self._mix()]),
                 self._changed,
                 self._moved,
@@ -180,11 +182,11 @@ class Walker:
 
     def _begin_cycle(self) -> None:
         """Raise the weights of what is violated, return to the best assignment, and divide the moves of a cycle."""
-        if self._state.totals[DEGREE] > 0:
-            raise_weights(self._state, _WEIGHT_GROWTH)
+        if self.state.totals[DEGREE] > 0:
+            raise_weights(self.state, _WEIGHT_GROWTH)
         if self._suggested is not None and self._suggested[1] < tuple(self.best_totals) and self._rng.integers(2):
             self.best[:], self.best_totals[:] = self._suggested
-        load_assignment(self.model, self._state, self.best)
+        load_assignment(self.model, self.state, self.best)
         widest = int(self._spread.argmax())
         first = int(self._rng.integers(widest + 1)) if self.best_totals[0] == 0 and self._statistics[0].any() else 0
         share = np.maximum(self._spread[first:], _MIN_SHARE * self._spread.max())
@@ -213,6 +215,6 @@ class Walker:
 
     def _record(self) -> None:
         """Keep the present assignment if it is the best one."""
-        totals = float(self._state.totals[DEGREE]), float(self._state.totals[SOFT])
+        totals = float(self.state.totals[DEGREE]), float(self.state.totals[SOFT])
         if totals < tuple(self.best_totals):
-            self.best[:], self.best_totals[:] = self._state.z, totals
+            self.best[:], self.best_totals[:] = self.state.z, totals

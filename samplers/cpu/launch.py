@@ -7,8 +7,9 @@ variables. A *round* is a number of trials that all rows complete before any row
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from itertools import accumulate, pairwise, product
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -19,31 +20,58 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.cuda.device_table import min_resident_entries
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import is_gpu_in_use, is_out_of_memory
-from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.dual_starts import dual_states
-from dmcmc.samplers.contract.chain_statistics import ChainStatistics, statistics_of
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
-from dmcmc.samplers.cpu.trace_kernels import compile_trace
+from dmcmc.samplers.cpu.recorded_chains import mixing_statistics
+from dmcmc.samplers.cpu.row_states import NO_UTILITY, Rows, RowStates
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
-from dmcmc.samplers.model.chain_model import score_columns
-from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
+from dmcmc.samplers.model.chain_model import ChainModel, score_columns
+from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.model.rounds import one_round
+from dmcmc.samplers.model.rounds import Round, one_round
 
-Rows = slice | NDArray[np.int64]
-
-_NO_UTILITY = np.iinfo(np.int64).min  # the utility of a row that has no state yet
 _PLANNED_TIME_SHARE = 0.8  # share of the time limit that a pass is planned for, so that it ends cold
 _TIMED_TRIALS = 8  # trials of one chain from which the time of the others is estimated
 _MIN_SAMPLES = 8  # trials per chain in a shortened or later pass
 _MIN_SAMPLES_PER_RUN = 64  # trials per chain, below which a pass has fewer runs instead
 _MAX_SAMPLES = 1000  # trials per chain in a later pass
 _MIN_TASK_DRAWS = 1 << 14  # single-variable draws of a task: about a millisecond of one core
-_RECORDED_ROWS = 4  # rows of an agent whose chains are run again for statistics, evenly spaced
-_RECORDED_RUNS = 2  # chains of each of these rows
-_RECORDED_TRIALS = 10_000  # trials of each of these chains
+
+
+@dataclass(frozen=True)
+class ChainPass:
+    """A pass over all rounds of a sampler.
+
+    Attributes
+    ----------
+    rounds : list of Round
+        The rounds.
+    runs : int
+        Chains per row.
+    key : (2,) uint64
+        Key of the random bits.
+    """
+
+    rounds: list[Round]
+    runs: int
+    key: NDArray[np.uint64]
+
+    @cached_property
+    def first_trials(self) -> list[int]:
+        """The number of the first trial of each round, and of the trial after the last."""
+        return list(accumulate([round_.temperatures.size for round_ in self.rounds], initial=1))
+
+    @property
+    def trials(self) -> int:
+        """The trials of a chain in all rounds."""
+        return self.first_trials[-1] - 1
+
+    @property
+    def samples(self) -> int:
+        """The samples of a row that all its chains draw in all rounds but those that repair."""
+        return self.runs * sum(round_.temperatures.size for round_ in self.rounds if not round_.repair)
 
 
 class Chains:
@@ -64,21 +92,12 @@ class Chains:
     ----------
     model : ChainModel
         The agent's columns.
-    before, after : ((rows,) int64, (rows, hidden) uint8 or int32)
-        Best utility, in chain units, and best state of each row, before and after the current round.
-    rounds : list of Round
-        The rounds of the current pass.
-    runs : int
-        Chains per row in the current pass.
-    first_trials : list of int
-        Number of the first trial of each round, and of the trial after the last.
-    key : (2,) uint64
-        Key of the random bits of the current pass.
-    drawn : (rows,) int64
-        Samples of each row, without those of repair rounds.
+    best : RowStates
+        Best utility and state of each row, before and after the current round, and the number of its samples.
+    current : ChainPass
+        The current pass.
     passes : int
-        Number of passes begun. A pass runs all rounds of the sampler: the first one as requested, or shortened; each
-        later one from new random starts.
+        Number of passes begun: the first one as requested, or shortened; each later one from new random starts.
     planned_draws : int
         Single-variable draws of the current pass, as planned.
     seconds : list of float
@@ -92,45 +111,13 @@ class Chains:
     def __init__(self, local: LocalProblem, sampling: Sampling, sampler: Sampler, kernel: Callable[..., int]) -> None:
         begun = time.perf_counter()
         self.local, self.sampling, self.sampler, self.kernel = local, sampling, sampler, kernel
-        graph = local.graph
-        self.flat, self.model = graph.flat, score_columns(graph, local.ranges, local.known)
+        self.flat, self.model = local.graph.flat, score_columns(local.graph, local.ranges, local.known)
         self.shape = np.array(local.interface_shape, dtype=np.int64)
-        dtype = np.uint8 if self.model.domains.max(initial=0) <= 256 else np.int32
-        shape = (local.rows, len(local.hidden))
-        # Per row, about: two utilities, ``drawn`` and the table entry, 8 bytes each; three states (one of candidates).
-        MEMORY_ACCOUNT.claim(local.rows * (32 + 3 * dtype().itemsize * len(local.hidden)), "rows of the samplers")
-        self.before, self.after = (
-            (np.full(local.rows, _NO_UTILITY, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
-        )
-        self._initialise_rows()
-        self.drawn = np.zeros(local.rows, dtype=np.int64)
-        self.seconds, self.draws, self.other_ranks_draws = [0.0], [0], 0
-        self.passes = 0
+        self.best = RowStates(local, self.model)
+        self.best.start_from(_start_states(local, sampling, self.model))
+        self.seconds, self.draws, self.other_ranks_draws, self.passes = [0.0], [0], 0, 0
         self.plan(sampling.samples, sampling.runs, local.rows)
         self.seconds = [time.perf_counter() - begun]
-
-    def _initialise_rows(self) -> None:
-        """Set each row to the better of the incumbent's hidden values and its dual start."""
-        incumbent, states = self.sampling.incumbent, list[NDArray[Any]]()
-        if incumbent is not None and self.model.hidden:
-            states.append(np.tile(incumbent[list(self.local.hidden)], (self.local.rows, 1)))
-        if self.at_dual and (dual := dual_states(self.local, self.sampling.backend)) is not None:
-            states.append(dual)
-        if not states:
-            return
-        rows = np.arange(self.local.rows)
-        for candidate in states:
-            candidate = candidate.astype(self.after[1].dtype)
-            utility = chain_utilities(self.model, self.local.interface_shape, rows, candidate)
-            better = utility > self.after[0]
-            self.after[0][better], self.after[1][better] = utility[better], candidate[better]
-        for source, target in zip(self.after, self.before, strict=True):
-            target[:] = source
-
-    @property
-    def at_dual(self) -> bool:
-        """Whether chains start at dual starts."""
-        return self.sampling.starts == "dual" and self.model.hidden > 0
 
     @property
     def exhausted(self) -> bool:
@@ -140,7 +127,7 @@ class Chains:
     @property
     def states(self) -> NDArray[Any]:
         """The best hidden values of each row, (rows, hidden)."""
-        return self.after[1]
+        return self.best.after[1]
 
     @property
     def updates(self) -> int:
@@ -159,16 +146,14 @@ class Chains:
         rows : int
             Number of rows that the pass samples, for the planned number of draws.
         """
-        self.rounds = (self.sampler.rounds or one_round)(self.model, samples, self.sampling.temperature)
-        if self.at_dual and self.passes == 0:  # later passes start at random
-            self.rounds = [self.rounds[0]._replace(warm=True), *self.rounds[1:]]
-        self.runs = runs
-        self.first_trials = list(accumulate([round_.temperatures.size for round_ in self.rounds], initial=1))
+        rounds = (self.sampler.rounds or one_round)(self.model, samples, self.sampling.temperature)
+        if self.passes == 0 and _has_dual_starts(self.sampling, self.model):  # later passes start at random
+            rounds = [rounds[0]._replace(warm=True), *rounds[1:]]
         # Later passes use seeds above 64 bits, which no configuration can ask for.
         seed = self.sampling.seed + (self.passes << 64)
-        self.key = np.array(chain_key(seed, self.local.agent), dtype=np.uint64)
+        self.current = ChainPass(rounds, runs, np.array(chain_key(seed, self.local.agent), dtype=np.uint64))
         self.passes += 1
-        self.planned_draws = rows * runs * (self.first_trials[-1] - 1) * len(self.local.hidden)
+        self.planned_draws = rows * runs * self.current.trials * len(self.local.hidden)
 
     def tasks(
         self, number: int, threads: int, halt: NDArray[np.uint8], rows: NDArray[np.int64] | None = None
@@ -186,51 +171,30 @@ class Chains:
         rows : (k,) int64, optional
             Rows to sample, ascending; all rows by default.
         """
-        if number >= len(self.rounds):
+        current = self.current
+        if number >= len(current.rounds):
             return []
-        if number > 0 or self.passes > 1:
-            self.before, self.after = self.after, self.before
-        stoppable = self.sampling.backend.stop is not NO_DEADLINE
-        if rows is not None or stoppable:  # rows that are not reached keep their states
-            for source, target in zip(self.before, self.after, strict=True):
-                target[:] = source
-        if rows is None:
-            ranges = [(0, self.local.rows)]
-        else:
-            cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), rows.size]
-            ranges = [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts) if a < b]
-        total = sum(b - a for a, b in ranges)
+        may_miss_rows = rows is not None or self.sampling.backend.stop is not NO_DEADLINE
+        self.best.begin_round(is_first=number == 0 and self.passes <= 1, keep=may_miss_rows)
         # Four tasks per thread even out their different times; a task of few draws would take less time than its start.
-        draws_per_row = max(1, self.runs * self.rounds[number].temperatures.size * len(self.local.hidden))
-        rows_per_task = max(-(-total // (4 * threads if threads > 1 else 1)), -(-_MIN_TASK_DRAWS // draws_per_row))
-        pieces = [(i, min(i + rows_per_task, end)) for begin, end in ranges for i in range(begin, end, rows_per_task)]
+        draws_per_row = max(1, current.runs * current.rounds[number].temperatures.size * len(self.local.hidden))
+        n_rows = self.local.rows if rows is None else rows.size
+        rows_per_task = max(-(-n_rows // (4 * threads if threads > 1 else 1)), -(-_MIN_TASK_DRAWS // draws_per_row))
+        pieces = _ranges(n_rows if rows is None else rows, rows_per_task)
         return [partial(self._run, number, begin, end, halt) for begin, end in pieces]
 
     def _run(self, number: int, begin: int, end: int, halt: NDArray[np.uint8]) -> None:
         """Run a range of rows through one round; record its time and draws."""
-        start = time.perf_counter()
-        round_ = self.rounds[number]
+        start, current, round_ = time.perf_counter(), self.current, self.current.rounds[number]
         trials_made = self.kernel(
-            self.model,
-            self.shape,
-            begin,
-            end,
-            self.runs,
-            round_.temperatures,
-            round_.ladder_factors(self.runs),
-            self.first_trials[number],
-            round_.warm,
-            round_.repair,
-            round_.descent,
-            self.key,
-            self.before,
-            self.after,
-            halt,
-        )
+            self.model, self.shape, begin, end, current.runs, round_.temperatures, round_.ladder_factors(current.runs),
+            current.first_trials[number], round_.warm, round_.repair, round_.descent, current.key, self.best.before,
+            self.best.after, halt,
+        )  # fmt: skip
         self.seconds.append(time.perf_counter() - start)
         self.draws.append(trials_made * len(self.local.hidden))
-        if not round_.repair and trials_made == (end - begin) * self.runs * round_.temperatures.size:
-            self.drawn[begin:end] += self.runs * round_.temperatures.size
+        if not round_.repair and trials_made == (end - begin) * current.runs * round_.temperatures.size:
+            self.best.drawn[begin:end] += current.runs * round_.temperatures.size
 
     def export_rows(self, rows: Rows, draws: int, completed: bool = True) -> list[Array]:
         """Return counts, samples, utilities and states of some rows, for other ranks.
@@ -244,56 +208,30 @@ class Chains:
         completed : bool
             Whether the work was completed in time.
         """
-        counts = np.array([completed, self.updates - draws], dtype=np.int64)
-        return [counts, self.drawn[rows], self.after[0][rows], self.after[1][rows]]
+        return [np.array([completed, self.updates - draws], dtype=np.int64), *self.best.of_rows(rows)]
 
     def import_rows(self, rows: Rows, part: Sequence[Array]) -> None:
         """Store the samples, utilities and states of some rows that another rank has sampled."""
-        counts, self.drawn[rows], self.after[0][rows], self.after[1][rows] = part
-        self.other_ranks_draws += int(counts[1])
+        self.best.set_rows(rows, part[1:])
+        self.other_ranks_draws += int(part[0][1])
 
     def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
         """Replace the hidden values of some rows where the given ones are better; return whether any are."""
-        candidates = self.states.copy()
-        candidates[rows] = states
-        before, now = (
-            chain_utilities(self.model, self.local.interface_shape, rows, source)
-            for source in (self.states, candidates)
-        )
-        better = now > before
-        self.after[0][rows[better]], self.after[1][rows[better]] = now[better], candidates[rows[better]]
-        return bool(better.any())
+        return self.best.take_better(rows, states)
 
-    def seconds_per_draw(self) -> float:
-        """Return the estimated seconds per single-variable draw, from a few trials of one row over all temperatures."""
-        if not self.model.hidden:
-            return 0.0
-        cooling = np.concatenate([round_.temperatures for round_ in self.rounds])
-        timed = cooling[np.linspace(0, cooling.size - 1, _TIMED_TRIALS).astype(np.int64)]
-        states = [
-            (np.full(1, _NO_UTILITY), np.zeros((1, len(self.local.hidden)), self.after[1].dtype)) for _ in range(2)
-        ]
-        shape, ladder = np.ones_like(self.shape), np.ones(1, dtype=np.float32)
-        halt, begun = np.zeros(1, dtype=np.uint8), 0.0
-        for _ in range(2):  # the first run may compile
-            begun = time.perf_counter()
-            self.kernel(self.model, shape, 0, 1, 1, timed, ladder, 1, False, False, 0, self.key, *states, halt)
-        return (time.perf_counter() - begun) / (_TIMED_TRIALS * len(self.local.hidden))
+    def plan_share(self, share: float, is_first: bool = False) -> None:
+        """Begin a pass with a fraction of the requested work: fewer runs, then fewer samples.
 
-    def shorten(self, share: float) -> None:
-        """Plan the first pass again with a fraction of its work: fewer runs, then fewer samples."""
-        self.passes = 0
-        self.plan_share(share)
-
-    def plan_share(self, share: float) -> None:
-        """Begin a pass with a fraction of the requested work."""
+        ``is_first`` says that the first pass is planned again.
+        """
+        self.passes = 0 if is_first else self.passes
         wanted = share * self.sampling.runs * self.sampling.samples
-        runs = int(min(self.sampling.runs, max(1.0, wanted / _MIN_SAMPLES_PER_RUN)))
+        runs = _runs_for(wanted, self.sampling.runs)
         self.plan(min(self.sampling.samples, max(_MIN_SAMPLES, int(wanted / runs))), runs, self.local.rows)
 
     def count_pass(self, seconds: float) -> None:
         """Count a complete pass over all rows that a GPU made in ``seconds``."""
-        self.drawn += self.runs * sum(round_.temperatures.size for round_ in self.rounds if not round_.repair)
+        self.best.drawn += self.current.samples
         self.seconds.append(seconds)
         self.draws.append(self.planned_draws)
 
@@ -315,67 +253,98 @@ class Chains:
         stop = self.sampling.backend.stop.by(deadline)
         # A rest of 5 % of the time is not worth another pass.
         while (remaining := deadline - time.perf_counter()) > 0.05 * seconds:
-            seconds_per_draw = max(1e-9, sum(self.seconds) / max(1, sum(self.draws)))
-            # of all runs of a row together
-            sweeps = _PLANNED_TIME_SHARE * remaining * threads / (seconds_per_draw * rows.size * len(self.local.hidden))
-            runs = int(min(self.sampling.runs, max(1.0, sweeps / _MIN_SAMPLES_PER_RUN)))
-            samples = int(sweeps / runs)
+            samples, runs = _trials_and_runs(self, rows.size, remaining * threads)
             if samples < _MIN_SAMPLES:
                 return
             self.plan(min(samples, _MAX_SAMPLES), runs, rows.size)
-            for number in range(len(self.rounds)):
+            for number in range(len(self.current.rounds)):
                 if stop.over or not run_watched(self.tasks(number, threads, halt, rows), threads, stop, halt):
                     return
 
-    def _evaluated(self, states: NDArray[Any]) -> EncodedTable:
-        """Return the values of all rows as a table; on a GPU, large tables are computed there and stay there."""
-        local, arithmetic, domains = self.local, self.sampling.arithmetic, self.model.domains
-        large = len(states) >= min_resident_entries()
-        if large and self.sampling.backend.device != "cpu" and is_gpu_in_use():
-            try:
-                return evaluate_on_device(self.flat, domains, states, local.interface, arithmetic)
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-        return EncodedTable(
-            local.interface, evaluate_rows(self.flat, domains, states, local.interface_shape, arithmetic)
-        )
-
     def table(self) -> SampledTable:
         """Return the current table, its values computed from the states."""
-        local, states = self.local, self.after[1]
-        start = time.perf_counter()
+        local, states, start = self.local, self.states, time.perf_counter()
         return SampledTable(
-            lower=(self._evaluated(states),),
+            lower=(_evaluated(local, self.sampling, self.model, states),),
             upper=None,
             witness=partial(_witness, local, states.copy()),
             method=self.sampler.name,
             seconds=sum(self.seconds) + time.perf_counter() - start,
             updates=self.updates,
-            drawn=int(self.drawn.min()),
-            chains=self.statistics(),
+            drawn=int(self.best.drawn.min()),
+            chains=mixing_statistics(self),
         )
 
-    def statistics(self) -> ChainStatistics | None:
-        """Run some chains of the current pass again, and return how well they mix.
 
-        None unless ``Sampling.diagnose`` is set, and for chains whose temperature is not constant, which are no Markov
-        chains of one distribution.
-        """
-        first = self.rounds[0] if len(self.rounds) == 1 else None
-        if not self.sampling.diagnose or not self.model.hidden or first is None or first.warm:
-            return None
-        temperatures = first.temperatures[:_RECORDED_TRIALS]
-        if self.sampler.exchange or not temperatures.size or np.any(temperatures != temperatures[0]):
-            return None
-        trace, utilities, states = compile_trace(self.sampler), list[Any](), list[Any]()
-        rows = np.unique(np.linspace(0, self.local.rows - 1, _RECORDED_ROWS).astype(np.int64))
-        for row, run in product(rows.tolist(), range(min(self.runs, _RECORDED_RUNS))):
-            utilities.append(np.zeros(temperatures.size, dtype=np.int64))
-            states.append(np.zeros((temperatures.size, self.model.hidden), dtype=np.int32))
-            chain = row, run, temperatures, self.first_trials[0], self.key
-            trace(self.model, self.shape, *chain, utilities[-1], states[-1])
-        return statistics_of(utilities, states, self.runs)
+def seconds_per_draw(chains: Chains) -> float:
+    """Return the estimated seconds per single-variable draw, from a few trials of one row over all temperatures."""
+    model, hidden = chains.model, len(chains.local.hidden)
+    if not model.hidden:
+        return 0.0
+    cooling = np.concatenate([round_.temperatures for round_ in chains.current.rounds])
+    timed = cooling[np.linspace(0, cooling.size - 1, _TIMED_TRIALS).astype(np.int64)]
+    states = [(np.full(1, NO_UTILITY), np.zeros((1, hidden), chains.states.dtype)) for _ in range(2)]
+    shape, ladder = np.ones_like(chains.shape), np.ones(1, dtype=np.float32)
+    halt, begun = np.zeros(1, dtype=np.uint8), 0.0
+    for _ in range(2):  # the first run may compile
+        begun = time.perf_counter()
+        chains.kernel(model, shape, 0, 1, 1, timed, ladder, 1, False, False, 0, chains.current.key, *states, halt)
+    return (time.perf_counter() - begun) / (_TIMED_TRIALS * hidden)
+
+
+def _trials_and_runs(chains: Chains, rows: int, seconds: float) -> tuple[int, int]:
+    """Return the trials per chain, and the chains per row, of a pass over some rows that takes one core some seconds.
+
+    The time of a draw is that of all earlier draws on average.
+    """
+    seconds_per_draw = max(1e-9, sum(chains.seconds) / max(1, sum(chains.draws)))
+    # of all runs of a row together
+    sweeps = _PLANNED_TIME_SHARE * seconds / (seconds_per_draw * rows * len(chains.local.hidden))
+    runs = _runs_for(sweeps, chains.sampling.runs)
+    return int(sweeps / runs), runs
+
+
+def _has_dual_starts(sampling: Sampling, model: ChainModel) -> bool:
+    """Return whether the chains of the first pass start at dual starts."""
+    return sampling.starts == "dual" and model.hidden > 0
+
+
+def _start_states(local: LocalProblem, sampling: Sampling, model: ChainModel) -> list[NDArray[Any]]:
+    """Return the states at which rows start: the incumbent's hidden values, and the dual starts."""
+    incumbent, states = sampling.incumbent, list[NDArray[Any]]()
+    if incumbent is not None and model.hidden:
+        states.append(np.tile(incumbent[list(local.hidden)], (local.rows, 1)))
+    if _has_dual_starts(sampling, model) and (dual := dual_states(local, sampling.backend)) is not None:
+        states.append(dual)
+    return states
+
+
+def _runs_for(samples: float, most: int) -> int:
+    """Return the chains among which all samples of a row are divided, at most ``most``."""
+    return int(min(most, max(1.0, samples / _MIN_SAMPLES_PER_RUN)))
+
+
+def _ranges(rows: int | NDArray[np.int64], longest: int) -> list[tuple[int, int]]:
+    """Divide the first ``rows`` rows, or some rows in ascending order, into ranges (begin, end) of limited length."""
+    if isinstance(rows, int):
+        ranges = [(0, rows)]
+    else:
+        cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), rows.size]
+        ranges = [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts) if a < b]
+    return [(i, min(i + longest, end)) for begin, end in ranges for i in range(begin, end, longest)]
+
+
+def _evaluated(local: LocalProblem, sampling: Sampling, model: ChainModel, states: NDArray[Any]) -> EncodedTable:
+    """Return the values of all rows as a table; on a GPU, large tables are computed there and stay there."""
+    flat, arithmetic, domains = local.graph.flat, sampling.arithmetic, model.domains
+    large = len(states) >= min_resident_entries()
+    if large and sampling.backend.device != "cpu" and is_gpu_in_use():
+        try:
+            return evaluate_on_device(flat, domains, states, local.interface, arithmetic)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+    return EncodedTable(local.interface, evaluate_rows(flat, domains, states, local.interface_shape, arithmetic))
 
 
 def _witness(local: LocalProblem, states: NDArray[Any], values: Mapping[int, int]) -> dict[int, int]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.device import gpu_limits, shared_device
+from dmcmc.inference.runtime.device import allow_shared, gpu_limits, shared_device
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.cuda.batch import (
     GibbsLaunch,
@@ -37,7 +37,7 @@ _GIBBS_REGISTERS = 80  # per thread of the Gibbs kernel: the number that hides l
 _JOINT_REGISTERS = 40  # per thread of the kernel of joint proposals, approximately
 _MIN_BLOCK_THREADS = 64  # per block of the general kernel, which needs no shared memory
 _MAX_BLOCK_THREADS = 512  # per block of the general kernel, to hold all runs of a row
-_LAUNCHED_SHAPES: set[GibbsKernelShape] = set()  # Gibbs kernels that this process has launched
+LAUNCHED_SHAPES: set[GibbsKernelShape] = set()  # Gibbs kernels that this process has launched
 
 Key = tuple[int, int]
 States = NDArray[Any]
@@ -125,7 +125,7 @@ class _LaunchArguments(NamedTuple):
     state: tuple[Any, ...]
 
 
-class _Launcher:
+class ChainLauncher:
     """Runs the rounds of one batch of agents on the device.
 
     Parameters
@@ -196,7 +196,7 @@ class _Launcher:
             )
             ladders = np.concatenate([round_.ladder_factors(int(headers[0, RUNS])) for round_ in agent_rounds])
             schedule = device.upload("chains temperatures", temperatures), device.upload("chains ladders", ladders)
-            for parts, part_of_block in _divide_into_launches(
+            for parts, part_of_block in divide_into_launches(
                 headers, self.threads - self.threads % self.group, max_threads // self.threads
             ):
                 blocks = part_of_block.size
@@ -241,12 +241,12 @@ def _choose_launcher(
     runs: int,
     rounds: Sequence[Round],
     prefer_loaded: bool = False,
-) -> _Launcher | None:
+) -> ChainLauncher | None:
     """Prepare the sampler's special kernel if there is one, or the general kernel around its functions."""
     if gibbs.uses_gibbs_kernel(sampler):
         batch = pack_models(models, keys, runs)
         shape = batch.shape._replace(exchange=sampler.exchange)
-        loaded = [stage for stage in STAGES if prefer_loaded and shape._replace(stage=stage) in _LAUNCHED_SHAPES]
+        loaded = [stage for stage in STAGES if prefer_loaded and shape._replace(stage=stage) in LAUNCHED_SHAPES]
         return gibbs_launcher(sampler, batch, runs, loaded)
     without_extras = not sampler.exchange and not any(
         round_.warm or round_.repair or round_.descent for round_ in rounds
@@ -256,7 +256,7 @@ def _choose_launcher(
     return _chains_launcher(sampler, models, keys, runs)
 
 
-def _joint_launcher(models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:
+def _joint_launcher(models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> ChainLauncher | None:
     """Prepare the kernel of joint proposals; return None if no block can hold the states."""
     device, batch, byte_values = shared_device(), pack_joint_models(models, keys, runs), values_fit_bytes(models)
     _, processors, resident = gpu_limits(_JOINT_REGISTERS)
@@ -280,7 +280,7 @@ def _joint_launcher(models: Sequence[ChainModel], keys: Sequence[Key], runs: int
             arguments.first, lanes, states, utility,
         )  # fmt: skip
 
-    return _Launcher(batch.headers, byte_values, chains, 1, 0, launch)
+    return ChainLauncher(batch.headers, byte_values, chains, 1, 0, launch)
 
 
 def best_launch(batch: ModelBatch, runs: int, exchange: bool, stages: Collection[int]) -> GibbsLaunch | None:
@@ -301,7 +301,7 @@ def best_launch(batch: ModelBatch, runs: int, exchange: bool, stages: Collection
     return launch and launch._replace(shape=launch.shape._replace(exchange=exchange))
 
 
-def gibbs_launcher(sampler: Sampler, batch: ModelBatch, runs: int, stages: Collection[int]) -> _Launcher | None:
+def gibbs_launcher(sampler: Sampler, batch: ModelBatch, runs: int, stages: Collection[int]) -> ChainLauncher | None:
     """Prepare the Gibbs kernel; return None if no block can hold the states. Parameters as in :func:`best_launch`."""
     device, parameters = shared_device(), best_launch(batch, runs, sampler.exchange, stages)
     if parameters is None:
@@ -319,17 +319,17 @@ def gibbs_launcher(sampler: Sampler, batch: ModelBatch, runs: int, stages: Colle
             table, ints, arguments.headers, scales, penalties, *arguments.schedule, arguments.trials, arguments.first,
             arguments.round_.descent, arguments.round_.warm, parameters.buffer, *arguments.state,
         )  # fmt: skip
-        device.allow_shared(kernel, kernel_arguments, parameters.shared)
+        allow_shared(kernel, kernel_arguments, parameters.shared)
         kernel[arguments.blocks, parameters.threads, 0, parameters.shared](*kernel_arguments)
-        _LAUNCHED_SHAPES.add(shape)
+        LAUNCHED_SHAPES.add(shape)
 
     group = runs if sampler.exchange else 1
-    return _Launcher(batch.headers, shape.byte_values, parameters.threads, group, 0, launch)
+    return ChainLauncher(batch.headers, shape.byte_values, parameters.threads, group, 0, launch)
 
 
 def _chains_launcher(
     sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int
-) -> _Launcher | None:
+) -> ChainLauncher | None:
     """Prepare the general kernel around a sampler's functions; return None if the runs of a row do not fit a block."""
     group = runs if sampler.exchange else 1
     threads = max(_MIN_BLOCK_THREADS, -(-group // 32) * 32)
@@ -363,12 +363,12 @@ def _chains_launcher(
         )  # fmt: skip
 
     bytes_per_chain = 4 * n + hidden * lanes * dtype.itemsize + 4 * scratch
-    return _Launcher(
+    return ChainLauncher(
         agent_headers(models, keys, runs), values_fit_bytes(models), threads, group, bytes_per_chain, launch
     )
 
 
-def _divide_into_launches(
+def divide_into_launches(
     headers: NDArray[np.int64], threads: int, max_blocks: int
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
     """Divide the rows into launches of at most ``max_blocks`` blocks, with ``threads`` chains per block.

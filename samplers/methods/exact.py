@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.eliminate import Elimination
-from dmcmc.inference.elimination.plan import check_memory, kept_by_first_use, plan_elimination
+from dmcmc.inference.elimination.eliminate import Elimination, EliminationWitness, Witness
+from dmcmc.inference.elimination.plan import EliminationPlan, check_memory, kept_by_first_use, plan_elimination
 from dmcmc.inference.elimination.slices import Slices, choose_slices, eliminate_in_slices
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.cuda.device_table import copy_table
 from dmcmc.inference.model.flat_tables import FlatTables, concatenate_tables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
@@ -40,8 +41,6 @@ _MAX_LOOKUP_CELLS = 1 << 22  # maximum rows times variables for storing all hidd
 _MIN_SECONDS = 0.25
 # Factor of its proportional part of the time that one agent may take: most estimates are wrong by the same factor
 _MAX_OVERRUN = 3.0
-
-Witness = Callable[[Mapping[int, int]], dict[int, int]]
 
 
 class EliminatedTables(NamedTuple):
@@ -85,6 +84,7 @@ class ExactSolver:
             if found is not None or sampling.team.rank > 0:
                 return [] if found is None else [found]
         size, limit = sampling.arithmetic.dtype.itemsize, _retained_limit()
+        retained = _are_retained([local.plan for local in problems], sampling)
         tables: dict[int, SampledTable] = {}
         batch: list[int] = []
         batch_entries = 0
@@ -92,7 +92,7 @@ class ExactSolver:
             entries = local.entries
             large = local.plan.entries * size > limit
             if batch and (large or (batch_entries + entries) * size > limit):
-                tables |= zip(batch, _solve([problems[j] for j in batch], sampling), strict=True)
+                tables |= zip(batch, _solve([problems[j] for j in batch], sampling, retained), strict=True)
                 batch, batch_entries, limit = [], 0, _retained_limit()
             if large:
                 alone = replace(sampling, team=SINGLE_RANK)
@@ -102,7 +102,7 @@ class ExactSolver:
             else:
                 batch.append(i)
                 batch_entries += entries
-        tables |= zip(batch, _solve([problems[j] for j in batch], sampling), strict=True)
+        tables |= zip(batch, _solve([problems[j] for j in batch], sampling, retained), strict=True)
         return [tables[i] for i in range(len(problems))]
 
 
@@ -171,6 +171,15 @@ def _retained_limit() -> int:
     return max(_MIN_RETAINED_BYTES, min(_MAX_RETAINED_BYTES, left - 3 * budget // 4))
 
 
+def _are_retained(plans: Sequence[EliminationPlan], sampling: Sampling) -> bool:
+    """Return whether all tables that are made on a GPU fit its memory at once.
+
+    Those in the main memory have a limit of their own (:func:`_retained_limit`).
+    """
+    size = sum(plan.entries for plan in plans) * sampling.arithmetic.dtype.itemsize
+    return not sampling.backend.eliminates_on_gpu_together(plans) or size <= sampling.backend.limit() // 2
+
+
 def elimination_batches(problems: Sequence[LocalProblem], backend: Backend | None) -> list[list[int]]:
     """Return which agents, by position, are best eliminated together: all of them, or each by itself.
 
@@ -187,20 +196,26 @@ def elimination_batches(problems: Sequence[LocalProblem], backend: Backend | Non
     return [[position] for position in positions]
 
 
-def _solve(problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
-    """Eliminate agents; the time of a common elimination is divided among its agents in proportion to their cells."""
+def _solve(problems: Sequence[LocalProblem], sampling: Sampling, retained: bool) -> list[SampledTable]:
+    """Eliminate agents; the time of a common elimination is divided among its agents in proportion to their cells.
+
+    Without ``retained``, the tables of one batch are dropped before the next one, and only values are stored.
+    """
     if not problems:
         return []
     start, arithmetic = time.perf_counter(), sampling.arithmetic
-    flat = _encoded_flat(problems, arithmetic)
-    results = []
-    for batch in sampling.backend.eliminate_all(flat, [local.plan for local in problems], arithmetic):
+    flat, plans = _encoded_flat(problems, arithmetic), [local.plan for local in problems]
+    results = list[SampledTable]()
+    for batch in sampling.backend.eliminate_all(flat, plans, arithmetic):
         remaining = [done.remaining() for done in batch]
+        if not retained:
+            remaining = [tuple(map(copy_table, tables)) for tables in remaining]
         seconds = time.perf_counter() - start
         cells = sum(done.plan.cells for done in batch)
         for done, tables in zip(batch, remaining, strict=True):
             agent_seconds = seconds * done.plan.cells / cells if cells else seconds / len(batch)
-            results.append(_table(tables, partial(_witness, done), agent_seconds, done.plan.cells))
+            witness = EliminationWitness(done) if retained else _small_witness(problems[len(results)], done, sampling)
+            results.append(_table(tables, witness, agent_seconds, done.plan.cells))
         sampling.progress(len(batch))
         start = time.perf_counter()
     return results
@@ -231,12 +246,15 @@ def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
         EncodedTable(s, v.copy() if np.may_share_memory(v, elimination.arena) else v)
         for s, v in elimination.remaining()
     )
-    witness: Witness
-    if local.rows * local.domains.size <= _MAX_LOOKUP_CELLS:
-        witness = partial(_stored_witness, local, _all_row_witnesses(local, elimination))
-    else:
-        witness = _delayed_witness(local, sampling)
+    witness = _small_witness(local, elimination, sampling)
     return _table(tables, witness, time.perf_counter() - start, elimination.plan.cells)
+
+
+def _small_witness(local: LocalProblem, elimination: Elimination, sampling: Sampling) -> Witness:
+    """Return a witness that does not retain the tables of an elimination."""
+    if local.rows * local.domains.size > _MAX_LOOKUP_CELLS:
+        return _delayed_witness(local, sampling)
+    return partial(_stored_witness, local, elimination.values_of_rows(local.interface, local.hidden))
 
 
 def _solve_in_slices(local: LocalProblem, sampling: Sampling) -> SampledTable | None:
@@ -338,23 +356,6 @@ def _table(tables: tuple[EncodedTable, ...], witness: Witness, seconds: float, c
     return SampledTable(tables, tables, witness, "exact", seconds, cells)
 
 
-def _witness(elimination: Elimination, values: Mapping[int, int]) -> dict[int, int]:
-    """Return the best hidden values for an interface assignment."""
-    chosen = dict(values)
-    elimination.maximise(chosen)
-    return {v: chosen[v] for v in chosen if v not in values}
-
-
-def _all_row_witnesses(local: LocalProblem, elimination: Elimination) -> NDArray[np.int32]:
-    """Return the best hidden values of every row, (rows, hidden) int32."""
-    values = np.zeros((local.rows, local.domains.size), dtype=np.int64)
-    if local.interface:
-        rows = np.unravel_index(np.arange(local.rows), local.interface_shape)
-        values[:, list(local.interface)] = np.stack(rows, axis=1)
-    elimination.choose_all(values)
-    return values[:, list(local.hidden)].astype(np.int32)
-
-
 def _stored_witness(local: LocalProblem, states: NDArray[np.int32], values: Mapping[int, int]) -> dict[int, int]:
     """Return the hidden values of a row from the stored states."""
     shape = local.interface_shape
@@ -374,7 +375,7 @@ def recompute_witness(
         row = entries[tuple(values.get(v, slice(None)) for v in scope)]
         tables.append(EncodedTable(tuple(v for v in scope if v not in values), np.ascontiguousarray(row)))
     plan = plan_elimination([t.scope for t in tables], local.domains, local.order.variables, ())
-    return _witness(backend.eliminate(tables, plan, arithmetic), {})
+    return EliminationWitness(backend.eliminate(tables, plan, arithmetic))({})
 
 
 SOLVER = ExactSolver()

@@ -95,6 +95,69 @@ class CostSearchEngine(Protocol):
         ...
 
 
+class SearchSpeed:
+    """How fast the bounds of a search fall, and whether it may end in time.
+
+    Parameters
+    ----------
+    deadline : callable
+        Returns the time of the deadline (``time.perf_counter``).
+
+    Attributes
+    ----------
+    begun : float
+        Time at which the search began, moved on by the time of a pause; infinite before.
+    initial_bound : float
+        Bound on all utilities before the search has proven anything.
+    paused : bool
+        Whether the search has paused since it was slow; stays True after the pause.
+    """
+
+    def __init__(self, deadline: Callable[[], float]) -> None:
+        self._deadline = deadline
+        self.begun, self.initial_bound, self.paused = float("inf"), float("inf"), False
+        self._bounds: list[tuple[float, float]] = []  # pairs (time, bound)
+
+    def add_bound(self, bound: Number, at: float | None = None) -> None:
+        """Record an upper bound that is proven now, or was proven at a given time."""
+        self._bounds.append((time.perf_counter() if at is None else at, float(bound)))
+        if len(self._bounds) > _MAX_BOUNDS:  # every other bound suffices
+            del self._bounds[1:-1:2]
+
+    def has_run(self, seconds: float, share: float) -> bool:
+        """Return whether the search has run for ``seconds`` and for a share of the time."""
+        now = time.perf_counter()
+        return now - self.begun >= max(seconds, share * (self._deadline() - self.begun))
+
+    def is_slow(self, known: float) -> bool:
+        """Return whether the search needs far more than the remaining time, at the rate at which its bounds fall.
+
+        The rate is the fall of the bound in the second half of the time since the begin. A search that has proven
+        no bound is slow. ``known`` is the utility of the best known assignment.
+        """
+        if not self._bounds:
+            return True
+        now = time.perf_counter()
+        spent, left = now - self.begun, max(0.0, self._deadline() - now)
+        earlier = [b for at, b in self._bounds if at <= self.begun + spent / 2] or [self._bounds[0][1]]
+        rate = (earlier[-1] - self._bounds[-1][1]) / (spent / 2)
+        return self._bounds[-1][1] - known > _UNPROMISING_FACTOR * left * rate
+
+    def is_unpromising(self, known: float | None, bound: float | None) -> bool:
+        """Return whether the search needs far more than the remaining time, and its bound is looser than ``bound``.
+
+        Parameters
+        ----------
+        known, bound : float or None
+            Utility of the best known assignment, and the best known upper bound.
+        """
+        tried = self.paused or self.has_run(_MIN_SECONDS, _MIN_SHARE if self._bounds else _MIN_SHARE_WITHOUT_BOUND)
+        if known is None or bound is None or not tried:
+            return False
+        own_bound = self._bounds[-1][1] if self._bounds else self.initial_bound
+        return own_bound - known > _LOOSE_GAP_FACTOR * (bound - known) and self.is_slow(known)
+
+
 class BackgroundSearch:
     """A search in the background until it is complete, the deadline passes, or it is cancelled; a context manager.
 
@@ -122,10 +185,8 @@ class BackgroundSearch:
         Whether the search may still find something.
     complete : bool
         Whether the optimum is proven.
-    begun : float
-        Time at which the search began (``time.perf_counter``), moved on by the time of a pause; infinite before.
-    paused : bool
-        Whether it has paused at low priority since it was slow; stays True after the pause.
+    speed : SearchSpeed
+        How fast its bounds fall.
     """
 
     def __init__(
@@ -141,9 +202,7 @@ class BackgroundSearch:
         self._begin, self._cancelled = threading.Event(), threading.Event()
         self._ended, self._no_pause = threading.Event(), threading.Event()
         self._deadline, self._low_priority = float("inf"), False
-        self._bounds: list[tuple[float, float]] = []
-        self._initial_bound = float("inf")  # bound on all utilities before the engine has proven anything
-        self.complete, self.begun, self.paused = False, float("inf"), False
+        self.complete, self.speed = False, SearchSpeed(observer.deadline)
         self._thread = threading.Thread(target=self._run, name="dmcmc search engine", daemon=True)
         self._thread.start()
 
@@ -190,51 +249,18 @@ class BackgroundSearch:
         """Wait until the search ends, ``seconds`` at most."""
         self._ended.wait(min(seconds, threading.TIMEOUT_MAX))
 
-    def unpromising(self, known: float | None, bound: float | None) -> bool:
-        """Return whether the search needs far more than the remaining time, and its bound is looser than ``bound``.
-
-        Parameters
-        ----------
-        known, bound : float or None
-            Utility of the best known assignment, and the best known upper bound.
-        """
-        tried = self.paused or self._tried(_MIN_SECONDS, _MIN_SHARE if self._bounds else _MIN_SHARE_WITHOUT_BOUND)
-        if known is None or bound is None or not tried:
-            return False
-        own_bound = self._bounds[-1][1] if self._bounds else self._initial_bound
-        return own_bound - known > _LOOSE_GAP_FACTOR * (bound - known) and self._slow(known)
-
-    def _tried(self, seconds: float, share: float) -> bool:
-        """Return whether the search has run for ``seconds`` and for a share of the time."""
-        now = time.perf_counter()
-        return now - self.begun >= max(seconds, share * (self._observer.deadline() - self.begun))
-
-    def _slow(self, known: float) -> bool:
-        """Return whether the search needs far more than the remaining time, at the rate at which its bounds fall.
-
-        The rate is the fall of the bound in the second half of the time since the begin. A search that has proven
-        no bound is slow.
-        """
-        if not self._bounds:
-            return True
-        now = time.perf_counter()
-        spent, left = now - self.begun, max(0.0, self._observer.deadline() - now)
-        earlier = [b for at, b in self._bounds if at <= self.begun + spent / 2] or [self._bounds[0][1]]
-        rate = (earlier[-1] - self._bounds[-1][1]) / (spent / 2)
-        return self._bounds[-1][1] - known > _UNPROMISING_FACTOR * left * rate
-
     def _run(self) -> None:
         """Begin and follow the search, restart it where that pays; runs in the thread."""
         with suppress(DmcmcError, MemoryError, OSError):  # then there is no search
             self._begin.wait(min(self._wait, threading.TIMEOUT_MAX))
             if not self._cancelled.is_set():
                 costs, discarded = self._make(self._check), 0.0
-                self._initial_bound = float(costs.bound(0))
+                self.speed.initial_bound = float(costs.bound(0))
                 if not costs.feasible:
                     self._report(partial(self._observer.on_bound, None))
                 while costs.feasible and not self._over:
                     start = time.perf_counter()
-                    self.begun = min(self.begun, start)
+                    self.speed.begun = min(self.speed.begun, start)
                     with self._engine(self._memory) as engine:
                         restart = self._follow_search(engine, costs, engine.max_discarded_seconds - discarded)
                     discarded += time.perf_counter() - start
@@ -278,12 +304,16 @@ class BackgroundSearch:
                 self._report(partial(self._observer.on_assignment, values))
                 top = min(top, costs.of(values))
             if progress.lower > lower and not ended:
-                lower = progress.lower
-                self._report(partial(self._bounded, costs.bound(lower)))
+                lower, bound = progress.lower, costs.bound(progress.lower)
+                self._report(partial(self.speed.add_bound, bound))
+                self._report(partial(self._observer.on_bound, bound))
             if ended:
-                self._conclude(costs, progress, beat, top)
+                if progress.complete:
+                    self.complete = True
+                    self._report(partial(self._observer.on_bound, _optimum(costs, progress, beat, top)))
                 return False
-            if time.perf_counter() - start < spare and self._restart_pays(costs, lower, top):
+            known = self._observer.known_utility()
+            if time.perf_counter() - start < spare and _restart_pays(costs, known, lower, top):
                 return True
             time.sleep(_CHECK_SECONDS)
         return False
@@ -294,43 +324,35 @@ class BackgroundSearch:
         if (
             known is None
             or self._no_pause.is_set()
-            or not self._tried(_MIN_SECONDS_BEFORE_PAUSE, _MIN_SHARE_BEFORE_PAUSE)
-            or not self._slow(known)
+            or not self.speed.has_run(_MIN_SECONDS_BEFORE_PAUSE, _MIN_SHARE_BEFORE_PAUSE)
+            or not self.speed.is_slow(known)
         ):
             return
         if engine.pause():
-            since, self.paused = time.perf_counter(), True
+            since, self.speed.paused = time.perf_counter(), True
             while not (self._over or self._no_pause.wait(_CHECK_SECONDS)):
                 pass
             engine.go_on()
-            self.begun += time.perf_counter() - since  # as if it had begun later
+            self.speed.begun += time.perf_counter() - since  # as if it had begun later
         self._no_pause.set()
 
-    def _restart_pays(self, costs: CostProblem, lower: int, top: int) -> bool:
-        """Return whether a restart pays: an assignment much better than the engine's best is known.
-
-        It must lower the cost to beat by more than ``_RESTART_GAIN`` · (``top`` − ``lower``), and by more than 1.
-        """
-        known = self._observer.known_utility()
-        return known is not None and top - costs.cost_to_beat(known) > max(1, int(_RESTART_GAIN * (top - lower)))
-
-    def _bounded(self, bound: Number) -> None:
-        """Record and report an upper bound."""
-        self._bounds.append((time.perf_counter(), float(bound)))
-        if len(self._bounds) > _MAX_BOUNDS:  # every other bound suffices
-            del self._bounds[1:-1:2]
-        self._observer.on_bound(bound)
-
-    def _conclude(self, costs: CostProblem, progress: SearchProgress, beat: Number | None, top: int) -> None:
-        """Report what the end of a search proves."""
-        if not progress.complete:
-            return
-        self.complete = True
-        # All better assignments have a lower cost than the one to beat, and no cost is lower: the known one is optimal.
-        best = beat if progress.values is None else costs.bound(top)
-        self._report(partial(self._observer.on_bound, best))
-
     def _report(self, report: Callable[[], object]) -> None:
-        """Make a report as soon as reports are allowed, unless the search is cancelled."""
+        """Make a report, unless the search is cancelled."""
         if not self._cancelled.is_set():
             report()
+
+
+def _restart_pays(costs: CostProblem, known: Number | None, lower: int, top: int) -> bool:
+    """Return whether a restart pays: the utility ``known`` of an assignment is much better than the engine's best.
+
+    It must lower the cost to beat by more than ``_RESTART_GAIN`` · (``top`` − ``lower``), and by more than 1.
+    """
+    return known is not None and top - costs.cost_to_beat(known) > max(1, int(_RESTART_GAIN * (top - lower)))
+
+
+def _optimum(costs: CostProblem, progress: SearchProgress, beat: Number | None, top: int) -> Number | None:
+    """Return the best utility, which the end of a complete search proves; None if the problem is infeasible.
+
+    All better assignments have a lower cost than the one to beat, and no cost is lower: the known one is optimal.
+    """
+    return beat if progress.values is None else costs.bound(top)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -14,14 +13,12 @@ import pytest
 from support.ranks import MPIRUN, lines, needs_mpirun
 from support.runs import hard_problem, write_configuration
 
-from dmcmc.cli.signals import Signals
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files
-from dmcmc.inference.runtime.errors import FileError, OutOfTime
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.run.solve_directory import solve_directory
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.solving.monitoring.interrupt import RunHandle
 
 STUCK = str(Path(__file__).with_name("stuck.py"))
 SOON = 200  # seconds, for busy machines; a stuck process never ends by itself
@@ -203,58 +200,81 @@ def test_a_result_that_is_being_printed_is_printed_completely(seconds, signals):
     assert process.returncode in (0, *(128 + number for number in signals[1:]))
 
 
-def test_a_duplicate_that_is_read_late_is_no_second_signal(monkeypatch):
+READ_SLOWLY = """
+import os, signal, threading, time
+from dmcmc.cli.signals import SIGNALS
+
+SIGNALS.listen()
+SIGNALS.begin(print).best = lambda: time.sleep(600)  # there is no result in time
+start = threading.Thread.start
+
+def start_slowly(thread):
+    start(thread)
+    time.sleep(0.4)
+
+threading.Thread.start = start_slowly
+print("ready", flush=True)
+for _ in range(2):
+    os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(600)
+"""
+
+
+def test_a_duplicate_that_is_read_late_is_no_second_signal():
     """On a busy machine the thread that reads the signals may wait long between two of them."""
-
-    class SlowThread(threading.Thread):
-        def start(self):
-            super().start()
-            time.sleep(0.4)
-
-    signals, ends = Signals(), []
-
-    def end_now(code):
-        ends.append((code, time.perf_counter()))
-        raise SystemExit
-
-    monkeypatch.setattr("dmcmc.cli.signals._FORCED_END", 1.5)
-    monkeypatch.setattr("dmcmc.cli.signals.threading.Thread", SlowThread)
-    monkeypatch.setattr(signals, "_end", lambda first: None)
-    monkeypatch.setattr(signals, "_end_now", end_now)
-    reader, writer = os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", READ_SLOWLY], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
     begun = time.perf_counter()
-    os.write(writer, bytes([signal.SIGTERM, signal.SIGTERM]))
-    with pytest.raises(SystemExit):
-        signals._receive(reader)
-    ((code, ended),) = ends
-    assert code == 128 + signal.SIGTERM and ended - begun >= 1.5
+    assert process.wait(SOON) == 128 + signal.SIGTERM
+    assert time.perf_counter() - begun >= 1.5  # a second signal would end the process at once
+    process.stdout.close()
 
 
-def test_an_error_in_the_delivery_ends_all_waiting_and_is_reported(capfd):
-    signals = Signals()
+FAILING_DELIVERY = """
+from dmcmc.cli.signals import SIGNALS
+from dmcmc.inference.runtime.errors import FileError
 
-    def fail(result):
-        raise FileError("standard output cannot be written: it is full")
+def fail(result):
+    raise FileError("standard output cannot be written: it is full")
 
-    signals._listening = True
-    signals._deliver = fail
-    assert signals.deliver("a result") == 2 == signals.deliver("a result") == signals.finish()
-    assert capfd.readouterr().err == "dmcmc: error: standard output cannot be written: it is full\n"
+SIGNALS.listen()
+SIGNALS.begin(fail)
+print(SIGNALS.deliver("a result"), SIGNALS.deliver("a result"), SIGNALS.finish())
+"""
 
 
-def test_a_recently_prepared_result_is_delivered_unchanged():
-    calls = []
+def test_an_error_in_the_delivery_ends_all_waiting_and_is_reported():
+    done = subprocess.run([sys.executable, "-c", FAILING_DELIVERY], capture_output=True, text=True, timeout=SOON)
+    assert done.stdout == "2 2 2\n"
+    assert done.stderr == "dmcmc: error: standard output cannot be written: it is full\n"
 
-    def best():
-        calls.append(len(calls))
-        return len(calls)
 
-    signals = Signals()
-    signals._ending = RunHandle(best=best)
-    signals._prepare()
-    assert (signals._best(), signals._best()) == (1, 1)
-    signals._prepared_at -= 10
-    assert signals._best() == 2
+PREPARED = """
+import os, signal, sys, time
+from dmcmc.cli.signals import SIGNALS
+
+calls = []
+
+def best():
+    calls.append(len(calls) + 1)
+    return calls[-1]
+
+SIGNALS.listen()
+SIGNALS.begin(lambda result: print(result) or 0).best = best
+os.kill(os.getpid(), signal.SIGCONT)  # Open MPI announces by it that it will end its processes
+while not calls:
+    time.sleep(0.001)
+time.sleep(float(sys.argv[1]))
+SIGNALS.finish()
+"""
+
+
+@pytest.mark.parametrize(("seconds", "delivered"), [(0.05, 1), (1.2, 2)])
+def test_a_recently_prepared_result_is_delivered_unchanged(seconds, delivered):
+    environment = os.environ | {"OMPI_COMM_WORLD_RANK": "0"}
+    command = [sys.executable, "-c", PREPARED, str(seconds)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SOON, check=True)
+    assert done.stdout == f"{delivered}\n"
 
 
 def test_a_rank_prints_to_the_output_of_its_launcher(tmp_path):

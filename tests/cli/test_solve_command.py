@@ -13,6 +13,7 @@ from support.instances import REASON, path_of, rows
 from support.naive import optimum, utility
 from support.problem_strategies import random_problem
 from support.ranks import lines
+from support.runs import large_problem
 from support.toulbar2 import optima
 
 from dmcmc import Factor, Problem
@@ -26,7 +27,6 @@ from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.sums.counting import count_solutions
 from dmcmc.inference.sums.partition_function import log_partition
 from dmcmc.run.whole_problem.partition_and_count import sums
-from dmcmc.solving.planning import divided_problem
 
 MEMORY = 1 << 28
 NETWORK = "BAYES 3 2 3 2 3 1 0 2 0 1 3 0 1 2 2 .25 .75 6 .5 .5 0 .125 .375 .5 12" + " .9 .1 .2 .8 1 0 .3 .7 .4 .6 .5 .5"
@@ -338,17 +338,16 @@ def test_real_instances_are_solved_to_their_optimum(solved, row):
     assert found["objective"] == pytest.approx(float(row["optimum"]), abs=6e-4)
 
 
-def test_other_ranks_do_not_receive_a_problem_that_is_scattered_or_solved_by_rank_0_alone(monkeypatch):
+def test_other_ranks_do_not_receive_a_problem_that_is_scattered_or_solved_by_rank_0_alone():
     ranks, config = SimpleNamespace(rank=0, size=4, local_size=4), config_of(Document("", {"problem": {"file": "-"}}))
 
     def sent(problem, task="mpe"):
         return SolveJob(config, problem, task, False, False).for_other_ranks(ranks).problem
 
-    several, single = random_problem(1, 6, 3, 3, 8), random_problem(1, 6, 1, 3, 8)
+    several, large, single = random_problem(1, 6, 3, 3, 8), large_problem(), large_problem(agents=1)
     assert sent(several) is several
     assert [sent(several, task) for task in TASKS[1:]] == [None] * 5
-    monkeypatch.setattr(divided_problem, "SCATTERED_BYTES", 0)
-    assert sent(several) is None and sent(single) is single
+    assert sent(large) is None and sent(single) is single
 
 
 def test_a_query_file_chooses_the_variables_of_marginals(solved):

@@ -99,16 +99,19 @@ def test_the_help_of_generate_lists_families_with_parameters(capsys):
     assert "interface_variables=1" in text and "tightness=0.5" in text
 
 
-def test_a_log_file_has_lines_with_stage_objective_bound_and_time(capsys, monkeypatch):
-    monkeypatch.setattr("dmcmc.cli.progress._FIRST_LINE_SECONDS", 0.0)
-    monkeypatch.setattr("dmcmc.cli.progress._LINE_INTERVAL", 0.0)
+def test_a_log_file_has_lines_with_stage_objective_bound_and_time(capsys, clock):
     progress = PeriodicProgress(60.0)
+    clock.skip(10.1)
     progress.stage("local tables", 4)
+    clock.skip(10)
     progress.point(TracePoint(1.0, 90, 100))
+    progress.advance()  # too soon for another line
+    clock.skip(10)
     progress.advance()
     started, better, stepped = capsys.readouterr().err.splitlines()
-    assert started == "dmcmc: 0 s: local tables"
-    assert better == stepped == "dmcmc: 0 s: local tables: objective 90, bound 100, gap 11.1 %, 59 s left"
+    assert started == "dmcmc: 10 s: local tables"
+    assert better == "dmcmc: 20 s: local tables: objective 90, bound 100, gap 11.1 %, 59 s left"
+    assert stepped == "dmcmc: 30 s: local tables: objective 90, bound 100, gap 11.1 %, 49 s left"
 
 
 def test_short_runs_print_nothing_unless_they_compile(capsys):

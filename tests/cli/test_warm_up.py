@@ -42,18 +42,18 @@ def folder(tmp_path, monkeypatch):
     """Run every test in a folder, with a cache in it; ``--cache-dir`` is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DMCMC_CACHE_DIR", str(tmp_path / "cache"))
-    cache_folders._find_folders.cache_clear()
+    cache_folders.forget_folders()
     yield tmp_path
-    cache_folders._find_folders.cache_clear()
+    cache_folders.forget_folders()
 
 
 @pytest.fixture
 def children(tmp_path, monkeypatch):
     """Replace the child process by one that compiles nothing; return a function that reads what was started."""
-    (tmp_path / "quick_child.py").write_text(CHILD)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    script = tmp_path / "quick_child.py"
+    script.write_text(CHILD)
     monkeypatch.setenv("STARTED", str(tmp_path / "started"))
-    monkeypatch.setattr(warm_up, "_CHILD", "quick_child")
+    monkeypatch.setattr(warm_up, "python_command", lambda: [sys.executable, str(script)])
     return lambda: [line.split(";") for line in (tmp_path / "started").read_text().splitlines()]
 
 
@@ -159,7 +159,12 @@ def test_ctrl_c_ends_the_child_processes():
 )
 def test_a_file_without_a_time_limit_is_compiled_for_with_and_without_one(monkeypatch, text, command, limits):
     commands = []
-    monkeypatch.setattr(warm_up, "_carry_out", lambda words, found, progress: commands.append(words))
+
+    def record(asked, progress):
+        commands.extend(asked)
+        return warm_up.Compiled(0, 0, 0.0)
+
+    monkeypatch.setattr(warm_up, "warm_up_by_runs", record)
     Path("a.wcsp").write_text(text)
     assert main(["warm-up", "--for", "a.wcsp", "--device", "cpu"]) == 0
     assert [words[:2] for words in commands] == [[command, "a.wcsp"]] * len(limits)

@@ -11,13 +11,18 @@ from support.encoded_problems import batches, same_tables
 
 import dmcmc.inference.elimination.cuda.batch as gpu_batch
 import dmcmc.inference.execution.backend as backends
+from dmcmc import generate
+from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.eliminate import eliminate, merge_plans
+from dmcmc.inference.elimination.eliminate import EliminationWitness, eliminate, maximise_together, merge_plans
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.device import gpu_problem
+from dmcmc.samplers.contract.protocol import Sampling
+from dmcmc.samplers.methods.exact import ExactSolver
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -115,10 +120,59 @@ def test_equal_plans_are_merged_and_divided_once(batch):
         patch.setattr(backends, "_GPU_THRESHOLDS", np.array([2]))
         patch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
         first = [one for group in backend.eliminate_all(flat, plans, arithmetic) for one in group]
-        patch.setattr("dmcmc.inference.elimination.cuda.divide_work._divide", None)
+        patch.setattr("dmcmc.inference.elimination.cuda.divide_work.group_buckets", None)
         second = [one for group in backend.eliminate_all(other, again, arithmetic) for one in group]
     for expected, found in zip(one_by_one(plans, other, arithmetic), second, strict=True):
         assert same_tables(expected, found)
         assert same_maximisers(expected, found)
     for expected, found in zip(one_by_one(*batch), first, strict=True):
         assert same_maximisers(expected, found)
+
+
+@given(batches(), st.integers(1, 60))
+@FEW
+def test_the_values_of_a_batch_are_looked_up_together(batch, threshold):
+    singles, together = one_by_one(*batch), all_at_once(*batch, threshold)
+    kept = [
+        {v: single.plan.program.domains[v] - 1 for table in single.remaining() for v in table.scope}
+        for single in singles
+    ]
+    values = [[dict(row) for row in kept] for _ in range(2)]
+    for single, row in zip(singles, values[0], strict=True):
+        single.maximise(row)
+    maximise_together(together, values[1])
+    assert values[0] == values[1]
+
+
+@given(batches(), st.integers(1, 60), st.booleans())
+@FEW
+def test_the_values_of_all_rows_equal_those_of_single_eliminations(batch, threshold, in_one_look_up):
+    most = gpu_batch._MAX_STORED_VALUES if in_one_look_up else 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_batch, "_MAX_STORED_VALUES", most)
+        for single, other in zip(one_by_one(*batch), all_at_once(*batch, threshold), strict=True):
+            kept = sorted({v for table in single.remaining() for v in table.scope}, reverse=True)
+            wanted = single.plan.program.variable.tolist()
+            assert np.array_equal(single.values_of_rows(kept, wanted), other.values_of_rows(kept, wanted))
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 512])
+def test_agents_that_do_not_fit_the_device_together_store_values_in_place_of_tables(limit, monkeypatch):
+    problem = generate("meeting-scheduling", agents=4, variables_per_agent=4, domain_size=4)
+    monkeypatch.setattr(backends, "_GPU_THRESHOLDS", np.array([2]))
+    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
+    monkeypatch.setattr(Backend, "limit", lambda _: limit)
+    found, expected = (
+        ExactSolver().solve(
+            divide(problem).locals, Sampling(choose_arithmetic(problem.factors), backend=Backend.of(device, 1))
+        )
+        for device in ("cuda", "cpu")
+    )
+    assert {isinstance(table.witness, EliminationWitness) for table in found} == {limit > 512}
+    for local, one, other in zip(divide(problem).locals, found, expected, strict=True):
+        for left, right in zip(one.lower, other.lower, strict=True):
+            assert left.scope == right.scope
+            assert np.array_equal(left.values, right.values)
+        for row in product(*(range(local.domains[v]) for v in local.interface)):
+            values = dict(zip(local.interface, row, strict=True))
+            assert one.witness(values) == other.witness(values)

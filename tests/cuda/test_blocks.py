@@ -16,7 +16,7 @@ from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of, grow
-from dmcmc.samplers.blocks.block_workspace import penalised_graph
+from dmcmc.samplers.blocks.block_workspace import new_workspace, penalised_graph
 from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import order_for_cuts
 from dmcmc.samplers.contract.protocol import Sampling
@@ -79,19 +79,19 @@ def test_moves_equal_those_of_the_naive_twin(seed):
     graph = penalised_graph(build_graph(problem))._replace(free=max(1, n - 1))
     states = rng.integers(0, problem.domains, (2, n))
     chains, _ = device_blocks(graph, states)
-    blocks, moves = [], []
+    blocks, moves, workspace = [], [], new_workspace(graph, True)
     for _ in range(3):
         size = grow(
             graph,
-            chains._workspace,
+            workspace,
             rng.integers(0, graph.free),
             27,
             200,
             True,
             rng.integers(1, 99, 1, dtype=np.uint64),
         )
-        blocks.append(chains._workspace.block[:size].tolist())
-        moves.append(encode_move(graph, chains._workspace, size))
+        blocks.append(workspace.block[:size].tolist())
+        moves.append(encode_move(graph, workspace, size))
     temperatures = [0.0, 40.0, 0.0]
     chains._run(moves, temperatures, False)
     found = chains._states.copy_to_host()[: 2 * n].reshape(2, n)
@@ -114,8 +114,9 @@ def test_draws_follow_the_boltzmann_distribution():
     from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
 
     chains, _ = device_blocks(graph, np.zeros((draws, 4)))
-    chains._workspace.block[:4] = 2, 0, 3, 1
-    chains._run([encode_move(graph, chains._workspace, 4)], [temperature], False)
+    workspace = new_workspace(graph, True)
+    workspace.block[:4] = 2, 0, 3, 1
+    chains._run([encode_move(graph, workspace, 4)], [temperature], False)
     found = chains._states.copy_to_host()[: 4 * draws].reshape(draws, 4)
     states = np.array(list(product(*map(range, problem.domains.tolist()))))
     weights = np.exp([value(graph, s) / temperature for s in states])
@@ -143,7 +144,7 @@ def test_starts_equal_those_of_the_cpu(reads, monkeypatch):
 
 def test_rows_equal_those_of_exact_elimination(monkeypatch):
     monkeypatch.setattr(Backend, "samples_on_gpu", lambda self, updates: self.device == "cuda")
-    monkeypatch.delattr("dmcmc.samplers.methods.blocks._on_cpu")
+    monkeypatch.delattr("dmcmc.samplers.methods.blocks.BlockSearch")  # the chains of the CPU
     problem = replace(deterministic_grid(3, np.random.default_rng(6)), agents=("a", "b"), owner=np.arange(9) // 5)
     locals_, arithmetic = divide(problem).locals, choose_arithmetic(problem.factors)
     local = min(locals_, key=lambda local: local.rows)

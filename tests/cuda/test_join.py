@@ -1,11 +1,13 @@
 """Eliminations that use a GPU give the tables of the CPU bit by bit; runs under Numba's simulator."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import cuda
 from support.encoded_problems import chosen_values, problems, same_tables
 
 from dmcmc.inference.elimination.cuda import descriptor_kernels, waves
@@ -26,7 +28,6 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.runtime import device as runtime_device
 from dmcmc.inference.runtime.device import Device, gpu_problem, is_out_of_memory
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -136,7 +137,8 @@ def test_strides_decide_whether_32_bit_distances_suffice(both, stride, number):
 
 def test_leases_leave_memory_for_named_buffers(monkeypatch):
     device, free = Device(), [10_000]
-    monkeypatch.setattr(runtime_device, "_memory", lambda: (free[0], 16_000))
+    context = SimpleNamespace(get_memory_info=lambda: (free[0], 16_000))
+    monkeypatch.setattr(cuda, "current_context", lambda: context)
     number, owner = np.dtype(np.int64), np.zeros(1)
     first = device.lease(1_000, number, owner)
     free[0] -= 8_000
@@ -251,8 +253,8 @@ def test_a_failed_stream_stops_all_its_work(monkeypatch, moment):
         time.sleep(0.05)
         real(*work)
 
-    def broken(*chunk):
-        chunks.append(chunk)
+    def broken(*launch):
+        chunks.append(launch)
         if moment == "a launch":
             while not rows:
                 time.sleep(0.01)
@@ -260,7 +262,7 @@ def test_a_failed_stream_stops_all_its_work(monkeypatch, moment):
 
     monkeypatch.setattr(stream, "run_rows", slow)
     with monkeypatch.context() as patch:
-        patch.setattr(stream._BucketStream, "run", broken)
+        patch.setattr(stream, "run_waves", broken)
         with pytest.raises(RuntimeError, match="broken"):
             eliminate_streamed(flat, plan, arithmetic, 2, Streaming(160, 10), device=device)
     after = len(rows)

@@ -14,7 +14,7 @@ from dmcmc.samplers.cuda import descriptors, launch
 from dmcmc.samplers.cuda.batch import choose_launch, pack_models
 from dmcmc.samplers.cuda.gibbs_kernels import ALL_COLUMNS, DOUBLE_BUFFER, GLOBAL, SINGLE_BUFFER, gibbs_kernel
 from dmcmc.samplers.cuda.joint_proposals import choose_lanes
-from dmcmc.samplers.cuda.launch import _divide_into_launches, sample_rows
+from dmcmc.samplers.cuda.launch import divide_into_launches, sample_rows
 from dmcmc.samplers.cuda.load_gibbs import load_gibbs, needed_shapes, shapes_of_domain
 from dmcmc.samplers.methods import gibbs, metropolis, metropolis_single
 from dmcmc.samplers.model.chain_model import build_model
@@ -141,7 +141,7 @@ def test_launches_cover_every_row_once():
     headers[:, descriptors.ROWS], headers[:, descriptors.RUNS] = [5, 1, 40], 3
     for max_blocks in (1, 2, 7, 100):
         seen = []
-        for parts, part_of_block in _divide_into_launches(headers, 8, max_blocks):
+        for parts, part_of_block in divide_into_launches(headers, 8, max_blocks):
             for number, (agent, row, rows, block) in enumerate(parts.reshape(-1, 4).tolist()):
                 assert (part_of_block[block : block + -(-rows * 3 // 8)] == number).all()
                 seen += [(agent, row + i) for i in range(rows)]
@@ -169,7 +169,7 @@ def test_a_loaded_kernel_is_preferred_if_it_fits(monkeypatch):
     assert choose_launch(batch, 100, 1, 500, 132, 768, [ALL_COLUMNS]).shape.stage == GLOBAL
 
     stages = []
-    monkeypatch.setattr(launch, "_LAUNCHED_SHAPES", {batch.shape._replace(stage=GLOBAL)})
+    monkeypatch.setattr(launch, "LAUNCHED_SHAPES", {batch.shape._replace(stage=GLOBAL)})
     monkeypatch.setattr(launch, "gpu_limits", lambda registers: (200_000, 132, 768))
     monkeypatch.setattr(
         launch, "gibbs_kernel", lambda shape, registers: stages.append(shape.stage) or gibbs_kernel(shape, registers)
@@ -186,7 +186,7 @@ def chosen(monkeypatch):
     found = set()
     monkeypatch.setattr(launch, "gibbs_kernel", lambda shape, registers: found.add(shape))
     monkeypatch.setattr(launch, "gpu_limits", lambda registers: (227 << 10, 132, 768))
-    monkeypatch.setattr(launch._Launcher, "run", lambda self, rounds, limit, initial=None: [None] * len(rounds))
+    monkeypatch.setattr(launch.ChainLauncher, "run", lambda self, rounds, limit, initial=None: [None] * len(rounds))
     return found
 
 

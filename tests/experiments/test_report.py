@@ -19,7 +19,7 @@ from dmcmc.report.experiment.charts import charts_of, fitted
 from dmcmc.report.experiment.figures import draw_figures
 from dmcmc.report.experiment.improver_gains import ImproverGains
 from dmcmc.report.experiment.single_run import page_of
-from dmcmc.report.experiment.statistics import Findings, Mean, _cell, findings_of, reference_of
+from dmcmc.report.experiment.statistics import Cell, Findings, Mean, findings_of, reference_of
 from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, colour_of, svg
 
 TEXT = """
@@ -396,7 +396,7 @@ def findings_with(records, **experiment):
         | record
         for record in records
     ]
-    cells = [_cell([record], reference_of(whole, "bound")) for record in whole]
+    cells = [Cell.of([record], reference_of(whole, "bound")) for record in whole]
     return Findings(experiment, {}, whole, cells, len(whole))
 
 

@@ -22,9 +22,9 @@ for line in sys.stdin:
 """
 COMPILE = """
 import sys, numba
-from dmcmc.experiments.worker import _Answers
+from dmcmc.experiments.worker import AnswerLines
 
-answers = _Answers(sys.stdout.buffer)
+answers = AnswerLines(sys.stdout.buffer)
 answers.report_compiling()
 inner = numba.njit(lambda x: x + 1)
 outer = numba.njit(lambda x: 2 * inner(x))
@@ -54,10 +54,9 @@ def test_compiling_has_a_limit_too(clock, lines):
 
 @pytest.mark.parametrize(("before", "outcome"), [("compiling", "done"), ("working", "out of time")])
 def test_a_run_is_ended_when_it_works_too_long_but_not_when_it_compiles(monkeypatch, before, outcome):
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", SLEEPER.format(before=before)], **pipes)
+    sleeper = SLEEPER.format(before=before)
+    monkeypatch.setattr(pool, "python_command", lambda: [sys.executable, "-c", sleeper])
     worker = Worker([])
-    monkeypatch.setattr(worker, "_process", process)
     record = worker.carry_out({}, 0.3, 1 << 40)
     worker.end()
     assert record["outcome"] == outcome

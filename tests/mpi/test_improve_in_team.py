@@ -12,7 +12,7 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.samplers import bound_in_team, registry
-from dmcmc.samplers.bound_in_team import TeamRowBounds
+from dmcmc.samplers.bound_in_team import RowBoundHelper, TeamRowBounds
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.contract.team import SINGLE_RANK
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
@@ -42,7 +42,7 @@ class FixedWork(Chains):
 
     def improve(self, rows, seconds, threads):
         self.plan(20, 2, rows.size)
-        for number in range(len(self.rounds)):
+        for number in range(len(self.current.rounds)):
             for task in self.tasks(number, 1, np.zeros(1, dtype=np.uint8), rows):
                 task()
 
@@ -107,9 +107,9 @@ def test_rows_sampled_in_a_team_equal_those_of_one_rank(size):
         improve(alone, rows, 1.0, 1, SINGLE_RANK)
     chains_after = sampled_in_team(size, [chains_of(local) for _ in range(size)], rows, times=2)
     for one in chains_after:
-        for sampled, expected in zip(one.after, alone.after, strict=True):
+        for sampled, expected in zip(one.best.after, alone.best.after, strict=True):
             np.testing.assert_array_equal(sampled[rows], expected[rows])
-        np.testing.assert_array_equal(one.drawn, alone.drawn)
+        np.testing.assert_array_equal(one.best.drawn, alone.best.drawn)
     assert chains_after[0].updates == alone.updates and chains_after[0].other_ranks_draws > 0
     assert sum(chains_after[0].draws) < alone.updates, "others have done their part"
 
@@ -119,7 +119,7 @@ def test_helpers_continue_from_the_first_ranks_states():
     chains = [chains_of(local) for _ in range(size)]
     rows = np.arange(local.rows)
     for one in chains[1:]:
-        one.after[1][:] = one.local.domains[list(local.hidden)] - 1
+        one.best.after[1][:] = one.local.domains[list(local.hidden)] - 1
     improve(alone := chains_of(local), rows, 1.0, 1, SINGLE_RANK)
     chains_after = sampled_in_team(size, chains, rows, times=1)
     np.testing.assert_array_equal(chains_after[0].states, alone.states)
@@ -151,13 +151,13 @@ def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
     monkeypatch.setattr(bound_in_team, "_MIN_ROWS_PER_RANK", 0)
     monkeypatch.setattr(bound_in_team, "_MIN_ENTRIES", 0)
     monkeypatch.setattr(bound_in_team, "_ENTRIES_PER_SENT", 0)
-    local, known, message = local_problem(), [], TeamRowBounds._message
+    local, potentials_sent, ascend = local_problem(), [], RowBoundHelper.ascend
 
-    def record_message(team, work, backend):
-        known.append(team._knows(work))
-        return message(team, work, backend)
+    def record_message(helper, message):
+        potentials_sent.append(len(message) > 3)  # more than a header, the rows and their cutoffs
+        ascend(helper, message)
 
-    monkeypatch.setattr(TeamRowBounds, "_message", record_message)
+    monkeypatch.setattr(RowBoundHelper, "ascend", record_message)
     alone, state = DualState(local, triangles=True), DualState(local, triangles=True)
 
     def work(member):
@@ -172,7 +172,7 @@ def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
         np.testing.assert_array_equal(state.bounds, alone.bounds)
 
     helped(size, [None] * size, work)
-    assert known == [False, True, False, True, False], "shares that have not changed are not sent again"
+    assert potentials_sent == np.repeat([True, False, True, False, True], size - 1).tolist(), "sent only if changed"
 
 
 def test_rows_without_time_on_another_rank_keep_their_bounds(monkeypatch):
@@ -221,6 +221,6 @@ def test_ranks_sample_the_same_rounds_although_their_clocks_differ(seconds):
     for thread in threads:
         thread.join(LIMIT)
     first, second = passes
-    assert [r.temperatures.size for r in first.rounds] == [r.temperatures.size for r in second.rounds]
-    assert first.runs == second.runs and first.planned_draws < local.rows * 10 * 500 * len(local.hidden)
+    assert [r.temperatures.size for r in first.current.rounds] == [r.temperatures.size for r in second.current.rounds]
+    assert first.current.runs == second.current.runs and first.planned_draws < local.rows * 10 * 500 * len(local.hidden)
     np.testing.assert_array_equal(first.states, second.states)

@@ -437,7 +437,7 @@ from dmcmc.mpi.world import connect
 before = MPI.pickle.dumps
 world = connect()
 together = world.allgather({"rank": world.rank}, "ranks"), world.bcast("all" if world.rank == 0 else None, "word")
-gathered, counted = world.gather([world.rank], "lists"), world.message_counts()
+gathered, counted = world.gather([world.rank], "lists"), world.counts.take()
 data = {name: len(pickle.dumps(value, 5)) for name, value in (("ranks", {"rank": world.rank}), ("word", "all"))}
 assert together == ([{"rank": 0}, {"rank": 1}], "all") and gathered == ([[0], [1]] if world.rank == 0 else None)
 assert counted["ranks"] == (1, data["ranks"]) and counted.get("word", (1, data["word"])) == (1, data["word"])

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.ranks import documents, in_turn, needs_mpirun, start
-from support.runs import HurriedProgress
+from support.runs import HurriedProgress, large_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -170,14 +170,11 @@ def test_options_that_need_the_whole_problem_are_refused(folder):
 
 
 @pytest.mark.parametrize("memory, scattered", [("1GiB", False), ("1MiB", True)])
-def test_with_a_time_budget_a_problem_is_scattered_if_copies_would_take_much_memory(monkeypatch, memory, scattered):
-    monkeypatch.setattr(divided_problem, "SCATTERED_BYTES", 0)
-    world = SimpleNamespace(size=4, local_size=4)
-    assert (
-        divided_problem.is_scattered(secret_problem(), settings(budget={"time": 1.0, "memory": memory}), world)
-        == scattered
-    )
-    assert divided_problem.is_scattered(secret_problem(), settings(budget={"memory": memory}), world)
+def test_with_a_time_budget_a_problem_is_scattered_if_copies_would_take_much_memory(memory, scattered):
+    world, problem = SimpleNamespace(size=4, local_size=4), large_problem()
+    timed, untimed = ({"memory": memory} | time for time in ({"time": 1.0}, {}))
+    assert divided_problem.is_scattered(problem, settings(budget=timed), world) == scattered
+    assert divided_problem.is_scattered(problem, settings(budget=untimed), world)
 
 
 RECORDED = """
@@ -284,7 +281,7 @@ def test_the_command_line_splits_and_solves(tmp_path):
     output = str(tmp_path / "out" / "run.json")
     (tmp_path / "f.yaml").write_text("problem: {file: p.npz}\nlocal: {method: exact}\n")
     commands = ["run", str(tmp_path / "d.yaml"), "--output", output], ["run", str(tmp_path / "f.yaml")]
-    large = "from dmcmc.solving.planning import divided_problem; divided_problem.SCATTERED_BYTES = 0"
+    large = "from dmcmc.solving.planning import divided_problem; divided_problem.bytes_of_tables = lambda _: 1 << 30"
     done, found = documents(in_turn(2, *([*command, "--json"] for command in commands), before=large).stdout)
     assert done["assignment"] is None
     files = sorted((tmp_path / "out" / "run.agents").iterdir())

@@ -61,9 +61,9 @@ if result is not None:
 WITHOUT_SLICES = """
 import sys
 from dmcmc.cli.main import main
-from dmcmc.solving.planning import combination_plan
+from dmcmc.solving.planning import plan
 
-combination_plan.MAX_SLICED_CELLS = 0.0
+plan.choose_slicing = lambda *_: None
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -71,7 +71,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.fixture
 def without_slices(monkeypatch):
     """Let ``combine.method: auto`` use mini-buckets in place of slices."""
-    monkeypatch.setattr("dmcmc.solving.planning.combination_plan.MAX_SLICED_CELLS", 0.0)
+    monkeypatch.setattr("dmcmc.solving.planning.plan.choose_slicing", lambda *_: None)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -181,13 +181,13 @@ def test_time_for_assembling_the_result_is_reserved_up_to_a_twentieth_of_the_bud
 
 
 def test_a_run_of_many_variables_builds_no_bit_matrix_of_all_of_them(monkeypatch):
-    rows_of_bits, seen = best_order._graph, []
+    rows_of_bits, seen = best_order.graph_of_scopes, []
 
-    def graph(scopes, variables, *more):
-        seen.append(variables.size)
-        return rows_of_bits(scopes, variables, *more)
+    def graph(flat, offsets, variables, *more):
+        seen.append(variables)
+        return rows_of_bits(flat, offsets, variables, *more)
 
-    monkeypatch.setattr(best_order, "_graph", graph)
+    monkeypatch.setattr(best_order, "graph_of_scopes", graph)
     monkeypatch.setattr(estimate_cost, "MAX_BITSET_VARIABLES", 50)
     problem = dmcmc.generate("random", agents=40, variables_per_agent=5, domain_size=6, global_density=0.0, seed=1)
     result = dmcmc.solve(problem, timeout=600)

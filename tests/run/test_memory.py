@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +19,7 @@ from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.planning.plan import prepare
 
 GIB = 1 << 30
+HOURS = count(-3600, -3600)  # times in seconds that no run has: the free memory is asked again after a second
 
 
 class SharingRank(World):
@@ -34,7 +37,7 @@ class SharingRank(World):
 def machine(monkeypatch):
     def has(size):
         monkeypatch.setattr(configured, "free_memory", lambda: size)
-        monkeypatch.setattr(dividing, "_automatic_memory", lambda ranks, second: configured.automatic_memory(ranks))
+        monkeypatch.setattr(dividing, "time", SimpleNamespace(monotonic=lambda: next(HOURS)))
 
     return has
 

@@ -6,30 +6,16 @@ import numpy as np
 import pytest
 
 import dmcmc
-from dmcmc.inference.dpop import division, pseudotree, util_and_value
-from dmcmc.inference.model import problem
+from dmcmc.inference.dpop import pseudotree, util_and_value
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders import best_order
+from dmcmc.inference.runtime.memo import clear_memos
 from dmcmc.mpi.world import World
-from dmcmc.samplers.auto import survey
 from dmcmc.solving.planning.plan import prepare
 
 SIZES = {"agents": 4, "variables_per_agent": 6, "domain_size": 4}
-CACHES = [
-    division._ORDERS,
-    util_and_value._PLANS,
-    pseudotree._TREES,
-    best_order._ORDERS,
-    problem._FACTS_BY_SHAPE,
-    survey._COUNTS_BY_SHAPE,
-]
-
-
-def clear_caches():
-    for cache in CACHES:
-        cache.clear()
 
 
 def solve_generated(seed):
@@ -38,14 +24,15 @@ def solve_generated(seed):
 
 
 def test_a_second_problem_of_the_same_shape_reuses_the_plan(monkeypatch):
-    clear_caches()
+    clear_memos()
     solve_generated(0)
 
     def planning(*_):
         pytest.fail("planned again")
 
-    monkeypatch.setattr(best_order, "_searched_order", planning)
-    monkeypatch.setattr(pseudotree, "_cheapest", planning)
+    monkeypatch.setattr(best_order, "exact_order", planning)
+    monkeypatch.setattr(best_order, "search", planning)
+    monkeypatch.setattr(pseudotree.PseudoTree, "compact", planning)
     monkeypatch.setattr(util_and_value, "plan_elimination", planning)
     solve_generated(0)
 
@@ -61,7 +48,7 @@ def test_the_utility_steps_of_many_agents_are_planned_once(monkeypatch):
 def test_cached_plans_do_not_change_answers():
     answers = []
     for seed in (1, 2):
-        clear_caches()
+        clear_memos()
         answers.append(solve_generated(seed))
     assert [solve_generated(seed) for seed in (1, 2)] == answers
 
@@ -76,15 +63,15 @@ def test_factor_graphs_of_equal_shape_share_their_index_arrays():
     second, again = (replace(first, factors=random_factors(first, seed)) for seed in (2, 2))
     one, other = build_graph(first), build_graph(second)
     assert one.factor is other.factor and one.data is first.flat.data and other.data is second.flat.data
-    clear_caches()
+    clear_memos()
     for cached, recomputed in zip(other, build_graph(again), strict=True):
         assert np.array_equal(cached, recomputed) and np.asarray(cached).dtype == np.asarray(recomputed).dtype
 
 
 def test_equal_local_graphs_share_an_order(monkeypatch):
-    clear_caches()
-    searched, search = [], best_order._searched_order
-    monkeypatch.setattr(best_order, "_searched_order", lambda *rest: searched.append(1) or search(*rest))
+    clear_memos()
+    searched, search = [], best_order.exact_order
+    monkeypatch.setattr(best_order, "exact_order", lambda *rest: searched.append(1) or search(*rest))
     chain = [(v, v + 1) for v in range(4)]
     shifted = [(v + 7, v + 8) for v in range(4)]
     sizes = dmcmc.generate("random", agents=1, variables_per_agent=12, domain_size=3).domains
@@ -108,7 +95,7 @@ def test_facts_about_table_entries_are_not_shared_between_problems():
         assert setup.weights == weights
         assert {id(factor) for local in setup.division.locals for factor in local.factors} <= set(map(id, one.factors))
     found = [dmcmc.solve(one, device="cpu").objective for one in problems]
-    clear_caches()
+    clear_memos()
     assert [dmcmc.solve(one, device="cpu").objective for one in reversed(problems)] == found[::-1]
     assert found[2] == 0.5 * found[0]
 

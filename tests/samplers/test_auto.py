@@ -18,8 +18,7 @@ from dmcmc.generators import registry
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.storage import cache_folders
-from dmcmc.inference.storage.cache_folders import CacheFolders
+from dmcmc.inference.storage.cache_folders import CacheFolders, forget_folders
 from dmcmc.inference.storage.checked_file import write_checked
 from dmcmc.inference.storage.kernel_sources import sources_digest
 from dmcmc.mpi.world import World
@@ -169,7 +168,7 @@ def test_triangles_are_counted():
 def root(tmp_path, monkeypatch):
     """Folder of the rates file; compiled kernels stay where they are, so that they are not compiled again."""
     monkeypatch.setattr(rates, "usable_folders", lambda: CacheFolders(tmp_path, tmp_path))
-    monkeypatch.setattr(cache_folders, "_REPORTED", set())
+    forget_folders()
     return tmp_path
 
 

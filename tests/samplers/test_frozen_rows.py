@@ -105,8 +105,8 @@ def test_given_states_replace_worse_ones(forbidden, kind):
     for row in range(local.rows):
         found = exact.witness({interface: row})
         best.append([found[v] for v in local.hidden])
-    chains.after[1][:] = (chains.states + 1) % local.domains[list(local.hidden)]  # any other states
-    chains.after[0][:] = chain_utilities(chains.model, local.interface_shape, np.arange(local.rows), chains.states)
+    chains.best.after[1][:] = (chains.states + 1) % local.domains[list(local.hidden)]  # any other states
+    chains.best.after[0][:] = chain_utilities(chains.model, local.interface_shape, np.arange(local.rows), chains.states)
     worse = chains.states.astype(np.int64)
     if kind != "chains":
         chains = BlockChains(local, sampling, worse) if kind == "blocks" else DeviceSampling(chains, chains.states)
@@ -122,7 +122,7 @@ def test_an_agent_takes_the_assignments_that_the_boundary_search_finds():
     problem = rings(hidden=6, forbidden=0.3)
     local, sampling, chains = after_gibbs(problem)
     optimum = sum(table.values for table in get("exact").solve([local], sampling)[0].lower)
-    chains.after[1][:], chains.after[0][:] = 0, np.iinfo(np.int64).min
+    chains.best.after[1][:], chains.best.after[0][:] = 0, np.iinfo(np.int64).min
     agent = Agent(AgentContext(sampling, 0.0), local, chains.table(), LowerTable(local, chains))
     agent.start_bound("triangles")
     limits = np.full(local.rows, -(1 << 40))

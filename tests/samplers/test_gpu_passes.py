@@ -1,5 +1,7 @@
 """Chains on a GPU, where a pass cannot be interrupted, are sampled in passes that fit the time limit."""
 
+from math import prod
+
 import numpy as np
 from support.problem_strategies import random_problem
 
@@ -9,6 +11,7 @@ from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers import chain_solver, registry
 from dmcmc.samplers.contract.protocol import Sampling
+from dmcmc.samplers.cuda import launch
 
 
 class FakeGpu:
@@ -16,15 +19,17 @@ class FakeGpu:
 
     def __init__(self, monkeypatch, seconds_per_sample):
         self.now, self.seconds_per_sample, self.passes = 0.0, seconds_per_sample, []
-        monkeypatch.setattr(chain_solver, "_sample_on_gpu", self.sample)
+        monkeypatch.setattr(launch, "sample_rows", self.sample)
         monkeypatch.setattr(chain_solver.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(Backend, "samples_on_gpu", lambda self, updates: True)
 
-    def sample(self, sampler, planned):
-        work = sum(chains.runs * sum(round_.temperatures.size for round_ in chains.rounds) for chains in planned)
+    def sample(self, sampler, models, keys, rounds, runs, **options):
+        work = sum(runs * sum(round_.temperatures.size for round_ in of_agent) for of_agent in rounds)
         self.now += self.seconds_per_sample * work
         self.passes.append(self.seconds_per_sample * work)
-        return [np.zeros((chains.local.rows, len(chains.local.hidden)), dtype=np.uint8) for chains in planned]
+        return [
+            np.zeros((prod(model.domains[model.hidden :].tolist()), model.hidden), dtype=np.uint8) for model in models
+        ]
 
 
 def start_sampling(stop, seconds=None):
@@ -67,7 +72,7 @@ def test_without_a_deadline_one_pass_does_all_of_the_work(monkeypatch):
 def test_the_kernels_of_first_and_later_passes_are_loaded_before(monkeypatch):
     gpu = FakeGpu(monkeypatch, 1e-6)
     loaded_runs = []
-    monkeypatch.setattr(chain_solver, "_sample_on_gpu", lambda sampler, planned: loaded_runs.append(planned[0].runs))
+    monkeypatch.setattr(launch, "sample_rows", lambda *given, **options: loaded_runs.append(given[4]))
     problem = random_problem(8, variables=8, agents=1, domain=3, factors=14)
     sampling = Sampling(choose_arithmetic(problem.factors), runs=10, samples=100, backend=Backend(device="cuda"))
     registry.get("gibbs").load(list(divide(problem).locals), sampling)

@@ -1,5 +1,6 @@
 """Local solvers: every row is a lower bound with a witness, independent of threads, and never worse with more work."""
 
+import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 
@@ -262,7 +263,7 @@ def test_plug_ins_of_other_distributions_are_found_and_broken_ones_say_why(monke
     monkeypatch.setattr(
         "dmcmc.inference.runtime.plugins.entry_points", lambda group: [p for p in points if p.group == group]
     )
-    monkeypatch.setitem(__import__("sys").modules, "plug_ins_for_this_test", __import__("sys").modules[__name__])
+    monkeypatch.setitem(sys.modules, "plug_ins_for_this_test", sys.modules[__name__])
     assert registry.get("gibbs").summary != LAZY.summary  # built-in samplers are not replaced
     assert registry.names()["lazy"] == registry.names()["solver"] == LAZY.summary
     assert "neither a Sampler nor a LocalSolver" in registry.names()["bad"]

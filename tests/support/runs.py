@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import pytest
 from numba.core.dispatcher import Dispatcher
 
 import dmcmc
@@ -20,9 +21,9 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.problem import _FACTS_BY_SHAPE
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.memo import clear_memos
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
@@ -34,6 +35,7 @@ from dmcmc.solving.monitoring.interrupt import Interrupt
 from dmcmc.solving.monitoring.progress import NoProgress, Watch
 from dmcmc.solving.planning import divided_problem as dividing
 from dmcmc.solving.planning.plan import prepare
+from dmcmc.solving.presolve import presolve_problem
 from dmcmc.solving.rank_tables import RankTables
 from support.clock import MovableClock
 
@@ -164,13 +166,30 @@ def hard_problem(variables=14, agents=2, domain=8, seed=0):
     return Problem(names[0], np.full(n, domain), names[1], owner, factors)
 
 
+def large_problem(agents=2):
+    """Return a problem whose only table takes more than 32 MiB."""
+    names, size = tuple(f"a{a}" for a in range(agents)), 2100
+    table = Factor.of((0, 1), np.full((size, size), 0.5))
+    return Problem(("x", "y"), np.full(2, size), names, np.arange(2) % agents, (table,))
+
+
+@contextmanager
+def presolving_small_problems():
+    """Presolve problems in this block although their eliminations are faster than presolve."""
+    clear_memos()  # they hold the sizes of eliminations
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(presolve_problem, "cells_upper_bound", lambda *_: float("inf"))
+        yield patch
+    clear_memos()
+
+
 def forget_compiled_kernels():
     """Forget all compiled kernels, so that they are compiled or read from disk again, and the plans that call them."""
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
-    kernel_sets._COMPILED.clear()
-    _FACTS_BY_SHAPE.clear()
+    kernel_sets.COMPILED.clear()
+    clear_memos()
 
 
 @contextmanager
@@ -206,7 +225,7 @@ def record_late_compilation(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setenv("DMCMC_COMPILE", "first")
         patched.setattr(kernel_sets, "compiled_marker", lambda name: None)
-        patched.setattr(KernelSupply, "_compile_here", without_clock(KernelSupply._compile_here))
+        patched.setattr(KernelSupply, "request", without_clock(KernelSupply.request))
         patched.setattr(solve_in_time, "prepare_gpu", without_clock(solve_in_time.prepare_gpu))
         patched.setattr(dividing, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)

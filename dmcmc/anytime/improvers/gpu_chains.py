@@ -23,6 +23,7 @@ from dmcmc.results.improver_names import GPU_CHAINS
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.planning.setup import Setup
 
 _LOG = logging.getLogger(__name__)
 _MIN_TIME_PER_OPENING = 5.0  # shortest time budget, as a multiple of the seconds to open a GPU
@@ -124,12 +125,32 @@ class BackgroundGpuChains:
             _LOG.warning(f"dmcmc: the chains on the GPU ended early: {self._chains.failed}")
 
 
+def start(search: LocalSearch, incumbent: Incumbent, setup: Setup, stop: Deadline) -> BackgroundGpuChains | None:
+    """Start chains in the background if they are wanted (rank 0).
+
+    If agents' tables use the GPU, too, the chains get only a part of its time.
+
+    Parameters
+    ----------
+    search, incumbent, stop
+        As for :class:`BackgroundGpuChains`.
+    setup : Setup
+        The plan of the run.
+    """
+    if not wanted(setup.config):
+        return None
+    no_tables_on_gpu = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
+    return BackgroundGpuChains(search, incumbent, no_tables_on_gpu, stop)
+
+
 def wanted(settings: Settings) -> bool:
     """Return whether a run with these settings runs chains on the GPU, if a GPU can be used."""
     seconds, device = settings.budget.time, settings.device
     if seconds is None or device == "cpu" or settings.local_search == "none":
         return False
-    if device == "auto" and (seconds < _MIN_TIME_PER_OPENING * COSTS.gpu_start or not any(map(_exists, _DRIVERS))):
+    if device == "auto" and (
+        seconds < _MIN_TIME_PER_OPENING * COSTS.gpu_start or not any(Path(name).exists() for name in _DRIVERS)
+    ):
         return False
     return gpu_problem() is None and allows_concurrent_use()
 
@@ -139,8 +160,3 @@ def outlook(settings: Settings) -> str:
     if not wanted(settings):
         return ""
     return "chains over the whole assignment run on the GPU in the background, unless tables prove the optimum first"
-
-
-def _exists(name: str) -> bool:
-    """Return whether a file exists; separate, so that tests can replace it."""
-    return Path(name).exists()

@@ -17,7 +17,6 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
 
-_MAX_JOINT_ENTRIES = MAX_DECOMPOSITION_ENTRIES  # of a table over all meetings of a person, as elimination needs it
 # Part of the slots open to a person's meetings that they take together, from which on counting them excludes more than
 # looking at two of them.
 _MIN_LOAD = 0.5
@@ -39,7 +38,8 @@ def meetings_apart(calendar: Calendar, p: int, attended: Sequence[Participation]
     attended
         The meetings that the person attends or may attend.
     """
-    if len(attended) < 3 or prod(x.size for x in attended) <= _MAX_JOINT_ENTRIES:
+    # The size of a table over all meetings of a person, as elimination needs it, is limited like a decomposition's.
+    if len(attended) < 3 or prod(x.size for x in attended) <= MAX_DECOMPOSITION_ENTRIES:
         return None
     gap = _common_gap(calendar, p, attended)
     if gap is None or not _is_busy(calendar, attended, gap):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, hypot, isfinite, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dmcmc.experiments.journal import Record, has_answer, read_records, reason_without_answer
 from dmcmc.experiments.plan import PLAN, RESULTS
@@ -117,6 +117,31 @@ class Cell:
     messages: Mean | None
     failures: Mapping[str, int]
 
+    @classmethod
+    def of(cls, group: Sequence[Record], references: Mapping[str, float]) -> Self:
+        """Return the summary of all runs of one case and one method."""
+        done = [record for record in group if record["outcome"] == "done"]
+
+        def mean(name: str) -> Mean | None:
+            return Mean.of([record.get(name) for record in done])
+
+        return cls(
+            case=group[0]["case"],
+            method=group[0]["method"],
+            runs=len(group),
+            done=len(done),
+            proven=sum(record["status"] in ("optimal", "infeasible") for record in done),
+            feasible=sum(record["objective"] is not None for record in done),
+            answered=sum(has_answer(record) for record in group),
+            objective=mean("objective"),
+            ratio=Mean.of([ratio_of(record, references, record["objective"]) for record in done]),
+            gap=mean("gap"),
+            time=mean("time"),
+            simulated_time=mean("simulated_time"),
+            messages=mean("msg_count"),
+            failures=Counter(record["outcome"] for record in group if record["outcome"] != "done"),
+        )
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -179,7 +204,7 @@ def findings_of(folder: Path) -> Findings:
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(json.dumps([record["case"], record["method"]], sort_keys=True), []).append(record)
-    cells = [_cell(group, references) for group in groups.values()]
+    cells = [Cell.of(group, references) for group in groups.values()]
     return Findings(experiment, plan.machine, records, cells, len(order))
 
 
@@ -235,28 +260,3 @@ def _reasons(records: Sequence[Record], cell: Cell) -> str:
     of_cell = [record for record in records if record["case"] == cell.case and record["method"] == cell.method]
     counts = Counter(map(reason_without_answer, of_cell))
     return "; ".join(f"{reason} ({number} of {len(of_cell)} runs)" for reason, number in counts.items())
-
-
-def _cell(group: Sequence[Record], references: Mapping[str, float]) -> Cell:
-    """Return the summary of all runs of one case and one method."""
-    done = [record for record in group if record["outcome"] == "done"]
-
-    def mean(name: str) -> Mean | None:
-        return Mean.of([record.get(name) for record in done])
-
-    return Cell(
-        case=group[0]["case"],
-        method=group[0]["method"],
-        runs=len(group),
-        done=len(done),
-        proven=sum(record["status"] in ("optimal", "infeasible") for record in done),
-        feasible=sum(record["objective"] is not None for record in done),
-        answered=sum(has_answer(record) for record in group),
-        objective=mean("objective"),
-        ratio=Mean.of([ratio_of(record, references, record["objective"]) for record in done]),
-        gap=mean("gap"),
-        time=mean("time"),
-        simulated_time=mean("simulated_time"),
-        messages=mean("msg_count"),
-        failures=Counter(record["outcome"] for record in group if record["outcome"] != "done"),
-    )

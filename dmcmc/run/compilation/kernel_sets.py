@@ -55,15 +55,15 @@ class KernelSet(NamedTuple):
     @property
     def is_compiled(self) -> bool:
         """Whether a process of this node has compiled and stored the kernels."""
-        if is_interpreting() or self.name in _COMPILED:
+        if is_interpreting() or self.name in COMPILED:
             return True
         marker = compiled_marker(self.name)
         if marker is not None and os.path.isfile(marker):
-            _COMPILED.add(self.name)
-        return self.name in _COMPILED
+            COMPILED.add(self.name)
+        return self.name in COMPILED
 
 
-_COMPILED: set[str] = set()  # names of the sets that this process knows to be compiled
+COMPILED: set[str] = set()  # names of the sets that this process knows to be compiled
 
 
 def planning(config: Settings) -> KernelSet:

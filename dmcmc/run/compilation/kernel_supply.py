@@ -24,13 +24,13 @@ from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, u
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler
-from dmcmc.run.compilation.kernel_sets import _COMPILED, KernelSet
+from dmcmc.run.compilation.kernel_sets import COMPILED, KernelSet
 from dmcmc.solving.monitoring.progress import ProgressReporter
 
 _POLL_SECONDS = 0.05  # seconds between two looks at the kernels while all ranks wait
 # Names of the sets that finished runs without a time budget have needed: this process has compiled what they call.
 # Processes that compile such a set for another short run would be ended with it, before they are done.
-_CALLED: set[str] = set()
+CALLED: set[str] = set()
 _in_compilation = False  # whether this process compiles for another one, or before the clock starts
 
 
@@ -51,7 +51,7 @@ def compile_and_mark(kernels: KernelSet) -> None:
     unsaved = unsaved_kernels()
     with compiling_for_others():
         kernels.compile()
-    _COMPILED.add(kernels.name)
+    COMPILED.add(kernels.name)
     marker = compiled_marker(kernels.name)
     if marker is not None and unsaved == unsaved_kernels():
         put_marker(marker)
@@ -102,7 +102,7 @@ class KernelSupply:
         if self._compiler is not None:
             self._compiler.close()
         if error_type is None and not self._timed:
-            _CALLED.update(self._needed)
+            CALLED.update(self._needed)
 
     @property
     def is_off(self) -> bool:
@@ -126,7 +126,7 @@ class KernelSupply:
         if self._first:
             return self._compile_here(sets)
         self._needed |= {kernels.name for kernels in sets}
-        called = set[str]() if self._timed else _CALLED
+        called = set[str]() if self._timed else CALLED
         missing = [k for k in sets if not (self._off or k.name in called or k.is_compiled)]
         if not missing or self._world.local_rank:
             return 0.0

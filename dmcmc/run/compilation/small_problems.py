@@ -14,13 +14,8 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.estimate_cost import MAX_INTERPRETED_VARIABLES, cells_upper_bound
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
-from dmcmc.inference.runtime.interpreted import (
-    MAX_STEPS,
-    interpreted_if_short,
-    interpreted_kernels,
-    may_interpret,
-    steps_left,
-)
+from dmcmc.inference.runtime import interpreted
+from dmcmc.inference.runtime.interpreted import MAX_STEPS, interpreted_if_short, interpreted_kernels
 from dmcmc.mpi.world import World
 
 _STEPS_PER_RUN = 5_000  # steps of any run: calls of kernels for the smallest problem; measured, as all numbers here
@@ -52,7 +47,7 @@ def solves_interpreted(problem: Problem | None, settings: Settings, world: World
     interprets = False
     with world.together():
         if world.rank == 0 and problem is not None:
-            interprets = may_interpret(count_steps(problem, settings))
+            interprets = interpreted.STEPS.take(count_steps(problem, settings))
     return world.decided(interprets)
 
 
@@ -63,7 +58,7 @@ def count_steps(problem: Problem, settings: Settings) -> float:
     """
     local, combine = settings.local, settings.combine
     if (
-        steps_left() <= 0  # counting would be in vain
+        interpreted.STEPS.left <= 0  # counting would be in vain
         or settings.device == "cuda"
         or settings.algorithm_settings.name != "dmcmc"
         or settings.search not in ("auto", "none")
@@ -73,7 +68,7 @@ def count_steps(problem: Problem, settings: Settings) -> float:
     ):
         return inf
     steps = _elimination_steps(problem)
-    if steps > steps_left():
+    if steps > interpreted.STEPS.left:
         return inf
     if local.method in ("auto", "exact") and local.cells == "auto" and combine.method != "mini-bucket":
         return steps

@@ -121,7 +121,7 @@ class ContinuedRun:
             if names[agent] in self.idle
         }
         growth = total_utility(utilities.values()).plus(old, -1)
-        return ChangeReport(growth, changes.roots, {}, metrics, changes.clock, world.message_counts())
+        return ChangeReport(growth, changes.roots, {}, metrics, changes.clock, world.counts.take())
 
 
 def utilities_of(cycle: FinishedCycle) -> dict[int, AgentUtility]:

@@ -138,14 +138,20 @@ def repeat_messages(
     sent = {agent: [message] for agent, message in sent_up.items()}
     rounds, current = list[RoundChanges](), RoundChanges(roots, {}, {}, sent, Clock(), fresh)
 
-    def take(agent: int, own: ChosenValues, context: Values) -> None:
-        """Keep the values of an agent, and evaluate it if they or its inputs have changed."""
-        cycle.chosen[agent], cycle.contexts[agent] = own, context
-        if agent in todo.agents or own != last.chosen[agent] or context != last.contexts[agent]:
-            new = values_of({agent: own}, last.sides, tables)
-            cycle.values.update(new)
-            current.values.update(new)
-            current.utilities[agent] = agent_utility(setup.division, setup.tree, agent, cycle.values, context)
+    def take(chosen: dict[int, ChosenValues], contexts: dict[int, Values]) -> None:
+        """Keep the values of agents, and evaluate those agents whose values or inputs have changed."""
+        cycle.chosen.update(chosen)
+        cycle.contexts.update(contexts)
+        changed = {
+            agent: own
+            for agent, own in chosen.items()
+            if agent in todo.agents or own != last.chosen[agent] or contexts[agent] != last.contexts[agent]
+        }
+        new = values_of(changed, last.sides, tables)
+        cycle.values.update(new)
+        current.values.update(new)
+        for agent in changed:
+            current.utilities[agent] = agent_utility(setup.division, setup.tree, agent, cycle.values, contexts[agent])
 
     def end_round(messages: dict[int, SentMessages]) -> T:
         """Return the part of a round's changes that is shared, and begin the next round."""

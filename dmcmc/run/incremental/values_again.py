@@ -20,7 +20,7 @@ def choose_values_again(
     positions: Sequence[int],
     phase: Phase,
     clocks: dict[int, Clock],
-    take: Callable[[int, ChosenValues, Values], None],
+    take: Callable[[dict[int, ChosenValues], dict[int, Values]], None],
     end_round: Callable[[dict[int, SentMessages]], T],
 ) -> list[T]:
     """Send VALUE messages along the paths, and then to the agents whose context has changed, level by level.
@@ -40,7 +40,7 @@ def choose_values_again(
     clocks
         The agents' simulated clocks; advanced here.
     take
-        Receives each agent of this rank that has chosen again, the values of its interface and of its separator.
+        Receives the values of the interface and of the separator of each agent of this rank that has chosen again.
     end_round
         Receives the messages of a round, by agent of this rank; returns the report of the round for all ranks.
 
@@ -61,9 +61,9 @@ def choose_values_again(
             if child not in part.children[agent]
             and (context := _new_context(last, agent, chosen[agent].lower | contexts[agent], separators[child][0]))
         }
-        for agent in chosen:
-            with phase.storing_errors(agent):
-                take(agent, chosen[agent], contexts[agent])
+        if chosen:
+            with phase.storing_errors(min(chosen)):
+                take(chosen, contexts)
         for (agent, _), context in to_send.items():
             before = messages[agent]
             size = before.size + value_size(ChosenValues(context, context))

@@ -48,7 +48,7 @@ def _send(parts: Iterable[Problem], rank: int, world: World) -> None:
         world.comm.Send(sizes, dest=rank, tag=_TAG)
         for piece in byte_slices(data, _MAX_MESSAGE_BYTES):
             world.comm.Send(piece, dest=rank, tag=_TAG)
-        world.count("deal", 1, data.nbytes)
+        world.counts.add("deal", 1, data.nbytes)
 
 
 def _received(world: World) -> Problem:

@@ -80,7 +80,7 @@ class BoundarySearch:
         self._frontier = Frontier(bounder.allowed, state.bounds, bounder.scale, bounder.capacity, memory_limit)
         self._recent_gain, self._recent_nodes = 0.0, 0.0
         if part == SearchedPart.RECEIVED:
-            self._frontier.hold_no_roots()
+            self._frontier.rows.open_all()  # another search opens them and may give nodes
 
     @property
     def gain_per_node(self) -> float | None:
@@ -101,7 +101,7 @@ class BoundarySearch:
     @property
     def all_branched(self) -> bool:
         """Whether every row that has open nodes has been branched."""
-        return self._frontier.all_branched
+        return self._frontier.rows.are_branched(self._frontier.open_nodes)
 
     def begin(self, thresholds: NDArray[Any], cutoffs: NDArray[Any], rows: Rows | None) -> None:
         """Open the rows that matter, and update thresholds and cutoffs.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.cuda.divide_work import HybridPlan
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
-from dmcmc.inference.elimination.eliminate import Elimination, MergedPlan
+from dmcmc.inference.elimination.eliminate import Elimination, MergedPlan, assignments_of
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
@@ -27,6 +27,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 # look-ups on the CPU per plan, which then take about as long as one launch.
 _MAX_VALUES = 1 << 17
 _MAX_LOOKUPS_PER_PLAN = 128
+_MAX_STORED_VALUES = 1 << 27  # entries of the table of all values of a batch (1 GiB); more are looked up plan by plan
 
 
 class BatchLayout:
@@ -71,25 +72,30 @@ class BatchLayout:
         return found
 
     @cached_property
-    def rows(self) -> NDArray[np.int64] | None:
-        """All assignments of the kept variables, (rows, variables) int64, or None if there are too many.
+    def max_rows(self) -> int:
+        """The largest number of assignments of the kept variables of a plan."""
+        return max(prod(shape) for _, shape in self.kept_scopes)
+
+    @cached_property
+    def few_rows(self) -> NDArray[np.int64] | None:
+        """The :meth:`rows`, or None if looking up all of them takes much longer than one."""
+        hybrid = self.hybrid
+        on_cpu = hybrid.plan.buckets - (hybrid.last - hybrid.first)
+        if (
+            self.max_rows * hybrid.plan.program.domains.size > _MAX_VALUES
+            or self.max_rows * on_cpu > _MAX_LOOKUPS_PER_PLAN * len(self.plans)
+        ):
+            return None
+        return self.rows()
+
+    def rows(self) -> NDArray[np.int64]:
+        """Return all assignments of the kept variables, (rows, variables) int64.
 
         Row r holds assignment number r of every plan. One launch for all rows takes hardly longer than for one row.
         """
-        max_rows = max(prod(shape) for _, shape in self.kept_scopes)
-        hybrid, variables = self.hybrid, self.hybrid.plan.program.domains.size
-        on_cpu = hybrid.plan.buckets - (hybrid.last - hybrid.first)
-        if (
-            max_rows * variables > _MAX_VALUES
-            or max_rows * on_cpu > _MAX_LOOKUPS_PER_PLAN * len(self.plans)
-            # the second dimension of a grid of blocks is below 2^16
-            or len(self.plans) >= 1 << 16
-        ):
-            return None
-        values = np.zeros((max_rows, variables), dtype=np.int64)
+        values = np.zeros((self.max_rows, self.hybrid.plan.program.domains.size), dtype=np.int64)
         for kept_variables, shape in self.kept_scopes:
-            if kept_variables:
-                values[: prod(shape), kept_variables] = np.indices(shape).reshape(len(shape), -1).T
+            values[: prod(shape), kept_variables] = assignments_of(np.array(shape, dtype=np.int64))
         return values
 
 
@@ -111,20 +117,36 @@ class EliminationBatch:
         self.layout, self.merged_elimination = layout, merged_elimination
 
     @cached_property
-    def _all_values(self) -> NDArray[np.int64] | None:
+    def _few_values(self) -> NDArray[np.int64] | None:
         """Maximising values per assignment of the kept variables, (rows, variables) int64; None if too many."""
-        if self.layout.rows is None:
+        if self.layout.few_rows is None:
             return None
-        values = self.layout.rows.copy()
+        values = self.layout.few_rows.copy()
         self.merged_elimination.choose_rows(values, self.layout.ranges)
         return values
+
+    @cached_property
+    def all_values(self) -> NDArray[np.int64]:
+        """Maximising values per assignment of the kept variables, (rows, variables) int64."""
+        if self._few_values is not None:
+            return self._few_values
+        values = self.layout.rows()
+        self.merged_elimination.choose_rows(values, self.layout.ranges)
+        return values
+
+    def choose(self, values: NDArray[np.int64]) -> None:
+        """Set maximising values of all plans in ``values`` (variables,) int64, which holds all kept variables.
+
+        This takes one launch.
+        """
+        self.merged_elimination.choose_rows(values[None], self.layout.ranges)
 
     def choose_all(self, index: int, values: NDArray[np.int64]) -> None:
         """Set the maximising values of one plan's variables in each row of ``values`` (rows, variables) int64.
 
         ``index`` is the index of the plan in the batch; each row holds the values of its kept variables.
         """
-        if self._all_values is None:
+        if self._few_values is None:
             self.merged_elimination.choose_rows(values, np.ascontiguousarray(self.layout.ranges[:, index : index + 2]))
             return
         kept_variables, shape = self.layout.kept_scopes[index]
@@ -134,7 +156,7 @@ class EliminationBatch:
             else np.zeros(len(values), dtype=np.int64)
         )
         variables = self.layout.plans[index].program.variable
-        values[:, variables] = self._all_values[rows[:, None], variables]
+        values[:, variables] = self._few_values[rows[:, None], variables]
 
 
 @dataclass(frozen=True)
@@ -155,6 +177,25 @@ class BatchedElimination(Elimination):
     def table(self, t: int) -> EncodedTable:
         """Return table ``t`` of this elimination's plan."""
         return self.batch.merged_elimination.table(int(self.batch.layout.numbers[self.index][t]))
+
+    @property
+    def chooser(self) -> EliminationBatch:
+        """The batch, which sets the values of several of its eliminations in one launch."""
+        return self.batch
+
+    def values_of_rows(self, kept: Sequence[int], wanted: Sequence[int]) -> NDArray[np.int32]:
+        """Return maximising values for every assignment of the kept variables, from one look-up for the whole batch."""
+        if self.batch.layout.max_rows * self.plan.program.domains.size > _MAX_STORED_VALUES:
+            return super().values_of_rows(kept, wanted)
+        kept_variables, shape = self.batch.layout.kept_scopes[self.index]
+        assignments = assignments_of(self.plan.program.domains[list(kept)])
+        columns = [list(kept).index(v) for v in kept_variables]
+        rows = (
+            np.ravel_multi_index(tuple(assignments[:, columns].T), shape)
+            if columns
+            else np.zeros(len(assignments), int)
+        )
+        return self.batch.all_values[rows[:, None], list(wanted)].astype(np.int32)
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values; see :meth:`Elimination.choose`."""

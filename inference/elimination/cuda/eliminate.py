@@ -27,6 +27,8 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
+_MAX_GRID_Y = (1 << 16) - 1  # CUDA's limit on the blocks in the second dimension of a grid
+
 
 @dataclass(frozen=True)
 class GpuElimination(Elimination):
@@ -85,11 +87,13 @@ class GpuElimination(Elimination):
             descriptor = self.device.upload("words", _choose_descriptor(hybrid))
             device_values = self.device.upload("values", values.reshape(-1))
             device_ranges = self.device.upload("ranges", ranges[1])
-            grid = (values.shape[0], ranges.shape[1] - 1)
-            largest_domain = int(program.domains.max(initial=1))
-            scores = self.device.buffer("scores", grid[0] * grid[1] * largest_domain, self.arithmetic.dtype)
-            # 64 threads per block share the values of a variable
-            choose_kernel[grid, 64](self.device_arena[0], descriptor, device_ranges, device_values, lowest, scores)
+            rows, count = values.shape[0], ranges.shape[1] - 1
+            scores_per_range = rows * int(program.domains.max(initial=1))
+            scores = self.device.buffer("scores", scores_per_range * min(count, _MAX_GRID_Y), self.arithmetic.dtype)
+            for first in range(0, count, _MAX_GRID_Y):
+                grid, part = (rows, min(_MAX_GRID_Y, count - first)), device_ranges[first:]
+                # 64 threads per block share the values of a variable
+                choose_kernel[grid, 64](self.device_arena[0], descriptor, part, device_values, lowest, scores)
             device_values[: values.size].copy_to_host(values.reshape(-1))
         if last_a > first_a:
             choose_values_in_rows(program, self.arena, values, lowest, first_a, last_a)

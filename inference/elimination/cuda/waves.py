@@ -26,7 +26,7 @@ from dmcmc.inference.elimination.cuda.join_kernels import (
 from dmcmc.inference.elimination.plan import BucketProgram
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import Device, shared_device
+from dmcmc.inference.runtime.device import Device, prepare_launch, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 
 _LARGE_MESSAGE = 1 << 22  # entries of a message that keep the GPU busy with large tiles
@@ -223,7 +223,7 @@ def run_waves(queue: LaunchQueue, arena: Any, waves: Waves, meta: Any, lowest: A
             kernel[blocks, threads, stream](*arguments)
             continue
         if number not in prepared:
-            prepared[number] = device.prepare_launch(kernel, arguments, 2)
+            prepared[number] = prepare_launch(kernel, arguments, 2)
         prepared[number](table, blocks, threads)
 
 

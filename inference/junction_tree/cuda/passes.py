@@ -36,7 +36,7 @@ from dmcmc.inference.junction_tree.cuda.message_kernels import (
 from dmcmc.inference.junction_tree.message_kernels import MARGINAL, UP
 from dmcmc.inference.junction_tree.passes import CliqueTreePasses, ProductUnderflow
 from dmcmc.inference.junction_tree.sum_product_kernels import linearise, normalise_numbers
-from dmcmc.inference.runtime.device import Device
+from dmcmc.inference.runtime.device import Device, prepare_launch
 from dmcmc.inference.runtime.types import Ints
 
 _LAUNCHES_PER_CHECK = 64  # launches between two checks of the deadline; a tuning constant
@@ -149,13 +149,11 @@ class CudaPasses:
             joined tables for which the first two kinds are compiled.
             """
             if kind == PER_BLOCK:
-                return device.prepare_launch(
-                    per_block_kernel(number.type, width, operation), (*common, parts_buffer), 2
-                )
+                return prepare_launch(per_block_kernel(number.type, width, operation), (*common, parts_buffer), 2)
             wide = kind == PER_THREAD
             kernel = per_thread_kernel(number.type, width, operation) if wide else matrix_kernel(number.type, operation)
             # 2: each launch sets argument 2 of the kernel, the position of its table in the descriptor
-            return device.prepare_launch(kernel, common, 2)
+            return prepare_launch(kernel, common, 2)
 
         for i, (width, kind, table, blocks) in enumerate(launches.tolist()):
             if i % _LAUNCHES_PER_CHECK == _LAUNCHES_PER_CHECK - 1:

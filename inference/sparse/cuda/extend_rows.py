@@ -6,8 +6,6 @@ its buffer is full. Only survivors are therefore held, however many candidates t
 the host. ``Rows`` is a pair of keys (n,) int64 and vectors (n, x_size), or values (n,) once the rows are finished.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +13,7 @@ import numpy as np
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import Device, shared_device
-from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
-from dmcmc.inference.sparse.cuda import descriptors as w
 from dmcmc.inference.sparse.cuda.row_kernels import (
     MAX_TABLES,
     THREADS,
@@ -28,7 +24,7 @@ from dmcmc.inference.sparse.cuda.row_kernels import (
     scan_tiles,
     write_rows,
 )
-from dmcmc.inference.sparse.join_steps import JoinStep
+from dmcmc.inference.sparse.cuda.step_tables import DeviceStepTables, first_tables, later_tables, step_bytes
 from dmcmc.inference.sparse.row_steps import Rows
 
 _MAX_WINDOW = 1 << 22  # largest number of rows of a step's buffer: some milliseconds of a kernel
@@ -50,36 +46,6 @@ class _DeviceRows(NamedTuple):
     keys: Any
     vectors: Any
     stride: int
-
-
-@dataclass(frozen=True)
-class _DeviceStepTables:
-    """The tables of a step on the device.
-
-    Attributes
-    ----------
-    descriptor : int64
-        The step, see :mod:`dmcmc.inference.sparse.cuda.descriptors`.
-    data
-        The entries of the dense tables.
-    new_values, start, xs, values
-        The joined table (or the first one) as vectors over the bucket's variable: packed values of the new variables,
-        start of each vector's entries, and for each entry its value x and its utility.
-    shared, group_start
-        Packed values of the variables that the joined table shares with the rows, and first vector for each of them.
-    groups : int
-        Number of entries of ``shared``.
-    """
-
-    descriptor: Any
-    data: Any
-    new_values: Any
-    start: Any
-    xs: Any
-    values: Any
-    shared: Any
-    group_start: Any
-    groups: int
 
 
 class GpuRowExtender:
@@ -108,7 +74,7 @@ class GpuRowExtender:
     def __init__(self, builder: RowBuilder, device: Device, limit: int) -> None:
         self.row_steps, self.device, self.dtype = builder.row_steps, device, builder.row_steps.dtype
         steps, size = builder.row_steps.steps, builder.row_steps.size
-        fixed = sum(_bytes_of(step) for step in steps)
+        fixed = sum(step_bytes(step) for step in steps)
         # Bytes per row: keys, vectors, first partners and counts of each step; a window's part of the first table, its
         # flags, and the results. Buffers are allocated an eighth larger; a seventh is added for safety.
         bytes_of_row, item = 8 + size * self.dtype.itemsize, self.dtype.itemsize
@@ -122,7 +88,9 @@ class GpuRowExtender:
             or any(step.lookups.data.size >= 1 << 31 for step in steps)
         ):
             raise RowsExceedDevice
-        self._tables = [None if j == 0 else self._upload(j, step) for j, step in enumerate(steps)]
+        self._tables = [
+            None if j == 0 else later_tables(device, j, step, size, self.dtype) for j, step in enumerate(steps)
+        ]
 
     def carry(self, begin: int, end: int, start: tuple[int, Rows] | None, stop: Deadline) -> list[Rows]:
         """Return the finished rows that rows ``begin`` to ``end`` − 1 become after all steps, in blocks.
@@ -145,8 +113,8 @@ class GpuRowExtender:
         for first in range(begin, end, self.window):
             last = min(end, first + self.window)
             if start is None:
-                tables, count = self._first(first, last)
-                rows = self._buffer(0)
+                steps, rows, count = self.row_steps, self._buffer(0), last - first
+                tables = first_tables(self.device, steps.steps[0], steps.size, first, last)
                 survivors = self._make(
                     tables, _DeviceRows(count, tables.new_values, tables.values, 1), 0, count, rows, 0
                 )
@@ -183,7 +151,7 @@ class GpuRowExtender:
                 self._run_steps(j + 1, out._replace(rows=n_made), into, stop)
                 n_made = 0
 
-    def _count(self, j: int, tables: _DeviceStepTables, rows_in: _DeviceRows) -> int:
+    def _count(self, j: int, tables: DeviceStepTables, rows_in: _DeviceRows) -> int:
         """Return the number of candidates of the rows in a step."""
         step = self.row_steps.steps[j]
         if step.partner is None:
@@ -206,7 +174,7 @@ class GpuRowExtender:
 
     def _make(
         self,
-        tables: _DeviceStepTables,
+        tables: DeviceStepTables,
         rows_in: _DeviceRows,
         first: int,
         count: int,
@@ -262,45 +230,6 @@ class GpuRowExtender:
         """Return a buffer for one number per block."""
         return self.device.buffer(f"rows/sums{name}", -(-rows // THREADS), _LONGS)
 
-    def _first(self, begin: int, end: int) -> tuple[_DeviceStepTables, int]:
-        """Return vectors of the first table on the device, with keys in place of ``new_values``, and their number."""
-        step = self.row_steps.steps[0]
-        table = step.table
-        assert table is not None
-        rows = slice(int(table.start[begin]), int(table.start[end]))
-        start = table.start[begin : end + 1] - rows.start
-        lists = table.keys[begin:end], start, table.x[rows], table.values[rows]
-        return self._on_device("first", step, lists), end - begin
-
-    def _upload(self, j: int, step: JoinStep) -> _DeviceStepTables:
-        """Copy the tables of a later step to the device."""
-        none = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        lists: tuple[Ints, Ints, Ints, Array] = (*none, np.zeros(0, dtype=self.dtype))
-        partner = step.partner
-        if partner is not None:
-            lists = partner.new_values, partner.start, partner.x, partner.values
-        tables = self._on_device(str(j), step, lists)
-        if partner is None:
-            return tables
-        shared, group = self._copy(f"shared{j}", partner.shared), self._copy(f"group{j}", partner.group_start)
-        return replace(tables, shared=shared, group_start=group, groups=partner.shared.size)
-
-    def _on_device(self, name: str, step: JoinStep, lists: tuple[Ints, Ints, Ints, Array]) -> _DeviceStepTables:
-        """Copy the descriptor, the dense tables and the given lists of a step to the device."""
-        descriptor, data = (
-            self._copy("words" + name, _step_descriptor(step, self.row_steps.size)),
-            self._copy("data" + name, step.lookups.data),
-        )
-        new_values, start = self._copy("new_values" + name, lists[0]), self._copy("start" + name, lists[1])
-        xs, values = self._copy("xs" + name, lists[2].astype(np.int32)), self._copy("values" + name, lists[3])
-        return _DeviceStepTables(
-            descriptor, data, new_values, start, xs, values, shared=new_values, group_start=start, groups=0
-        )
-
-    def _copy(self, name: str, data: Array) -> Any:
-        """Copy an array to a named buffer on the device."""
-        return self.device.upload("rows/" + name, np.ascontiguousarray(data))
-
 
 def load_kernels(arithmetic: Arithmetic) -> None:
     """Compile the kernels for an arithmetic, or load them from the disk cache."""
@@ -318,58 +247,3 @@ def load_kernels(arithmetic: Arithmetic) -> None:
     device.load(scan_tiles, (longs, 0, longs))
     device.load(scan_sums, (longs, 0, longs))
     device.load(best_rows, (tables, 0, 0, 0, tables))
-
-
-def _bytes_of(step: JoinStep) -> int:
-    """Return the device memory of a step's tables in bytes."""
-    memory = step.lookups.data.nbytes + (1 << 12)  # 4 KiB for the descriptor
-    if step.partner is not None:
-        partner = step.partner
-        memory += sum(
-            a.nbytes for a in (partner.shared, partner.group_start, partner.new_values, partner.start, partner.values)
-        )
-        memory += partner.x.size * 4
-    return memory + memory // 8  # buffers are allocated a little larger
-
-
-def _step_descriptor(step: JoinStep, x_size: int) -> Ints:
-    """Return the int64 descriptor of a step: the header, then the lists that its entries point to.
-
-    ``w`` is the module with the layout: the names of the header's entries. The header entry of each list receives the
-    list's position in the descriptor.
-    """
-    lookups, partner = step.lookups, step.partner
-    lists: Sequence[Ints] = (
-        lookups.offset,
-        lookups.x_stride,
-        lookups.y_stride,
-        lookups.field_start,
-        lookups.shift,
-        lookups.mask,
-        lookups.stride,
-    )
-    header = np.zeros(w.HEADER, dtype=np.int64)
-    header[w.KIND] = w.FIRST if step.table is not None else w.EXTEND if partner is None else w.JOIN
-    header[w.X_SIZE], header[w.SIZE] = x_size, step.size
-    header[w.BITS] = step.bits if partner is None else partner.bits
-    header[w.EXACT], header[w.TABLES] = lookups.exact, lookups.offset.size
-    if partner is not None:
-        header[w.SHARED] = partner.shift.size
-        lists = (*lists, partner.shift, partner.mask, partner.target_shift)
-    header_entries = (
-        w.OFFSET,
-        w.X_STRIDE,
-        w.Y_STRIDE,
-        w.FIELD_START,
-        w.SHIFT,
-        w.MASK,
-        w.STRIDE,
-        w.SHARED_SHIFT,
-        w.SHARED_MASK,
-        w.SHARED_TO,
-    )
-    at = w.HEADER
-    for entry, values in zip(header_entries, lists, strict=False):
-        header[entry] = at
-        at += values.size
-    return np.concatenate([header, *lists])

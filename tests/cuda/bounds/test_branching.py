@@ -59,8 +59,8 @@ def frontier_of(state, capacity):
 
 def release_all_entries(frontier):
     """Release all buffer entries, as if other nodes needed them."""
-    frontier._free_entries += [entry for entry in frontier._open_nodes.entry.tolist() if entry >= 0]
-    frontier._open_nodes.entry[:] = -1
+    frontier.entries.free += [entry for entry in frontier.open_nodes.entry.tolist() if entry >= 0]
+    frontier.open_nodes.entry[:] = -1
 
 
 @pytest.mark.parametrize(

@@ -143,25 +143,26 @@ def test_smoothed_sweeps_lower_the_bound_further_on_a_dense_graph():
 
 
 @pytest.mark.parametrize(("done", "fitting", "cooling"), [(1, 11.9, 0), (1, 12.1, 13), (5, 20.1, 25), (25, 20.1, 30)])
-def test_annealing_fits_the_time_and_a_few_sweeps_are_not_smoothed(done, fitting, cooling):
+def test_annealing_fits_the_time_and_a_few_sweeps_are_not_smoothed(done, fitting, cooling, monkeypatch):
     state = dual.DualState(dense(0, n=5), triangles=True, backend=TIMED)
-    state.sweeps_done, state._sweep_seconds = done, (0.01,)
+    state.sweeps_done = done
+    monkeypatch.setattr(dual.DualState, "seconds_per_sweep", 0.01)
     state._plan_annealing(fitting * SMOOTHED_SWEEP_COST * 0.01)
     assert state._annealed_sweeps == cooling
-    state._sweep_seconds = ()  # the time of a sweep is unknown
+    monkeypatch.setattr(dual.DualState, "seconds_per_sweep", 0.0)  # the time of a sweep is unknown
     state._plan_annealing(1e9)
     assert state._annealed_sweeps == 0
 
 
 def test_an_ascent_continues_after_a_delay_by_other_processes(monkeypatch):
     state = dual.DualState(dense(0, n=5), triangles=True, backend=TIMED)
-    ascend, delays = state._ascend, [0.3]
+    ascend, delays = rows.ascend, [0.3]
 
-    def ascend_after_a_delay(sweeps):
+    def ascend_after_a_delay(*arguments):
         time.sleep(delays.pop() if delays else 0.0)
-        return ascend(sweeps)
+        return ascend(*arguments)
 
-    monkeypatch.setattr(state, "_ascend", ascend_after_a_delay)
+    monkeypatch.setattr(rows, "ascend", ascend_after_a_delay)
     state.improve(seconds=0.1)
     assert not delays and state.seconds_per_sweep >= 0.3 and state.sweeps_done < 5
     state.improve(seconds=0.1)

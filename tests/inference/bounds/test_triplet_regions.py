@@ -108,7 +108,7 @@ def test_the_calibrated_bound_uses_cycle_triangles_and_keeps_its_layout():
     state = CalibratedBoundState(ring_of_two_colours(), False)
     state.dual.improve(sweeps=3)
     for _ in range(9):
-        state._ascend_with_cycles(0.1)
+        state.cycles.ascend(0.1)
     assert decoded(state.dual) == [192] and not len(state.dual.layout.whole.triangles)
 
 

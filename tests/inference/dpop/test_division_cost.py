@@ -14,7 +14,7 @@ from dmcmc.formats.registry import save
 from dmcmc.inference.dpop import assign_variables as splitting
 from dmcmc.inference.dpop.assign_variables import division_cost
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.dpop.division_cost import DivisionCost, _maximal_scopes, agent_costs
+from dmcmc.inference.dpop.division_cost import DivisionCost, agent_costs, maximal_scopes
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.tree_cuts import bucket_tree, narrowest_cuts
 from dmcmc.inference.orders.best_order import best_order
@@ -145,8 +145,8 @@ def test_the_plan_reports_the_cost_of_the_division():
 
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=4, unique=True).map(tuple), max_size=12))
-def test_the_maximal_scopes_are_those_that_no_other_scope_contains(scopes):
-    found = _maximal_scopes(scopes)
+def test_themaximal_scopes_are_those_that_no_other_scope_contains(scopes):
+    found = maximal_scopes(scopes)
     apart = set(map(frozenset, scopes))
     assert sorted(map(sorted, found)) == sorted(sorted(s) for s in apart if not any(s < other for other in apart))
 

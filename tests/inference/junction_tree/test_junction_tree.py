@@ -14,6 +14,7 @@ from support.problem_strategies import random_problem
 from dmcmc.inference.junction_tree import passes
 from dmcmc.inference.junction_tree.cliques import clique_tree
 from dmcmc.inference.junction_tree.message_kernels import DOWN, UP
+from dmcmc.inference.junction_tree.passes import CliqueTreePasses
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.problem import Problem
@@ -194,8 +195,8 @@ def test_new_evidence_recomputes_only_dependent_messages(monkeypatch):
         builder.factor((one, other), rng.random((3, 3)))
     tree, computed = JunctionTree(builder.problem()), []
     tree.propagate()
-    run = tree._tables.passes.run
-    monkeypatch.setattr(type(tree._tables.passes), "run", lambda self, *what: computed.append(what) or run(*what))
+    run = CliqueTreePasses.run
+    monkeypatch.setattr(CliqueTreePasses, "run", lambda self, *what: computed.append(what) or run(self, *what))
     tree.set_evidence({"v0": 1})
     tree.propagate()
     count = {what: sum(c.size for w, c in computed if w == what) for what in (UP, DOWN)}

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmcmc.inference.orders import bitset_kernels
-from dmcmc.inference.runtime import interpreted
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.inference.runtime.interpreted import interpreted_kernels, intrinsic, is_interpreting, may_interpret
+from dmcmc.inference.runtime.interpreted import InterpretedSteps, interpreted_kernels, intrinsic, is_interpreting
 from dmcmc.samplers.model import arith_kernels
 
 needs_compiler = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
@@ -129,6 +128,4 @@ def _compiled_bits(word):
 def test_a_process_interprets_a_limited_number_of_steps(work, interpreted_work, monkeypatch):
     """Large work does not matter; small work that comes too late ends it."""
     monkeypatch.delenv("DMCMC_COMPILE", raising=False)
-    monkeypatch.setattr(interpreted, "MAX_STEPS", 100.0)
-    monkeypatch.setattr(interpreted, "_steps", 0.0)
-    assert tuple(map(may_interpret, work)) == interpreted_work
+    assert tuple(map(InterpretedSteps(limit=100.0).take, work)) == interpreted_work

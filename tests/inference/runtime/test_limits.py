@@ -1,5 +1,6 @@
 """The limits of a process are the minimum over the machine, its container and its own limits."""
 
+import io
 import os
 import resource
 from types import SimpleNamespace
@@ -44,8 +45,10 @@ def system(monkeypatch):
     """Return a function that sets the available memory and the address space that Linux reports."""
 
     def report(available=None, mapped=0):
-        monkeypatch.setattr(memory, "_available", lambda: available)
-        monkeypatch.setattr(memory, "_mapped", lambda: mapped)
+        text = "" if available is None else f"MemTotal: 1 kB\nMemAvailable: {available >> 10} kB\n"
+        pages = f"{mapped // os.sysconf('SC_PAGE_SIZE')} 1 1"
+        monkeypatch.setattr(memory, "open", lambda path, mode: io.BytesIO(text.encode()), raising=False)
+        monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: pages.encode())
 
     return report
 

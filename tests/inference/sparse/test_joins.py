@@ -180,7 +180,7 @@ def test_a_sparse_elimination_holds_no_more_rows_than_half_of_the_memory(case, m
     flat, plan, arithmetic = case
     assume(plan.entries * arithmetic.dtype.itemsize > memory)  # otherwise dense tables fit
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_elimination, "_expected_rows", lambda plan, query: 0.0)  # a wrong estimate
+        patch.setattr(sparse_elimination, "expected_rows", lambda plan, query: 0.0)  # a wrong estimate
         found = eliminate_sparse(query_of(*case), plan, memory)
     if found is not None:
         messages = found.tables[flat.tables :]

@@ -13,6 +13,7 @@ from dmcmc.inference.storage.cache_folders import (
     compiled_marker,
     current_name,
     find_folders,
+    forget_folders,
     kernel_folder,
     make_folder,
     preferred_root,
@@ -31,12 +32,9 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr(cache_folders, "_REPORTED", set())
-    cache_folders._find_folders.cache_clear()
-    cache_folders._default_root.cache_clear()
+    forget_folders()
     yield tmp_path / "home"
-    cache_folders._find_folders.cache_clear()
-    cache_folders._default_root.cache_clear()
+    forget_folders()
 
 
 def test_the_environment_determines_the_folder(home, monkeypatch, tmp_path):

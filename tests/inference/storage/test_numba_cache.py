@@ -14,7 +14,7 @@ from numba.core.caching import NullCache
 
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.storage import cache_folders, numba_cache
-from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, stored_kernels
+from dmcmc.inference.storage.cache_folders import compiled_marker, forget_folders, put_marker, stored_kernels
 from dmcmc.inference.storage.checked_file import write_checked
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 
@@ -69,7 +69,7 @@ def folder(tmp_path, monkeypatch):
     made = tmp_path / "kernels"
     made.mkdir()
     monkeypatch.setattr(numba_cache, "kernel_folder", lambda: made)
-    monkeypatch.setattr(cache_folders, "_REPORTED", set())
+    forget_folders()
     return made
 
 
@@ -239,15 +239,15 @@ def test_processes_that_write_at_once_store_all_kernels(run, tmp_path):
 
 
 def test_other_threads_never_see_a_kernel_without_a_cache(monkeypatch):
-    kernel, make = njit(nogil=True)(doubled), numba_cache._cache_of
+    kernel, find_folder = njit(nogil=True)(doubled), numba_cache.kernel_folder
     looking, seen = threading.Event(), []
 
-    def slow(*arguments):
+    def find_slowly():
         looking.set()
         time.sleep(0.1)
-        return make(*arguments)
+        return find_folder()
 
-    monkeypatch.setattr(numba_cache, "_cache_of", slow)
+    monkeypatch.setattr(numba_cache, "kernel_folder", find_slowly)
     first = threading.Thread(target=lambda: kernel._cache.cache_path)
     first.start()
     looking.wait(300)

@@ -1,42 +1,67 @@
 """Test that the first tables take a limited part of the time, however long the budget is."""
 
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from support.runs import hard_problem, start_run
 
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.samplers.auto.choose import FIRST_SHARE, FIRST_TABLE_TIME, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.solving import local_tables
-from dmcmc.solving.local_tables import _exact_end, _first_allowance, _first_sampling
 
 PROBLEM = hard_problem(variables=6, domain=4)
 
 
-def setup_of(budget, monkeypatch, sampled=(), seconds=1e-3, method="auto"):
-    """Return a plan at its start, on a stopped clock; some agents are sampled, others exact at some cost."""
-    made = start_run(PROBLEM, local={"method": method}, budget={"time": budget}, device="cpu", search="none").setup
+def run_of(budget, monkeypatch, sampled=(), seconds=1e-3, method="auto"):
+    """Return a run at its start and the time of its clock, which stands still an hour ahead.
+
+    Some agents are sampled, and the others are exact at some cost.
+    """
+    run = start_run(PROBLEM, local={"method": method}, budget={"time": budget}, device="cpu", search="none")
+    made, now = run.setup, time.perf_counter() + 3600
     choices = {a: choice._replace(method="exact", seconds=seconds) for a, choice in enumerate(made.choices)}
     for a in sampled:
         choices[a] = sampled_choice(made.surveys[a], SAMPLER, "", made.limits, made.rates)._replace(first_bound=1e6)
-    now = time.perf_counter()
-    monkeypatch.setattr(local_tables, "_now", lambda: now)
-    return made.with_choices(choices).with_stop(Deadline(now + budget)), now
+    monkeypatch.setattr(local_tables, "time", SimpleNamespace(perf_counter=lambda: now))
+    run.setup = made.with_choices(choices).with_stop(Deadline(now + budget))
+    return run, now
+
+
+def seconds_of_bounds(run, monkeypatch):
+    """Return the seconds for the first bound of each agent; the run makes its tables until then."""
+    budgets = []
+
+    def record(requests, backend, budget, is_tight_enough):
+        budgets.append(budget)
+        raise OutOfTime("the budget is known")
+
+    monkeypatch.setattr(local_tables, "tighten", record)
+    with pytest.raises(OutOfTime, match="the budget is known"):
+        run.first_tables()
+    return list(budgets[0].seconds)
 
 
 @pytest.mark.parametrize("budget", [1.0, FIRST_TABLE_TIME, 1000.0])
 def test_first_samples_and_bounds_share_five_seconds_or_a_quarter_of_a_longer_budget(budget, monkeypatch):
-    setup, _ = setup_of(budget, monkeypatch, sampled=[0, 1])
+    limits, start = [], ChainSolver.start
+
+    def sample_briefly(solver, problems, sampling):
+        limits.append(sampling.seconds)
+        return start(solver, problems, replace(sampling, runs=1, samples=1, seconds=0.01))
+
+    monkeypatch.setattr(ChainSolver, "start", sample_briefly)
+    run, _ = run_of(budget, monkeypatch, sampled=[0, 1])
     soon = min(budget, max(FIRST_TABLE_TIME, budget / 4))
-    assert _first_sampling(setup, None, lambda agents: None).seconds == pytest.approx(
-        local_tables.SAMPLING_SHARE * soon
-    )
-    agents = [type("One", (), {"local": local, "awaits_relaxation": False})() for local in setup.division.locals]
-    each = list(_first_allowance(setup, agents).seconds)
-    assert sum(each) == pytest.approx(FIRST_SHARE * soon)
+    each = seconds_of_bounds(run, monkeypatch)
+    assert limits == [pytest.approx(0.2 * soon)] and sum(each) == pytest.approx(FIRST_SHARE * soon)
     monkeypatch.setattr(local_tables, "agents_with_relaxation_in_time", lambda agents, backend: agents[:1])
-    assert _first_allowance(setup, agents).seconds == [min(each[0], local_tables.MIN_FIRST_BOUND_SECONDS), *each[1:]]
+    run, _ = run_of(budget, monkeypatch, sampled=[0, 1])
+    assert seconds_of_bounds(run, monkeypatch) == [min(each[0], 0.02), *each[1:]]
 
 
 @pytest.mark.parametrize(("sampled", "seconds", "method", "share"), [
@@ -45,5 +70,14 @@ def test_first_samples_and_bounds_share_five_seconds_or_a_quarter_of_a_longer_bu
     ([0], 1e-3, "exact", 500.0),  # the configured method
 ])  # fmt: skip
 def test_eliminations_are_given_up_sooner_if_other_agents_wait(sampled, seconds, method, share, monkeypatch):
-    setup, now = setup_of(1000.0, monkeypatch, sampled, seconds, method)
-    assert _exact_end(setup) - now == pytest.approx(share)
+    ends = []
+
+    def record(agents, sampling, *_, **options):
+        ends.append(sampling.backend.stop.until)
+        raise OutOfTime("the end is known")
+
+    monkeypatch.setattr(local_tables, "eliminate_in_turn", record)
+    run, now = run_of(1000.0, monkeypatch, sampled, seconds, method)
+    with pytest.raises(OutOfTime, match="the end is known"):
+        run.first_tables()
+    assert ends == [pytest.approx(now + share)]

@@ -9,6 +9,7 @@ from support.problem_strategies import random_table
 
 from dmcmc import Factor
 from dmcmc.inference.bounds import semidefinite_rows
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite import relaxation
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
@@ -22,7 +23,7 @@ def test_a_branch_and_bound_that_would_be_too_slow_is_excluded_for_good(monkeypa
     local = LocalProblem(0, (3,), (0, 1, 2), tuple(factors), domains)
     above = UpperTable()
     above.start("triangles", local, CPU)
-    monkeypatch.setattr(above.dual, "_sweep_seconds", (0.01,))
+    monkeypatch.setattr(DualState, "seconds_per_sweep", 0.01)
     assert above.may_search(5) and above.has_time_for_search(5, seconds=10.0)
     assert above.may_search(5) and not above.has_time_for_search(5, seconds=1.0)
     assert not above.may_search(5) and not above.has_time_for_search(5, seconds=10.0)
@@ -35,7 +36,7 @@ def test_a_branch_and_bound_that_has_begun_is_not_excluded(monkeypatch):
     above.start("triangles", LocalProblem(0, (3,), (0, 1, 2), tuple(factors), domains), CPU)
     limits = np.zeros(5, dtype=np.int64)
     above.search_request(None, limits, limits, seconds=1.0, node_bytes=1 << 20)
-    monkeypatch.setattr(above.dual, "_sweep_seconds", (0.01,))
+    monkeypatch.setattr(DualState, "seconds_per_sweep", 0.01)
     assert above.has_time_for_search(5, seconds=1.0) and not above.search_too_slow
 
 

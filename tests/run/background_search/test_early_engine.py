@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 from support.constraints.engine_problems import utilities_of
+from support.runs import presolving_small_problems
 
 import dmcmc
 from dmcmc import Problem
@@ -14,7 +15,6 @@ from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.samplers.cp_sat.process import available
 from dmcmc.samplers.external.process import SearchProgress
-from dmcmc.solving.presolve import presolve_problem
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs ortools")
 
@@ -56,7 +56,6 @@ class Engine:
 def engine(monkeypatch):
     """Let runs start a fake engine; the problem is not divided before it has started."""
     monkeypatch.setattr(background_search, "cores", lambda: 2)
-    monkeypatch.setattr(presolve_problem, "MIN_PRESOLVED_CELLS", 0)
     monkeypatch.setattr(early_engine, "engine_process", lambda name, known: Engine)
     monkeypatch.setattr(Engine, "began", threading.Event())
     divide = solve_in_time.divide_on_ranks
@@ -66,7 +65,8 @@ def engine(monkeypatch):
         return divide(*arguments)
 
     monkeypatch.setattr(solve_in_time, "divide_on_ranks", divide_later)
-    return Engine
+    with presolving_small_problems():
+        yield Engine
 
 
 def test_the_engine_starts_on_the_problem_as_given_before_it_is_divided(engine):

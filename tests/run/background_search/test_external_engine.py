@@ -17,6 +17,7 @@ import pytest
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime import background_engine
 from dmcmc.anytime.background_engine import BackgroundEngine
 from dmcmc.anytime.improvers import background_search as engines
 from dmcmc.config.settings import Budget, Settings
@@ -26,7 +27,7 @@ from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.toulbar2 import background_search as module
-from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
+from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver, SearchSpeed
 from dmcmc.samplers.toulbar2.costs import costs_of
 from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
 from dmcmc.solving.planning.plan import prepare
@@ -166,19 +167,19 @@ def test_the_engine_restarts_with_a_much_better_assignment(monkeypatch):
 )
 def test_a_slow_engine_with_a_loose_bound_is_ended(bounds, own, unpromising):
     now = time.perf_counter()
-    search = BackgroundSearch.__new__(BackgroundSearch)
-    search.begun, search.paused, search._observer = now - 20, False, Reported(seconds=20).listener()
-    search._bounds = [(now - 15, bounds[0]), (now - 1, bounds[1])]
-    assert search.unpromising(10, own) == unpromising
-    assert not search.unpromising(None, own)
+    speed = SearchSpeed(Reported(seconds=20).listener().deadline)
+    speed.begun = now - 20
+    speed.add_bound(bounds[0], now - 15)
+    speed.add_bound(bounds[1], now - 1)
+    assert speed.is_unpromising(10, own) == unpromising
+    assert not speed.is_unpromising(None, own)
 
 
 @pytest.mark.parametrize(("spent", "own", "unpromising"), [(20, 30, True), (20, 60, False), (8, 30, False)])
 def test_an_engine_without_a_bound_is_ended_if_the_runs_bound_is_much_tighter(spent, own, unpromising):
-    search = BackgroundSearch.__new__(BackgroundSearch)
-    search.begun, search.paused = time.perf_counter() - spent, False
-    search._observer, search._bounds, search._initial_bound = Reported(seconds=20).listener(), [], 100.0
-    assert search.unpromising(10, own) == unpromising
+    speed = SearchSpeed(Reported(seconds=20).listener().deadline)
+    speed.begun, speed.initial_bound = time.perf_counter() - spent, 100.0
+    assert speed.is_unpromising(10, own) == unpromising
 
 
 def test_a_slow_engine_on_shared_cores_pauses_until_it_is_resumed(monkeypatch):
@@ -186,7 +187,7 @@ def test_a_slow_engine_on_shared_cores_pauses_until_it_is_resumed(monkeypatch):
     monkeypatch.setattr(module, "_MIN_SHARE_BEFORE_PAUSE", 0.0)
     with BackgroundSearch(lambda check: hard(), 0, Reported(known=-(10**9), seconds=60).listener(), wait=600) as search:
         search.begin(low_priority=True)
-        pids = waited_for(lambda: search.paused and [p for p in children() if state_of(p) == "T"])
+        pids = waited_for(lambda: search.speed.paused and [p for p in children() if state_of(p) == "T"])
         assert pids
         search.end_pause()
         assert waited_for(lambda: all(state_of(p) != "T" for p in pids))
@@ -248,9 +249,10 @@ def test_it_gets_a_core_if_tables_are_split_and_otherwise_idle_cores_if_it_start
     monkeypatch.setattr(engines, "cores", lambda: 2)
     setup = planned(*shape, asked, seconds)
     setup = replace(setup, backend=replace(setup.backend, threads=2))
-    engine = BackgroundEngine(setup, None, World(), SimpleNamespace(threads=2), NO_DEADLINE, None)
-    engine.name, engine.process = engines.choose_engine(setup.config, setup.problem), FakeEngine()
-    engine._starts_in_time = engines.starts_in_time(setup.config, setup.problem)
+    parts = SimpleNamespace(config=setup.config, original=setup.problem, problem=setup.problem, timed=True)
+    engine = BackgroundEngine(parts, None, World(), SimpleNamespace(threads=2), NO_DEADLINE, None)
+    monkeypatch.setattr(background_engine, "BackgroundSearch", lambda *_: FakeEngine())
+    engine.engage(NO_DEADLINE)
     after = engine.assign_cores(setup)
     assert engine.process.left == (has == "nothing")
     assert engine.process.went == ([] if has == "nothing" else [False])

@@ -1,5 +1,7 @@
 """Test that GPU chains get time and are recorded like all other work; a fake replaces the chains."""
 
+from types import SimpleNamespace
+
 import pytest
 from support.runs import HurriedProgress, hard_problem
 
@@ -9,7 +11,7 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime import device
 from dmcmc.results.improver_names import GPU_CHAINS
-from dmcmc.run.compilation import gpu_kernel_sets
+from dmcmc.samplers.local_search.cuda import chains as cuda_chains
 
 
 class FakeChains:
@@ -38,7 +40,7 @@ made: list[FakeChains] = []
 def test_a_run_allocates_time_records_the_cost_and_ends_the_chains(clock, monkeypatch):
     monkeypatch.setattr(gpu_chains, "wanted", lambda settings: settings.budget.time == 600)
     monkeypatch.setattr(gpu_chains, "BackgroundGpuChains", FakeChains)
-    monkeypatch.setattr(gpu_kernel_sets, "_load_search", lambda variant: None)
+    monkeypatch.setattr(cuda_chains, "load_kernels", lambda graph: None)
     made.clear()
     progress = HurriedProgress(
         clock, "improving", times=2
@@ -59,7 +61,7 @@ def test_a_run_allocates_time_records_the_cost_and_ends_the_chains(clock, monkey
 )  # fmt: skip
 def test_the_chains_run_if_there_is_a_gpu_and_enough_time(where, seconds, local_search, there, monkeypatch):
     settings = Settings(device=where, budget=Budget(time=seconds), local_search=local_search)
-    monkeypatch.setattr(gpu_chains, "_exists", lambda name: True)
+    monkeypatch.setattr(gpu_chains, "Path", lambda name: SimpleNamespace(exists=lambda: True))
     monkeypatch.setattr(gpu_chains, "allows_concurrent_use", lambda: True)
     for problem in (None, "no CUDA device is visible"):
         monkeypatch.setattr(gpu_chains, "gpu_problem", lambda problem=problem: problem)

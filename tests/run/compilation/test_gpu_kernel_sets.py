@@ -20,7 +20,7 @@ from dmcmc.solving.planning.plan import prepare
 @pytest.fixture
 def needed(monkeypatch):
     """Return a function that returns the kernel sets of a GPU, by a time budget and this machine's slowness."""
-    monkeypatch.setattr(prepare_gpu, "_gpu_available", lambda setup: True)
+    monkeypatch.setattr(prepare_gpu, "is_gpu_in_use", lambda: True)
     monkeypatch.setattr(prepare_gpu, "gpu_table_widths", lambda bounds, backend, seconds: [24])
     monkeypatch.setattr(device_arrays, "relaxation_gpu_problem", lambda: None)
 

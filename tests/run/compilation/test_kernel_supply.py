@@ -27,10 +27,11 @@ from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.run.compilation.tiny_problems import tiny_problem
 from dmcmc.samplers.blocks import neighbourhood_search as search
-from dmcmc.solving import local_tables
+from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning.divided_problem import arithmetic_for, divide_problem, soon_proven
 from dmcmc.solving.planning.plan import prepare
+from dmcmc.solving.planning.setup import Setup
 
 
 @pytest.mark.parametrize(
@@ -74,8 +75,8 @@ def test_no_agent_is_sampled_if_the_optimum_was_proven_in_the_meantime(proven, m
         asked.append(rest)
         raise OutOfTime("out of time")
 
-    monkeypatch.setattr(local_tables, "_sampled_agents", sample)
-    monkeypatch.setattr("dmcmc.solving.planning.setup.NEVER_GIVEN_UP_PART", 0.0)
+    monkeypatch.setattr(ChainSolver, "start", sample)
+    monkeypatch.setattr(Setup, "never_given_up", False)
     run = start_run(dense_problem(1), local={"method": "exact"}, budget={"time": 600.0}, search="none")
     assert set(run.setup.methods) == {"exact"}, run.setup.choices
     monkeypatch.setattr(type(run.incumbent), "reached", property(lambda incumbent: proven))
@@ -89,9 +90,10 @@ def test_cheap_agents_stay_exact_if_planning_took_all_the_time(monkeypatch):
     """No other kernels are compiled for them."""
     problem = dmcmc.generate("random", agents=6, variables_per_agent=1, domain_size=3, global_density=0.8)
     run = start_run(problem, budget={"time": 600.0}, search="none")
-    run.setup = run.setup.with_stop(Deadline(time.perf_counter() - 0.01))
-    monkeypatch.setattr(local_tables, "FIRST_ANSWER_GRACE", 30.0)
-    monkeypatch.setattr(local_tables, "_sampled", None)
+    now = time.perf_counter()
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    run.setup = run.setup.with_stop(Deadline(now - 0.01))
+    monkeypatch.setattr(ChainSolver, "start", None)
     run.first_tables()
     assert run.setup.never_given_up and set(run.setup.methods) == {"exact"}
 
@@ -100,16 +102,21 @@ def test_cheap_agents_stay_exact_if_planning_took_all_the_time(monkeypatch):
 def folder(tmp_path, monkeypatch):
     """Folder of the marker files; compiled kernels stay where they are, so that they are not compiled again."""
     monkeypatch.setattr(cache_folders, "kernel_folder", lambda: tmp_path)
-    monkeypatch.setattr(kernel_sets, "_COMPILED", set())
-    monkeypatch.setattr(kernel_supply, "_CALLED", set())
-    return tmp_path
+    before = [(names, set(names)) for names in (kernel_sets.COMPILED, kernel_supply.CALLED)]
+    for names, _ in before:
+        names.clear()
+    yield tmp_path
+    for names, old in before:
+        names.clear()
+        names |= old
 
 
 def supply(world=None, first=True, **budget):
     """Return the kernels of a run with a time budget that compiles before its clock starts, or in the background."""
-    kernels = KernelSupply(world or World(), Settings(budget=Budget(time=60.0, **budget)), NoProgress())
-    kernels._first = first
-    return kernels
+    with pytest.MonkeyPatch.context() as patch:
+        if not first:
+            patch.delenv("DMCMC_COMPILE")
+        return KernelSupply(world or World(), Settings(budget=Budget(time=60.0, **budget)), NoProgress())
 
 
 def counted(name="a set", fail=False):
@@ -127,7 +134,7 @@ def counted(name="a set", fail=False):
 def test_a_set_is_compiled_once_per_machine(folder, monkeypatch):
     kernels, done = counted()
     supply().request(kernels)
-    monkeypatch.setattr(kernel_sets, "_COMPILED", set())  # as in another process
+    kernel_sets.COMPILED.clear()  # as in another process
     supply().request(kernels)
     assert len(done) == 1 and len(list(folder.iterdir())) == 1
 
@@ -141,7 +148,7 @@ def test_a_set_that_is_not_stored_has_no_marker(folder, reason, monkeypatch):
     if reason == "there is no folder":
         monkeypatch.setattr(cache_folders, "kernel_folder", lambda: None)
     supply().request(kernels)
-    monkeypatch.setattr(kernel_sets, "_COMPILED", set())
+    kernel_sets.COMPILED.clear()
     supply().request(kernels)
     assert len(done) == 2 and list(folder.iterdir()) == []
 
@@ -164,9 +171,9 @@ def test_ranks_use_a_set_only_if_all_of_them_are_ready(folder):
         world = SimpleNamespace(local_rank=0, allgather=lambda own, others=others: [own, others])
         supplied = supply(world, first=False)
         assert not supplied.all_ready(kernels)
-        kernel_sets._COMPILED.add(kernels.name)
+        kernel_sets.COMPILED.add(kernels.name)
         assert supplied.all_ready(kernels) == others
-        kernel_sets._COMPILED.clear()
+        kernel_sets.COMPILED.clear()
 
 
 def test_other_processes_compile_in_the_background_and_end_with_the_run(folder):
@@ -183,11 +190,11 @@ def test_other_processes_compile_in_the_background_and_end_with_the_run(folder):
 def test_a_run_does_not_start_processes_for_sets_that_an_earlier_one_has_called(folder, ends, again, monkeypatch):
     """Otherwise each of many short runs would start processes, and end them before they have compiled anything."""
     requested = []
+    monkeypatch.delenv("DMCMC_COMPILE")
     monkeypatch.setattr(kernel_supply.BackgroundCompiler, "request", lambda _, sets: requested.extend(sets))
     for _ in range(2):
         requested.clear()
         with suppress(ValueError), KernelSupply(World(), Settings(), NoProgress()) as kernels:
-            kernels._first = False
             kernels.request(KernelSet("a set", math.sqrt))
             if ends != "well":
                 raise ValueError

@@ -15,6 +15,7 @@ from dmcmc.config.settings import Settings, settings_from
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime import interpreted
+from dmcmc.inference.runtime.interpreted import InterpretedSteps
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.small_problems import count_steps, solves_interpreted
 
@@ -63,8 +64,7 @@ METHODS = {
 def fresh_process(monkeypatch):
     """Let this process interpret as many steps as a process that has just started."""
     monkeypatch.delenv("DMCMC_COMPILE", raising=False)
-    monkeypatch.setattr(interpreted, "MAX_STEPS", 500_000.0)
-    monkeypatch.setattr(interpreted, "_steps", 0.0)
+    monkeypatch.setattr(interpreted, "STEPS", InterpretedSteps())
 
 
 @pytest.fixture
@@ -84,7 +84,6 @@ def no_compiler(monkeypatch):
         raise AssertionError(f"{self.py_func.__module__}.{self.py_func.__name__} is compiled")
 
     monkeypatch.setattr(Dispatcher, "compile", refuse)
-    monkeypatch.setattr(Dispatcher, "_compile_for_args", refuse, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_a_small_sampled_problem_compiles_nothing(fresh_process, no_compiler):
 
 def test_the_answer_is_the_same(fresh_process):
     interpreted_result = dmcmc.solve(PROBLEMS["three agents"], seed=3, device="cpu")
-    interpreted.MAX_STEPS = 0.0
+    interpreted.STEPS.limit = 0.0
     compiled_result = dmcmc.solve(PROBLEMS["three agents"], seed=3, device="cpu")
     for field in ("status", "objective", "bound", "assignment", "msg_count", "msg_size", "ncccs"):
         assert getattr(interpreted_result, field) == getattr(compiled_result, field)
@@ -136,7 +135,7 @@ def test_work_without_a_limit_is_never_interpreted(fresh_process):
 def test_solved_problems_use_up_the_steps_of_a_process(fresh_process):
     world, problem = World(), problem_of(1)
     steps = count_steps(problem, Settings())
-    interpreted.MAX_STEPS = 2.5 * steps
+    interpreted.STEPS.limit = 2.5 * steps
     assert [solves_interpreted(problem, Settings(), world) for _ in range(4)] == [True, True, False, False]
 
 

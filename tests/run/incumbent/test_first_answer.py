@@ -15,6 +15,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.dpop import division, pseudotree
 from dmcmc.inference.dpop.trees.depth_first import depth_first
+from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.orders import estimate_cost
 from dmcmc.inference.presolve.dominated_entries import forbid_dominated, slack_of
@@ -167,14 +168,12 @@ def test_large_problems_with_a_time_budget_are_not_estimated_before_presolve_and
 
 
 def test_dividing_makes_no_table_ranges_and_caches_for_agents_without_factors(monkeypatch):
-    n, made, original = 500, [], division._table_range_of
+    n, made, original = 500, [], FlatTables.table_range
     factors = tuple(Factor.of((v, v + 1), np.eye(2, dtype=np.int32)) for v in range(n - 1))
     names = tuple(map(str, range(n)))
     problem = Problem(names, np.full(n, 2), names, np.arange(n), factors)
     _ = problem.flat
-    monkeypatch.setattr(
-        division, "_table_range_of", lambda flat, numbers: made.append(numbers) or original(flat, numbers)
-    )
+    monkeypatch.setattr(FlatTables, "table_range", lambda flat, *ends: made.append(ends) or original(flat, *ends))
     divided = division.divide(problem)
     assert len(made) == 1 and not divided.locals[0].facts
     limited = divided.with_order_budget(5.0, NO_DEADLINE)
@@ -194,9 +193,7 @@ def test_the_estimate_of_separators_is_a_tight_lower_bound(agents):
 
 
 def test_tables_that_cannot_be_made_in_time_are_not_planned(monkeypatch):
-    problem = sparse_problem(60, agents=20)
-    monkeypatch.setattr(affordable, "MIN_ESTIMATED_AGENTS", 1)
-    monkeypatch.setattr(affordable, "SECONDS_PER_PLANNED_AGENT", 1e3)
+    problem = sparse_problem(2000, agents=2000)
     monkeypatch.setattr(solve_module, "plan", lambda *arguments: pytest.fail("a plan was made"))
     result = dmcmc.solve(problem, timeout=0.5, device="cpu", search="none")
     assert result.status == "timeout" and result.objective is not None and result.bound is not None

@@ -23,6 +23,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import quality_of
 from dmcmc.run.whole_problem import mini_bucket_solve
 from dmcmc.samplers.contract.protocol import Sampling
+from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.row_choice import choose_rows
 from dmcmc.solving.agent.uncombined_bound import largest_sum
 from dmcmc.solving.monitoring.progress import NoProgress
@@ -199,7 +200,7 @@ def test_an_unwanted_background_search_runs_once_for_the_brief_seconds(monkeypat
     parts = divide_problem(problem, settings_of(Document("", {"budget": {"time": 60}})), World())
     progress = SimpleNamespace(point=lambda point: None, solution=lambda make: None)
     search = begin(parts, World(), Deadline(time.perf_counter() + 60), time.perf_counter(), progress)
-    monkeypatch.setattr(search._search, "improve", lambda best, seconds, *_: turns.append(seconds) or best)
+    monkeypatch.setattr(LocalSearch, "improve", lambda _, best, seconds, *rest: turns.append(seconds) or best)
     with search.in_background(wanted=False, brief_seconds=0.5):
         end = time.perf_counter() + 60
         while len(turns) < 2 and time.perf_counter() < end:
@@ -220,14 +221,14 @@ def test_an_unsuccessful_background_search_pauses_between_growing_slices(monkeyp
     )
     turns, stop = [], search._search.stop
 
-    def improve(best, seconds, sweeps, found):
-        search._search.chains.rounds += 1
+    def improve(local_search, best, seconds, sweeps, found):
+        local_search.chains.rounds += 1
         turns.append(seconds)
         return best
 
     monkeypatch.setattr("dmcmc.anytime.background_local_search.FIRST_SLICE", 0.02)
     monkeypatch.setattr("dmcmc.anytime.background_local_search._MIN_FOREGROUND_SECONDS", 0.0)
-    monkeypatch.setattr(search._search, "improve", improve)
+    monkeypatch.setattr(LocalSearch, "improve", improve)
     with search.in_background():
         while len(turns) < 4 and time.perf_counter() < end:
             time.sleep(0.01)

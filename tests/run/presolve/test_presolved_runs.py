@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from support.runs import presolving_small_problems
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -16,11 +17,16 @@ HARD = -np.inf
 
 
 @pytest.fixture
-def always_presolve(monkeypatch):
-    """Presolve every problem, however small."""
-    monkeypatch.setattr(presolve_problem, "MIN_PRESOLVED_CELLS", 0.0)
-    monkeypatch.setattr(presolve_problem, "MIN_REMOVED_SHARE", 0.0)
-    monkeypatch.setattr(presolve_problem, "MIN_PROMISE", 0.0)
+def even_small():
+    """Presolve problems although their eliminations are faster than presolve."""
+    with presolving_small_problems() as patch:
+        yield patch
+
+
+@pytest.fixture
+def always_presolve(even_small):
+    """Presolve every problem, also if nothing is known to be removable."""
+    even_small.setattr(presolve_problem, "estimate_presolve_gain", lambda dense: 1.0)
 
 
 def random_problem(seed, agents=1, whole=True):
@@ -70,8 +76,7 @@ def soft_network(seed, agents=3, hidden=6, size=3):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_hidden_variables_are_eliminated_without_hard_constraints(monkeypatch, seed):
-    monkeypatch.setattr(presolve_problem, "MIN_PRESOLVED_CELLS", 0.0)
+def test_hidden_variables_are_eliminated_without_hard_constraints(even_small, seed):
     problem = soft_network(seed)
     without_presolve, result = dmcmc.solve(problem, presolve="none"), dmcmc.solve(problem)
     assert without_presolve.presolve is None and result.presolve.eliminated + result.presolve.fixed >= 3 * 6
@@ -79,8 +84,7 @@ def test_hidden_variables_are_eliminated_without_hard_constraints(monkeypatch, s
     assert problem.evaluate(result.assignment).objective == without_presolve.objective
 
 
-def test_a_problem_without_promised_gain_is_not_presolved(monkeypatch):
-    monkeypatch.setattr(presolve_problem, "MIN_PRESOLVED_CELLS", 0.0)
+def test_a_problem_without_promised_gain_is_not_presolved(even_small):
     rng = np.random.default_rng(0)
     pairs = [(a, b) for a in range(8) for b in range(a + 1, 8) if (a < 4) == (b < 4) or b == a + 4]
     factors = tuple(Factor.of(pair, rng.integers(-9, 9, (4, 4))) for pair in pairs)

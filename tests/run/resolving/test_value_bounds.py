@@ -5,12 +5,15 @@ import math
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 from support import naive
 from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.config.settings import settings_from
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.run.resolving import value_bounds
 from dmcmc.run.resolving.value_bounds import timed_max_marginals
 
@@ -18,6 +21,7 @@ CALENDAR = (
     "calendar: Team\nfirst_day: 2027-03-01\ndays: 1\nhours: 09:00-11:00\nslot: 30\npeople: {Ann: , Bob: }\n"
     "meetings: {A: {people: [Ann, Bob]}, B: {people: [Ann, Bob], prefer: {before 10:00: 1}}, C: {people: [Bob]}}\n"
 )
+NOTHING = {"status": "timeout", "objective": None, "bound": None, "assignment": None}
 
 
 def best_with_each_value(problem):
@@ -33,7 +37,11 @@ def best_with_each_value(problem):
 @pytest.fixture
 def no_tree(monkeypatch):
     """Leave no memory for a junction tree."""
-    monkeypatch.setattr(value_bounds, "_TREE_BYTES_PER_SECOND", 0.1)
+
+    def refuse(*_):
+        raise ResourceError("the tree does not fit")
+
+    monkeypatch.setattr(value_bounds, "marginals", refuse)
 
 
 def test_every_interval_contains_the_max_marginal_of_brute_force(no_tree):
@@ -63,8 +71,16 @@ def test_every_interval_contains_the_max_marginal_of_brute_force(no_tree):
 
 def test_the_search_with_a_root_for_each_value_gives_the_max_marginals(no_tree, monkeypatch):
     monkeypatch.setattr(value_bounds, "answers_by_elimination", lambda *_: None)
-    monkeypatch.setattr(value_bounds, "_fix_values", lambda *_: None)
+    results, solve = [], choose_algorithm.solve
+
+    def solve_once(*given):
+        """Solve the problem without a fixed value; find nothing about problems with one."""
+        results.append(replace(results[0], **NOTHING) if results else solve(*given))
+        return results[-1]
+
+    monkeypatch.setattr(choose_algorithm, "solve", solve_once)
     for seed in (2, 5):
+        results.clear()
         problem = dmcmc.generate("random", agents=1, variables_per_agent=5, domain_size=3, seed=seed)
         found = dmcmc.max_marginals(problem, problem.variables[:1], timeout=4)
         expected = best_with_each_value(problem)

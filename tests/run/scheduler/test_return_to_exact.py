@@ -97,7 +97,7 @@ def test_a_larger_combination_that_takes_too_long_changes_nothing(monkeypatch):
     monkeypatch.setattr(rank_tables, "message_scheme", run_late)
     run.improve(Directive(False, allocations=(Allocation(RECOMBINATION, None, 0.1),)))
     assert run.combine() is before
-    assert not [proposal for proposal in run.proposals(before) if proposal.improver == RECOMBINATION]
+    assert not [proposal for proposal in run.work.proposals(before) if proposal.improver == RECOMBINATION]
 
 
 def test_a_plan_names_the_improvers_and_a_summary_their_gains():

@@ -40,7 +40,7 @@ def cost_of(problem, values):
 
 
 def totals_of(walker):
-    return walker._state.totals[DEGREE], walker._state.totals[SOFT]
+    return walker.state.totals[DEGREE], walker.state.totals[SOFT]
 
 
 def test_the_state_follows_every_change():
@@ -51,22 +51,22 @@ def test_the_state_follows_every_change():
         for _ in range(60):
             v = int(rng.integers(problem.n_variables))
             new = int(rng.integers(problem.domains[v]))
-            expected = cost_change(walker.model, walker._state, v, new, 0.5)
-            before = walker._state.totals[WEIGHTED] + 0.5 * walker._state.totals[SOFT]
+            expected = cost_change(walker.model, walker.state, v, new, 0.5)
+            before = walker.state.totals[WEIGHTED] + 0.5 * walker.state.totals[SOFT]
             if rng.random() < 0.2:
-                change_value(walker.model, walker._state, v, -1)
-            change_value(walker.model, walker._state, v, new)
+                change_value(walker.model, walker.state, v, -1)
+            change_value(walker.model, walker.state, v, new)
             values[v] = new
             assert totals_of(walker) == pytest.approx(cost_of(problem, values))
-            after = walker._state.totals[WEIGHTED] + 0.5 * walker._state.totals[SOFT]
+            after = walker.state.totals[WEIGHTED] + 0.5 * walker.state.totals[SOFT]
             assert after - before == pytest.approx(expected)
-            violated = walker._state.violated[: int(walker._state.totals[3])]
+            violated = walker.state.violated[: int(walker.state.totals[3])]
             assert len(set(violated.tolist())) == violated.size
 
 
 def make_move(kind, walker, changed, moved, number, v):
     """Make a move of a kind; return the number of changes."""
-    model, state = walker.model, walker._state
+    model, state = walker.model, walker.state
     if kind == "pair":
         return moves.pair_move(model, state, changed, v)
     if kind == "swap":
@@ -80,7 +80,7 @@ def make_move(kind, walker, changed, moved, number, v):
 def test_a_move_can_be_undone(kind):
     for seed, problem in enumerate(problems(8)):
         walker, rng = Walker(search_model(problem), seed), np.random.default_rng(seed)
-        model, state = walker.model, walker._state
+        model, state = walker.model, walker.state
         changed, moved = np.zeros((2, 64), dtype=np.int64), np.full(problem.n_variables, -1)
         values = rng.integers(problem.domains)
         walker.start_from(values)
@@ -104,10 +104,10 @@ def test_swaps_and_ejection_chains_permute_the_values_of_an_all_different():
     for number in range(30):
         v = number % 6
         if number % 2:
-            moves.swap_move(walker.model, walker._state, changed, v)
+            moves.swap_move(walker.model, walker.state, changed, v)
         else:
-            moves.ejection_chain(walker.model, walker._state, changed, moved, number, v)
-        assert sorted(walker._state.z.tolist()) == list(range(6))
+            moves.ejection_chain(walker.model, walker.state, changed, moved, number, v)
+        assert sorted(walker.state.z.tolist()) == list(range(6))
 
 
 def test_variables_follow_those_that_leave_them_one_value():
@@ -121,9 +121,9 @@ def test_variables_follow_those_that_leave_them_one_value():
     walker.start_from(np.zeros(5, dtype=np.int64))
     changed, moved = np.zeros((2, 64), dtype=np.int64), np.full(5, -1)
     for number in range(20):
-        count = moves.single_move(walker.model, walker._state, changed, number % 5)
-        moves.follow(walker.model, walker._state, changed, moved, number, count)
-        assert walker._state.totals[DEGREE] == 0 and len(set(walker._state.z.tolist())) == 1
+        count = moves.single_move(walker.model, walker.state, changed, number % 5)
+        moves.follow(walker.model, walker.state, changed, moved, number, count)
+        assert walker.state.totals[DEGREE] == 0 and len(set(walker.state.z.tolist())) == 1
 
 
 def test_tables_of_pairs_are_searched_until_nothing_is_violated():
@@ -239,7 +239,7 @@ def test_interpreted_moves_are_those_of_the_kernels():
         with way():
             walker.construct()
             walker.run(300, np.zeros(1, dtype=np.uint8))
-    assert np.array_equal(walkers[0]._state.z, walkers[1]._state.z)
+    assert np.array_equal(walkers[0].state.z, walkers[1].state.z)
     assert np.array_equal(walkers[0].best, walkers[1].best)
 
 

@@ -57,11 +57,11 @@ def test_recorded_chains_are_those_that_were_sampled():
         best = -np.inf
         for run in range(2):
             utilities, states = np.zeros(30, dtype=np.int64), np.zeros((30, 5), dtype=np.int32)
-            temperatures = chains.rounds[0].temperatures
-            trace(chains.model, chains.shape, row, run, temperatures, 1, chains.key, utilities, states)
+            temperatures = chains.current.rounds[0].temperatures
+            trace(chains.model, chains.shape, row, run, temperatures, 1, chains.current.key, utilities, states)
             best = max(best, utilities.max())
-            assert np.any(np.all(states == chains.states[row], axis=1)) or best < chains.after[0][row]
-        assert best == chains.after[0][row]  # 30 sweeps improve on every random start
+            assert np.any(np.all(states == chains.states[row], axis=1)) or best < chains.best.after[0][row]
+        assert best == chains.best.after[0][row]  # 30 sweeps improve on every random start
 
 
 @pytest.mark.parametrize("method", ["gibbs", "metropolis-hastings"])

@@ -50,7 +50,7 @@ def kernels_called_both_ways():
     """Compare both ways of each kernel that Python calls in this block; yield the list of the kernels' names."""
     called = []
 
-    interpreted_class_of = interpreted._interpreted_class
+    interpreted_class_of = interpreted.interpreted_class
 
     @cache
     def class_of(kernel_class):
@@ -79,9 +79,9 @@ def kernels_called_both_ways():
 
         return ComparedKernel
 
-    interpreted._interpreted_class = class_of
+    interpreted.interpreted_class = class_of
     try:
         with interpreted.interpreted_kernels():
             yield called
     finally:
-        interpreted._interpreted_class = interpreted_class_of
+        interpreted.interpreted_class = interpreted_class_of

@@ -31,7 +31,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import gpu_limits, shared_device
+from dmcmc.inference.runtime.device import allow_shared, gpu_limits, shared_device
 from dmcmc.inference.runtime.types import Ints
 
 # Triangles that a block of 256 threads processes at once, one per warp; a colour (set of triangles that share no pair)
@@ -146,6 +146,76 @@ def place_on_device(states: Sequence[DualState], sharers: int = 1) -> list[Devic
     return [s.remote for s in states if isinstance(s.remote, DevicePlacement)]
 
 
+@dataclass(frozen=True)
+class GroupRecords:
+    """The arrays that describe a group of agents to the kernels, and the memory that the kernels need.
+
+    Attributes
+    ----------
+    agents : (agents, ``AGENT_SIZE``) int64
+        One record per agent; the fields are those of ``row_kernels``.
+    descriptors : int32
+        The descriptors of all graphs and the shapes of all interfaces, one after the other.
+    table_entries : int
+        Entries of all agents' tables.
+    block_entries : int
+        Entries of the largest hidden graph's tables, of which each block needs a copy.
+    shared : int
+        int32 entries of shared memory of each block.
+    """
+
+    agents: Ints
+    descriptors: NDArray[np.int32]
+    table_entries: int
+    block_entries: int
+    shared: int
+
+
+def describe_agents(states: Sequence[DualState], shared_bytes: int) -> GroupRecords:
+    """Return the records of agents with tables of the same width.
+
+    Parameters
+    ----------
+    states : sequence of DualState
+        The agents.
+    shared_bytes : int
+        Maximum shared memory of a block, in bytes.
+    """
+    width, agents = states[0].width, np.zeros((len(states), rows_cuda.AGENT_SIZE), dtype=np.int64)
+    descriptors: list[NDArray[np.int32]] = []
+    # ``position`` counts descriptor entries, ``table_start`` table entries; the others are numbers of int32 entries: of
+    # the largest hidden graph's tables, and of the shared memory that a block needs and can use.
+    position, table_start, block_entries, min_shared, max_shared = 0, 0, 0, 0, 0
+    for k, state in enumerate(states):
+        layout = state.layout
+        # Sweeps are not smoothed if shared memory does not suffice.
+        smoothed = (
+            bool(state.initial_temperature > 0)
+            and 4 * _min_shared_entries(layout, width, smoothed=True) <= shared_bytes - _RESERVED_BYTES
+        )
+        levels = [
+            triangle_colours(graph.triangles, _TRIANGLES_PER_BLOCK) if smoothed else triangle_levels(graph.triangles)
+            for graph in (layout.whole, layout.hidden)
+        ]
+        whole, entries = graph_descriptor(layout.whole, width, _EMPTY, position, levels[0])
+        hidden, hidden_entries = graph_descriptor(
+            layout.hidden, width, layout.sliced_factors, position + whole.size, levels[1]
+        )
+        shape = np.array(state.local.interface_shape, dtype=np.int32)
+        shape_position = position + whole.size + hidden.size
+        temperature = round(rows_cuda.TEMPERATURE_UNIT * float(state.initial_temperature)) if smoothed else 0
+        agents[k] = position, position + whole.size, table_start, shape_position, shape.size, temperature
+        descriptors += [whole, hidden, shape]
+        min_shared = max(min_shared, _min_shared_entries(layout, width, smoothed))
+        max_shared = max(max_shared, _max_shared_entries(layout, width, largest_level(whole, position), smoothed))
+        position = shape_position + shape.size
+        table_start = table_start + entries
+        block_entries = max(block_entries, hidden_entries)
+    # As much shared memory as a block can use if two blocks share a multiprocessor; at least what each agent needs.
+    shared = max(min_shared, min(max_shared, (shared_bytes // _BLOCKS_PER_MULTIPROCESSOR - _RESERVED_BYTES) // 4))
+    return GroupRecords(agents, np.concatenate(descriptors), table_start, block_entries, shared)
+
+
 class DeviceDualAscent:
     """Graphs and tables of a group of agents on the device.
 
@@ -177,52 +247,16 @@ class DeviceDualAscent:
         self.layouts, self.width = [state.layout for state in states], states[0].width
         self._octets = (0,) * (self.width // 8)  # only the length matters: it fixes W when the kernels are compiled
         shared, processors, threads = gpu_limits(rows_cuda.MAX_REGISTERS)
-        descriptors: list[NDArray[np.int32]] = []
-        self._agents = np.zeros((len(states), rows_cuda.AGENT_SIZE), dtype=np.int64)  # fields: see ``row_kernels``
-        # ``position`` counts descriptor entries, ``table_start`` table entries; the others are numbers of int32
-        # entries: of the largest hidden graph's tables, and of the shared memory that a block needs and can use.
-        position, table_start, self._block_entries, min_shared, max_shared = 0, 0, 0, 0, 0
-        for k, state in enumerate(states):
-            layout = state.layout
-            # Sweeps are not smoothed if shared memory does not suffice.
-            smoothed = (
-                bool(state.initial_temperature > 0)
-                and 4 * _min_shared_entries(layout, self.width, smoothed=True) <= shared - _RESERVED_BYTES
-            )
-            levels = [
-                triangle_colours(graph.triangles, _TRIANGLES_PER_BLOCK)
-                if smoothed
-                else triangle_levels(graph.triangles)
-                for graph in (layout.whole, layout.hidden)
-            ]
-            whole, entries = graph_descriptor(layout.whole, self.width, _EMPTY, position, levels[0])
-            hidden, hidden_entries = graph_descriptor(
-                layout.hidden, self.width, layout.sliced_factors, position + whole.size, levels[1]
-            )
-            shape = np.array(state.local.interface_shape, dtype=np.int32)
-            shape_position = position + whole.size + hidden.size
-            temperature = round(rows_cuda.TEMPERATURE_UNIT * float(state.initial_temperature)) if smoothed else 0
-            self._agents[k] = position, position + whole.size, table_start, shape_position, shape.size, temperature
-            descriptors += [whole, hidden, shape]
-            min_shared = max(min_shared, _min_shared_entries(layout, self.width, smoothed))
-            max_shared = max(
-                max_shared, _max_shared_entries(layout, self.width, largest_level(whole, position), smoothed)
-            )
-            position = shape_position + shape.size
-            table_start = table_start + entries
-            self._block_entries = max(self._block_entries, hidden_entries)
-        # As much shared memory as a block can use if two blocks share a multiprocessor; at least what each agent needs.
-        self._shared_entries = max(
-            min_shared, min(max_shared, (shared // _BLOCKS_PER_MULTIPROCESSOR - _RESERVED_BYTES) // 4)
-        )
+        records = describe_agents(states, shared)
+        self._agents, self._block_entries, self._shared_entries = records.agents, records.block_entries, records.shared
         blocks = max(1, min(_BLOCKS_PER_MULTIPROCESSOR, shared // (4 * self._shared_entries + _RESERVED_BYTES)))
         self._threads, self.blocks = _threads_per_block(threads // blocks), processors * blocks
-        self._arena = self.device.lease(table_start, np.dtype(np.int32), self)
+        self._arena = self.device.lease(records.table_entries, np.dtype(np.int32), self)
         for k, state in enumerate(states):
             start = int(self._agents[k, rows_cuda.TABLES_START])
             tables = np.concatenate([part.reshape(-1) for part in state.potentials])
             self._arena[start : start + tables.size].copy_to_device(tables)
-        self._descriptors = self._upload(np.concatenate(descriptors))
+        self._descriptors = self._upload(records.descriptors)
         self._agent_records = self._upload(self._agents.reshape(-1))
 
     def _upload(self, data: NDArray[Any]) -> Any:
@@ -347,5 +381,5 @@ class DeviceDualAscent:
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         """Launch a kernel with this group's shared memory; append its size and ``octets`` to the arguments."""
         arguments = (*arguments, self._shared_entries, self._octets)
-        self.device.allow_shared(kernel, arguments, 4 * self._shared_entries)
+        allow_shared(kernel, arguments, 4 * self._shared_entries)
         kernel[blocks, self._threads, 0, 4 * self._shared_entries](*arguments)

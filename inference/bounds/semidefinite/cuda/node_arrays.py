@@ -11,7 +11,7 @@ import numpy as np
 
 from dmcmc.inference.bounds.semidefinite.cuda import node_kernels as kernels
 from dmcmc.inference.bounds.semidefinite.node_steps import NodeInputs, NodeShape, NodeWorkspace, PassLaunch, StepPasses
-from dmcmc.inference.runtime.device import allows_concurrent_use, shared_device
+from dmcmc.inference.runtime.device import allows_concurrent_use, prepare_launch, shared_device
 from dmcmc.inference.runtime.types import Array
 
 _CUBLAS_TYPES = {np.float16: 2, np.float32: 0}  # cudaDataType of a matrix: CUDA_R_16F and CUDA_R_32F
@@ -125,7 +125,7 @@ class DeviceNodeArrays:
         ``arguments`` are all other arguments; ``blocks`` and ``threads`` are the sizes of the grid and of a block.
         """
         flat = [argument.reshape(-1) if hasattr(argument, "reshape") else argument for argument in arguments]
-        launch: Callable[..., None] = self._device.prepare_launch(kernel, (*flat, 0), len(flat))
+        launch: Callable[..., None] = prepare_launch(kernel, (*flat, 0), len(flat))
         return lambda step: launch(step, blocks, threads)
 
     def close(self) -> None:

@@ -17,8 +17,8 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     run_batches,
 )
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
-from dmcmc.inference.bounds.branch_and_bound.frontier import node_bytes
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import entry_bytes
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import node_bytes
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
@@ -83,10 +83,10 @@ def best_within(utilities, mask):
     return max(utilities[np.ix_(*values)].ravel().tolist(), default=-INFINITY)
 
 
-def open_nodes(frontier):
+def open_nodes(search):
     """Return the row, mask and bound of each open node."""
-    nodes = frontier._open_nodes
-    return list(zip(nodes.row.tolist(), frontier._masks(slice(None)), nodes.bound.tolist(), strict=True))
+    nodes = search._frontier.open_nodes
+    return list(zip(nodes.row.tolist(), nodes.masks(len(search.bounder.allowed)), nodes.bound.tolist(), strict=True))
 
 
 def rounds(case, nodes=8):
@@ -137,7 +137,7 @@ def test_the_bounds_of_the_frontier_never_rise_and_branches_lie_below_their_node
     for _, _, bounds in rounds(case):
         assert before is None or (bounds <= before).all()
         before = bounds
-        nodes = open_nodes(case.search._frontier)
+        nodes = open_nodes(case.search)
         for row, mask, bound in nodes:
             for other_row, other, ceiling in ceilings:
                 if row == other_row and not (mask & ~other).any():

@@ -24,11 +24,11 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     run_batches,
 )
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
-from dmcmc.inference.bounds.branch_and_bound.frontier import node_bytes
 from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     entry_bytes,
 )
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import node_bytes
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
@@ -153,11 +153,11 @@ def test_rows_that_do_not_fit_into_the_memory_are_not_searched():
     assert search.exhausted and search.nodes == 0
 
 
-def test_a_search_with_a_larger_gain_per_node_gets_more_nodes():
+def test_a_search_with_a_larger_gain_per_node_gets_more_nodes(monkeypatch):
     searches = [create_boundary_search(DualState(agent(seed), triangles=True), 1 << 24) for seed in (1, 2, 3)]
     assert row_search_module._nodes_per_search(searches) == [21, 21, 21]
-    for one, gain in zip(searches, (6.0, 0.0), strict=False):
-        one._recent_gain, one._recent_nodes = gain, 2.0
+    gains = dict(zip(searches, (3.0, 0.0, None), strict=True))
+    monkeypatch.setattr(BoundarySearch, "gain_per_node", property(gains.get))
     first, second, third = row_search_module._nodes_per_search(searches)
     assert first > third > second > 1 and first + second + third <= searches[0].bounder.batch_size
 
@@ -203,7 +203,7 @@ def test_nodes_restore_their_tables_before_they_branch_and_no_entry_is_lost():
     search.begin(no_cutoff(local), no_cutoff(local), None)
     restored, unprocessed_with_entry = 0, 0
     for round_index in range(24):
-        before = search._frontier._open_nodes
+        before = search._frontier.open_nodes
         chosen, batch = search.next_batch(8)
         entries_before = before.entry.copy()
         sizes, sources = np.diff(batch.groups), batch.jobs[batch.groups[:-1], JOB_SOURCE]
@@ -224,13 +224,13 @@ def test_nodes_restore_their_tables_before_they_branch_and_no_entry_is_lost():
         )
         unprocessed = {(before.row[k], before.mask[k].tobytes()): entries_before[k] for k in chosen[len(ends) - 1 :]}
         search.record(chosen, batch, _completed(found, batch))
-        after = search._frontier._open_nodes
+        after = search._frontier.open_nodes
         for row, mask, entry in zip(after.row, after.mask, after.entry, strict=True):
             if (row, mask.tobytes()) in unprocessed:
                 assert entry == unprocessed[row, mask.tobytes()]
                 unprocessed_with_entry += entry >= 0
         held = [entry for entry in after.entry.tolist() if entry >= 0]
-        assert sorted([*held, *search._frontier._free_entries]) == list(range(capacity))
+        assert sorted([*held, *search._frontier.entries.free]) == list(range(capacity))
     assert restored > 5 and unprocessed_with_entry > 5
     search.end()
     assert all(w >= u for w, u in zip(decoded(state), naive.row_values(local).ravel().tolist(), strict=True))

@@ -18,7 +18,8 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     BatchResult,
     NodeWork,
 )
-from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier, node_bytes
+from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import node_bytes
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, Scale
 
 ROWS, SHAPE, MAX_BRANCHES = 3, (3, 4, 2), 4
@@ -92,8 +93,8 @@ def test_any_bounder_gives_sound_bounds_that_never_rise_and_end_exact(seed, capa
         before = frontier.bounds()[1]
         frontier.record(chosen, batch, results)
         assert (frontier.bounds()[1] <= before).all() and (frontier.bounds()[1] >= exact).all()
-        held = [entry for entry in frontier._open_nodes.entry.tolist() if entry >= 0]
-        assert sorted([*held, *frontier._free_entries]) == list(range(capacity))
+        held = [entry for entry in frontier.open_nodes.entry.tolist() if entry >= 0]
+        assert sorted([*held, *frontier.entries.free]) == list(range(capacity))
     assert not frontier.size and frontier.bounds()[1].tolist() == exact.tolist()
     found_rows, values = frontier.leaves.pop_all()
     assert found_rows.tolist() == rows.tolist()

@@ -89,8 +89,10 @@ def test_no_bounder_without_time_or_for_agents_without_mini_buckets():
 def test_the_search_that_lowers_the_bound_most_is_chosen_and_all_bounds_are_kept():
     state = DualState(grid(), triangles=False)
     state.bounds += 1000 << state.layout.scale.shift
-    weak, strong = (BoundarySearch(state, MiniBucketBounder(state, MEMORY)) for _ in range(2))
-    weak._frontier.max_open = 0  # it cannot take a node
+    weak, strong = (
+        BoundarySearch(state, MiniBucketBounder(state, MEMORY), memory_limit=limit)
+        for limit in (0, MEMORY)  # the first one cannot store a node
+    )
     assert fastest_search(state, [weak, strong], 5.0) is strong
     assert state.layout.scale.decode(int(state.bounds[0])) == naive.row_values(state.local).item()
 

@@ -124,16 +124,17 @@ def test_a_failure_ends_the_search_for_good():
 
 def test_bounds_that_were_proven_before_a_failure_hold(monkeypatch):
     found, exact = relaxations()
-    active, before, bound = tasks_of(found[:1]), decoded(found[0]), bounder_module.SemidefiniteRunner._bound
-    runner, made = start_searches(active), []
+    active, before, make_batch = tasks_of(found[:1]), decoded(found[0]), bounder_module.RowNodeBatch
+    made = []
 
     def fail_later(*given):
         made.append(given)
         if len(made) > 12:
             raise RuntimeError("broken")
-        return bound(runner, *given)
+        return make_batch(*given)
 
-    monkeypatch.setattr(runner, "_bound", fail_later)
+    start_searches(active)
+    monkeypatch.setattr(bounder_module, "RowNodeBatch", fail_later)
     with pytest.raises(RuntimeError, match="broken"):
         bound_single_rows(active)
     assert (decoded(found[0]) <= before).all() and (decoded(found[0]) < before).any()

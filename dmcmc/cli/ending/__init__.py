@@ -1,0 +1,1 @@
+"""End the processes of a run, and deliver its result once; imported before anything slow."""
