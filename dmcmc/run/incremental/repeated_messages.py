@@ -115,16 +115,14 @@ def repeat_messages(
             fresh = new_tables(setup, last, changed)
     tables = last.tables | fresh
     clocks = {agent: _clock(fresh.get(agent)) for agent in mailbox.local_agents(part.bottom_up)}
-    sent_up, work = dict[int, SentMessages](), _steps(before, last, todo, path, fresh)
-    made = dict[int, UtilStepPair]()
+    sent_up, made, work = dict[int, SentMessages](), dict[int, UtilStepPair](), _steps(before, last, todo, path, fresh)
     phase.proceed(part.bottom_up)
     for agent, messages in util_turns(part, mailbox, clocks, made, sent_up):
         with phase.storing_errors(agent):
             made[agent] = work(agent, messages)
     steps = {agent: step for agent, step in last.steps.items() if agent not in path} | made
-    roots: dict[int, Number | None] = {
-        agent: steps[agent].lower.total for agent in made if setup.tree.parent[agent] < 0
-    }
+    made_roots = [agent for agent in made if setup.tree.parent[agent] < 0]
+    roots: dict[int, Number | None] = {agent: steps[agent].lower.total for agent in made_roots}
     cycle = replace(
         last,
         setup=setup,
