@@ -27,7 +27,7 @@ from benchmarks.harness import Report, options
 from dmcmc import Problem
 from dmcmc.inference.elimination import eliminate
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.solving.one_file import OneFile
+from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.rank_tables import RankTables
 
 SIZES: dict[str, dict[str, int]] = {"default": {}, "X=5": {"variables_per_agent": 5}, "A=5": {"agents": 5}}

@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, Unpack
 
-from dmcmc.config.keywords import Keywords, settings_from
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.files.write import check_folder, check_writable
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Problem
@@ -102,7 +101,7 @@ def solve(
         constraint, possibly on another thread. Not for problems with one file per agent.
     **keywords
         Keys of a configuration that replace those of ``settings``: ``seed``, ``timeout``, ``gap``, ``memory``,
-        ``device``, ``algorithm``, ``method``, ``runs`` and others (:class:`~dmcmc.config.keywords.Keywords` has all).
+        ``device``, ``algorithm``, ``method``, ``runs`` and others (:class:`~dmcmc.config.settings.Keywords` has all).
         ``output`` names a file in an existing folder, to which the result is written as JSON.
 
     Returns

@@ -21,9 +21,9 @@ import numpy as np
 
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.pseudotree import PseudoTree, complete_tree, neighbours_of, root_agent
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.model.problem import Problem
-from dmcmc.mpi.message_contents import SentMessages
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import World, exchange
 
 _INTEGER_BYTES = 8  # bytes per integer of a message, as it is counted
 _DEGREE, _WAVE, _TOKEN, _BACK = range(4)
@@ -206,8 +206,10 @@ def depth_first_by_token(
         while local:
             message = local.popleft()
             send(agents[message.receiver].receive(message))
-        received = world.exchange(
-            [np.array(messages, dtype="<i8").reshape(-1, len(DfsMessage._fields)) for messages in outgoing], "tree"
+        received = exchange(
+            world,
+            [np.array(messages, dtype="<i8").reshape(-1, len(DfsMessage._fields)) for messages in outgoing],
+            "tree",
         )
         if received is None:
             break

@@ -12,22 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from dmcmc.inference.dpop.util_and_value import Clock, SentMessages
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi import tuning
 from dmcmc.mpi.idle_wait import IdleWait
-from dmcmc.mpi.message_contents import Clock, SentMessages
 from dmcmc.mpi.wire_format import (
     KINDS,
     AgentMessage,
     Envelope,
     MessageHeader,
-    byte_slices,
     inline_arrays,
     pack,
     read_header,
     unpack,
 )
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import World, byte_slices
 
 START = Clock()  # a clock at 0
 

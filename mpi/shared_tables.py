@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.util_and_value import Clock, SentMessages, UtilMessage, tables_size
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.message_contents import Clock, SentMessages, tables_size
 from dmcmc.mpi.world import World
 
 _ALIGNMENT = 64  # bytes, a cache line; tables begin at multiples of it

@@ -24,19 +24,21 @@ from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dmcmc.inference.dpop.util_and_value import UtilStep, value_step
-from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.mpi.message_contents import (
+from dmcmc.inference.dpop.util_and_value import (
     ChosenValues,
     Clock,
     SentMessages,
+    UtilStep,
     UtilTables,
     Values,
     latest,
     util_entries,
     util_size,
     value_size,
+    value_step,
 )
+from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.mpi.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree
@@ -184,15 +186,17 @@ class UtilStepPair(NamedTuple):
         return UtilTables(self.lower.message, None if self.upper is None else self.upper.message)
 
 
-def util_phase(
+def util_turns(
     tree: "PseudoTree",
     mailbox: "Mailbox",
     clocks: dict[int, Clock],
-    work: Callable[[int, list[UtilTables]], UtilStepPair],
+    steps: dict[int, UtilStepPair],
     sent: dict[int, SentMessages],
-    whole: Phase | None = None,
-) -> dict[int, UtilStepPair]:
-    """Run the UTIL phase for this rank's agents.
+) -> Iterator[tuple[int, list[UtilTables]]]:
+    """Yield this rank's agents in the UTIL phase, each with the messages of its children, and send their messages.
+
+    The caller puts the steps of an agent into ``steps`` before it asks for the next agent. An agent without steps has
+    failed (:meth:`Phase.storing_errors`), and so have the agents above it, which are not yielded.
 
     Parameters
     ----------
@@ -202,43 +206,24 @@ def util_phase(
         The messages.
     clocks : dict
         For each of this rank's agents, the simulated time at which its local table was finished; advanced here.
-    work : callable
-        ``work(agent, messages of its children)`` returns the agent's steps.
+    steps : dict
+        The steps of each agent.
     sent : dict
         Receives the message statistics of each agent, even if the phase fails.
-    whole : Phase or None
-        The phases of which this is one; the caller ends them. None if this phase ends by itself.
-
-    Returns
-    -------
-    dict
-        The steps of each of this rank's agents; those of agents without an error if the caller ends the phase.
-
-    Raises
-    ------
-    Exception
-        An exception of ``work`` on any rank is raised on all of them (:meth:`dmcmc.mpi.world.World.agree`).
     """
-    phase, steps = _phase(mailbox, tree.bottom_up, whole), dict[int, UtilStepPair]()
     awaited = {agent: tree.children[agent] for agent in mailbox.local_agents(tree.bottom_up)}
     for agent in _agents_as_messages_arrive(mailbox, "UTIL", awaited):
         arrived = [mailbox.receive("UTIL", child, child) for child in tree.children[agent]]
         start, messages = time.perf_counter(), [message for message, _ in arrived]
-        step = None
         if all(message is not FAILED for message in messages):
-            with phase.storing_errors(agent):
-                step = work(agent, messages)
+            yield agent, messages
+        step = steps.get(agent)
         ready, checks = latest([clocks[agent], *(clock for _, clock in arrived)]), 0 if step is None else step.cells
         clocks[agent] = ready.after(time.perf_counter() - start, checks)
-        if step is not None:
-            steps[agent] = step
         if tree.parent[agent] >= 0:
             message = FAILED if step is None else step.message
             sent[agent] = SentMessages(1, util_size(message), "UTIL", util_entries(message))
             mailbox.send("UTIL", agent, tree.parent[agent], message, clocks[agent])
-    if whole is None:
-        phase.close()
-    return steps
 
 
 def value_phase(
@@ -267,7 +252,7 @@ def value_phase(
     separators : sequence of (sequence of int, sequence of int)
         For each agent, the variables of its UTIL message's lower and upper tables.
     whole : Phase or None
-        As for :func:`util_phase`.
+        The phases of which this is one; the caller ends them. None if this phase ends by itself.
 
     Returns
     -------

@@ -21,15 +21,13 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.usable_rows import UsableRows
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, UtilMessage, UtilTables, Values
 from dmcmc.inference.model.arithmetic import ADDENDS, EncodedTable
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable, Fields, SparseBackedTable, SparseTable, fields_of
 from dmcmc.mpi import tuning
-from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
 
 KINDS = ("UTIL", "VALUE", "OUTSIDE", "REQUEST", "USABLE")
 VERSION = 6  # of this format; ranks with different versions cannot exchange messages
@@ -177,13 +175,6 @@ def unpack(header: MessageHeader, arrays: Sequence[Array]) -> Envelope:
     else:
         message = None if next(integers) == _FAILED else _read_tables(integers, tables)
     return Envelope(kind, header.agent, message, header.clock)
-
-
-def byte_slices(array: Array, limit: int) -> Iterator[NDArray[np.uint8]]:
-    """Yield an array's bytes in slices of at most ``limit`` bytes."""
-    flat = array.reshape(-1).view(np.uint8)
-    for begin in range(0, flat.size, limit):
-        yield flat[begin : begin + limit]
 
 
 def _integers_of(kind: str, message: Any) -> tuple[list[int], list[Array]]:

@@ -1,15 +1,23 @@
 """The processes of a run: one process, or the ranks that an MPI launcher started.
 
 MPI is loaded only if a launcher started this process, so a plain ``dmcmc run`` needs no MPI library.
+
+With more ranks than agents, ranks that own no agent work on the rows of an agent with the rank that owns it: they are a
+team (:class:`MpiTeam`).
 """
 
 import os
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
@@ -125,13 +133,15 @@ class World:
         if self.comm is None:
             return value
         self._calls.begin(what)
-        return self._bcast(value, what)
+        return self.decided(value, what)
 
-    def _bcast(self, value: Any, what: str) -> Any:
-        """Return rank 0's value on every rank; the ranks have begun this call together."""
+    def decided(self, value: T, what: str = "decided") -> T:
+        """Return rank 0's value on every rank; the ranks have begun this call together, or left :meth:`together`."""
+        if self.comm is None:
+            return value
         data = self.counts.pack(value, what, self.size - 1) if self.rank == 0 else None
         received = self.comm.bcast(data, root=0)
-        return value if self.rank == 0 else unpack(received)
+        return value if self.rank == 0 else cast(T, unpack(received))
 
     def gather(self, value: Any, what: str = "gather") -> list[Any] | None:
         """Return every rank's value on rank 0, in the order of ranks, and None on the others."""
@@ -148,25 +158,6 @@ class World:
         data = self.counts.pack(value, what, self.size - 1)
         parts = gathered_on_all(self.comm, data, self._calls.begin(what, size=len(data)))
         return [unpack(part) for part in parts]
-
-    def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
-        """Send each rank its part, and return the parts for this rank; None if no rank has sent anything.
-
-        Parameters
-        ----------
-        parts : sequence of arrays
-            Data for each rank.
-        what : str
-            Name under which ``counts`` reports the messages.
-        """
-        if self.comm is None:
-            return None
-        self._calls.begin(what)
-        if not self.comm.allreduce(sum(map(len, parts))):
-            return None
-        received: list[Array] = self.comm.alltoall(list(parts))
-        self.counts.add(what, self.size - 1, sum(part.nbytes for part in parts))
-        return received
 
     def agree(self, failure: Exception | None) -> None:
         """Raise an error on all ranks if there is one on any of them; a collective call.
@@ -206,12 +197,24 @@ class World:
         """
         return work() if self.comm is None else self._calls.after(work)
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Raise an error of the block on all ranks, which all enter it; it must not wait for other ranks."""
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            if self.comm is None:
+                raise
+            failure = error
+        self.agree(failure)
+
     def on_first_rank(self, work: Callable[[], T]) -> T:
         """Return the result of rank 0's work on every rank; an exception on rank 0 is raised on all."""
         if self.comm is None:
             return work()
         result = self.on_all_ranks(lambda: work() if self.rank == 0 else None)
-        return cast(T, self._bcast(result, "decided"))
+        return cast(T, self.decided(result))
 
     def abort_on_exit(self, error: BaseException) -> None:
         """Make the launcher end all ranks when this one exits, unless they have agreed on the error."""
@@ -236,6 +239,26 @@ class World:
         """End every rank at once with this exit code; does nothing without MPI."""
         if self.comm is not None:
             self.comm.Abort(code)
+
+
+def exchange(world: World, parts: Sequence[Array], what: str) -> list[Array] | None:
+    """Send each rank its part, and return the parts for this rank; None if no rank has sent anything.
+
+    Parameters
+    ----------
+    parts : sequence of arrays
+        Data for each rank.
+    what : str
+        Name under which :meth:`World.message_counts` reports the messages.
+    """
+    if world.comm is None:
+        return None
+    world._calls.begin(what)
+    if not world.comm.allreduce(sum(map(len, parts))):
+        return None
+    received: list[Array] = world.comm.alltoall(list(parts))
+    world.counts.add(what, world.size - 1, sum(part.nbytes for part in parts))
+    return received
 
 
 def connect() -> World:
@@ -293,3 +316,109 @@ def _initialised_library() -> Any:
             )
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
     return MPI
+
+
+_MAX_BROADCAST_BYTES = 1 << 30  # of one broadcast; MPI counts have 31 bits
+
+
+def byte_slices(array: Array, limit: int) -> Iterator[NDArray[np.uint8]]:
+    """Yield an array's bytes in slices of at most ``limit`` bytes."""
+    flat = array.reshape(-1).view(np.uint8)
+    for begin in range(0, flat.size, limit):
+        yield flat[begin : begin + limit]
+
+
+class MpiTeam:
+    """The ranks of one agent; a context that all ranks enter and leave together, each in its own team.
+
+    Parameters
+    ----------
+    world : World
+        All ranks.
+    agent : int or None
+        The agent whose rows they work on; None for a rank that works alone, which other ranks do not wait for.
+    first : bool
+        Whether this rank owns the agent.
+    private : bool
+        Whether the agent's utilities must not be sent between ranks, even if all ranks know them.
+
+    Attributes
+    ----------
+    rank, size : int
+        Number of this rank in the team, and number of its ranks.
+    """
+
+    rank, size = 0, 1
+
+    def __init__(self, world: World, agent: int | None, first: bool, private: bool = False) -> None:
+        self.private = private
+        self._world = world
+        self._comm: Any = None
+        if agent is not None:
+            self._comm = world.comm.Split(agent, key=0 if first else 1 + world.rank)
+            self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        self._calls = None if self._comm is None else CollectiveCalls(self._comm, partial(world.counts.add, "team"))
+
+    def __enter__(self) -> "MpiTeam":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._comm is not None and error is None:  # after an error, ranks do not wait for each other
+            self._comm.Free()
+
+    def allgather(self, work: Callable[[], Sequence[Array]]) -> list[Sequence[Array]]:
+        """Return the arrays that ``work`` makes on each rank, in rank order; an error on one rank is raised on all."""
+
+        def make() -> list[Array]:
+            return [np.asarray(array, order="C") for array in work()]
+
+        arrays_made = make() if self._calls is None else self._calls.after(make)
+        forms = self._allgather([(array.dtype.str, array.shape) for array in arrays_made])
+        return [self._arrays(rank, arrays_made, form) for rank, form in enumerate(forms)]
+
+    @contextmanager
+    def sharing_errors(self) -> Iterator[None]:
+        """Raise an error of the body, which may call :meth:`allgather`, on all ranks of all teams.
+
+        All ranks enter and leave the body, each in its own team.
+        """
+        if self._world.comm is None:
+            yield
+            return
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            failure = error
+        if self._calls is not None and (failure is None or failure is not self._calls.agreed_error):
+            try:
+                self._calls.agree(failure)
+            except Exception as error:
+                failure = error
+        self._world.agree(failure)
+
+    def _allgather(self, value: Any) -> list[Any]:
+        """Return every rank's value; the ranks have agreed that none has failed."""
+        if self.size == 1:
+            return [value]
+        data = self._world.counts.pack(value, "team", self.size - 1)
+        return [unpack(received) for received in self._comm.allgather(data)]
+
+    def _arrays(
+        self, rank: int, own_arrays: Sequence[Array], form: Sequence[tuple[str, tuple[int, ...]]]
+    ) -> Sequence[Array]:
+        """Return the arrays of one rank, which broadcasts them to the others.
+
+        ``form`` has dtype and shape of each of its arrays; ``own_arrays`` are this rank's arrays.
+        """
+        sends = rank == self.rank
+        arrays = own_arrays if sends else [np.empty(shape, dtype=dtype) for dtype, shape in form]
+        if self._comm is not None:
+            for array in arrays:
+                for piece in byte_slices(array, _MAX_BROADCAST_BYTES):
+                    self._comm.Bcast(piece, root=rank)
+            if sends:
+                self._world.counts.add("team", 0, (self.size - 1) * sum(array.nbytes for array in arrays))
+        return arrays

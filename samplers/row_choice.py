@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.interface_rows import Rows
+from dmcmc.inference.dpop.division import LocalProblem, Rows
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.methods.gibbs import SAMPLER

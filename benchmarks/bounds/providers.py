@@ -18,7 +18,8 @@ from dmcmc.inference.bounds import registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, choose_arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.threads import run_parallel
 
 # best known utilities, of dmcmc and of toulbar2

@@ -19,9 +19,8 @@ from benchmarks.harness import Columns, Report, options, timed
 from dmcmc import Problem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
-from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.problem import Factor, choose_arithmetic
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.orders.best_order import best_order
 

@@ -19,6 +19,7 @@ from benchmarks.harness import Columns, Report, instances, options, timed
 from dmcmc.inference.elimination.plan import plan_flat
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import arithmetic_of
+from dmcmc.inference.model.flat_tables import table_ranges
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.threads import cores
@@ -69,7 +70,7 @@ def measure(path: Path, optimum: str, backend: Backend, memory: int) -> str:
     variables = range(problem.n_variables)
     order, ordering = timed(lambda: best_order(flat.scopes(), problem.domains, variables), 3)
     values = np.zeros(problem.n_variables, dtype=np.int64)
-    arithmetic = arithmetic_of(flat)
+    arithmetic = arithmetic_of(table_ranges(flat).magnitudes, flat.data.dtype.kind == "i")
     bytes_needed = (
         plan_flat(flat.scope_start, flat.scope, problem.domains, order.variables).entries * arithmetic.dtype.itemsize
     )
@@ -77,7 +78,7 @@ def measure(path: Path, optimum: str, backend: Backend, memory: int) -> str:
         return f"{path.name:32s} width {order.width}: {bytes_needed:.3g} bytes do not fit the memory"
 
     def solve() -> int | float:
-        numbers = arithmetic_of(flat)
+        numbers = arithmetic_of(table_ranges(flat).magnitudes, flat.data.dtype.kind == "i")
         plan = plan_flat(flat.scope_start, flat.scope, problem.domains, order.variables)
         done = backend.eliminate(numbers.encode_flat(flat), plan, numbers)
         done.choose(values)

@@ -18,8 +18,8 @@ from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched, with_headroom
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
-from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.flat_tables import flatten
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.threads import cores
 
 # z of GpuBE's runs, and some that keep a GPU busy

@@ -23,8 +23,7 @@ from benchmarks.harness import Columns, Report, options, timed
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.problem import Factor, choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.threads import cores

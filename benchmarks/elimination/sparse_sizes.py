@@ -24,8 +24,8 @@ from dmcmc import Problem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.densify import densify
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime

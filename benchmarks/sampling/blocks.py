@@ -18,14 +18,15 @@ from benchmarks.harness import Report, options
 from dmcmc import Factor, Problem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor_graph import FactorGraph
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
 from dmcmc.samplers.blocks.block_workspace import new_workspace, penalised_graph
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
 from dmcmc.samplers.blocks.neighbourhood_search_kernels import choose_block
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.local_search import Ascent
 
 VARIABLES = 150
 FACTORS = 165

@@ -16,7 +16,7 @@ from benchmarks.harness import Report, options
 from benchmarks.sampling.blocks import VALUES, VARIABLES, network
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.device import shared_device
 from dmcmc.samplers.blocks.cuda import chains
 from dmcmc.samplers.contract.protocol import Sampling

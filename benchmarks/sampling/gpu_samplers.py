@@ -20,8 +20,7 @@ import dmcmc
 from benchmarks.harness import Report, meeting, options, timed
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.problem import Factor, choose_arithmetic
 from dmcmc.inference.runtime.device import gpu_limits, gpu_problem
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling

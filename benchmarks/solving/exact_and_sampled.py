@@ -22,7 +22,7 @@ from benchmarks.harness import Report, options, timed
 from dmcmc import Problem
 from dmcmc.files.write import replace_file
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.results.result import Result
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling

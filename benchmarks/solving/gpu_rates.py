@@ -29,8 +29,8 @@ from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
-from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.plan import merge_plans, plan_elimination
+from dmcmc.inference.elimination.eliminate import eliminate, merge_plans
+from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic

@@ -22,11 +22,10 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.samplers.local_search.ascent import Ascent, ascent_of
+from dmcmc.samplers.local_search.local_search import Ascent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_search import RankSearch, proves_on_gpu
@@ -168,9 +167,9 @@ class IncumbentSearch(RankSearch):
 
         If the tables will prove the optimum, the search is brief, and not on a GPU.
         """
-        proves, brief = will_prove(setup), 0.0
+        proves, brief = setup.will_prove, 0.0
         if self.world.rank == 0 and not proves:
-            self.gpu_search = gpu_chains.start(self._search, self.incumbent, setup, self._stop)
+            self.gpu_search = gpu_chains.start(self._search, self.incumbent, setup, self.stop)
         if not self.decodes_only:
             brief = brief_search_seconds(
                 setup, self.world, self._search.stop, lambda: self._search.ascent.graph.columns
@@ -186,7 +185,7 @@ class IncumbentSearch(RankSearch):
             return
         if not proves_on_gpu(setup):
             self.overlapped.run()
-        self.improve_while_it_pays(max_seconds_before_tables(setup, self.world, self._search.stop, will_prove(setup)))
+        self.improve_while_it_pays(max_seconds_before_tables(setup, self.world, self._search.stop, setup.will_prove))
 
     def improve_while_it_pays(self, max_seconds: float) -> None:
         """Search in slices of growing length while they bring a gain, up to ``max_seconds``; called by all ranks."""
@@ -222,7 +221,7 @@ class IncumbentSearch(RankSearch):
 
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
         """Search for some seconds or a number of sweeps, once the kernels are compiled; return whether that gained."""
-        stop = self._stop if seconds is None else self._stop.by(time.perf_counter() + seconds)
+        stop = self.stop if seconds is None else self.stop.by(time.perf_counter() + seconds)
         with suppress(OutOfTime):
             self.delay(self.search_kernels.wait_for_chains(stop))
         return self._chains_are_ready() and super().improve(seconds, sweeps)

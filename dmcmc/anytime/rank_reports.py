@@ -56,13 +56,15 @@ def proposals_after(
         return registry.proposals_of(improvers, RankState({}, {}, external_search_active=engine_may_improve))
     if union.is_waiting and is_ready(UNION_BOUND):
         union.start(setup)
-    agents = dict(tables.agents)
+    agents, weights = dict(tables.agents), {number: setup.weights[number] for number in tables.agents}
     gaps = {number: gap_of(setup, cycle.chosen, agent) for number, agent in agents.items()}
     if union.agent is not None:
         agents[union.agent.number], gaps[union.agent.number] = union.agent.agent, union.agent.gap
     is_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
     seconds = enlarged_seconds if is_split else None
-    state = RankState(agents, gaps, best, seconds, engine_may_improve, searches.background.gpu_is_active, is_ready)
+    state = RankState(
+        agents, gaps, best, seconds, engine_may_improve, searches.background.gpu_is_active, is_ready, weights
+    )
     return registry.proposals_of(improvers, state)
 
 

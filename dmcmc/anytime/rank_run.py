@@ -34,8 +34,8 @@ from dmcmc.results.result import Result
 from dmcmc.samplers import improve_in_team
 from dmcmc.solving.agent.retained_agent import UNION_NAME, keep_agent
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
+from dmcmc.solving.local_tables import exact_tables
 from dmcmc.solving.monitoring.progress import Watch
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
@@ -259,15 +259,16 @@ class RankRun:
         self.coordinator.search_before_tables(plan)
         progress.stage("local tables", len(tables.mine))
         before, start = incumbent.utility, time.perf_counter()
-        gap_is_met = self.coordinator.first_gap_check(plan)
+        given, gap_is_met = (self.coordinator.best, progress.advance), self.coordinator.first_gap_check(plan)
         with self.searches.during_tables(plan):
-            tables.make(self.coordinator.best, progress.advance, gap_is_met, lambda: incumbent.reached)
+            exact = exact_tables(plan, tables.team, self.world, *given, lambda: incumbent.reached)
+            tables.make(exact, *given, gap_is_met)
         if self.setup is not plan:
             incumbent.setup = self.setup
             self.watch.planned(self.setup)
         self.work.gains += [gain for agent in tables.agents.values() for gain in agent.gains]
         self.coordinator.name_sources(tables.improvers)
-        if self.searches.exist and plan.timed and not will_prove(plan) and self.world.rank == 0:
+        if self.searches.exist and plan.timed and not plan.will_prove and self.world.rank == 0:
             gained, seconds = _gain(before, incumbent.utility), time.perf_counter() - start
             self.work.gains.append(MeasuredGain(LOCAL_SEARCH, seconds, objective_gain=gained))
         self.goal_reached = self.searches.background.have_ended_run() or self.coordinator.gap_is_met(tables)
@@ -287,11 +288,10 @@ class RankRun:
         if last is not None and not self.work.tables_changed and limits.enlarged_seconds is None:
             return last.cycle
         self.watch.progress.stage(tables.combining_title)
-        start, stop = time.perf_counter(), NO_DEADLINE
-        if setup.timed:
-            stop = limits.deadline(setup, start, self.incumbent.combination_seconds)
+        start, expected = time.perf_counter(), self.incumbent.combination_seconds
+        stop = limits.deadline(setup, start, expected) if setup.timed else NO_DEADLINE
         try:
-            with self.searches.in_background(not will_prove(setup)):
+            with self.searches.in_background(not setup.will_prove):
                 cycle = tables.combine(stop, limits.size_factor, row_filter(self.coordinator, setup))
         except ResourceError as error:
             if not self.world.is_agreed(error):

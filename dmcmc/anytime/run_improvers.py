@@ -12,10 +12,9 @@ from typing import NamedTuple
 from dmcmc.anytime.improvers.protocol import Improver, TimeQuantum, TimeSlice, WholeProblemWork
 from dmcmc.anytime.scheduler.directive import Directive
 from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs
-from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.mpi.message_contents import ChosenValues
+from dmcmc.inference.dpop.util_and_value import ChosenValues, UtilMessage
 from dmcmc.solving.agent.agent import Agent
-from dmcmc.solving.agent_steps import Sides
+from dmcmc.solving.agent_steps import Sides, exported_table
 from dmcmc.solving.metrics import gap_at
 from dmcmc.solving.outside_bounds import component_roots, outside_rows
 from dmcmc.solving.planning.setup import Setup
@@ -114,4 +113,4 @@ def improve_agents(improvers: Sequence[Improver], time_slice: TimeSlice, directi
 
 def gap_of(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
     """Return an agent's part of the optimality gap with its current table; None if it is not known."""
-    return gap_at(agent.exported(), chosen[agent.local.agent], setup.arithmetic)
+    return gap_at(exported_table(agent), chosen[agent.local.agent], setup.arithmetic)

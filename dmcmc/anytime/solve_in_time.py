@@ -39,7 +39,7 @@ from dmcmc.run.compilation.timed_kernel_sets import (
     speeds_of,
 )
 from dmcmc.samplers.tuning import common
-from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
+from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
 from dmcmc.solving.planning.affordable import check_time_for_tables
@@ -52,6 +52,7 @@ from dmcmc.solving.planning.divided_problem import (
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
+from dmcmc.solving.rank_search import begin, has_start, take_start
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
@@ -122,7 +123,9 @@ def _solve_in_time(  # long: the order of a run's steps
     if seconds is not None:
         stop = Deadline(work_deadline(start, seconds, parts.problem.n_agents), cancellation=handle.cancellation)
     search_of = partial(IncumbentSearch, kernels=kernels, early=early)
-    with begin(parts, world, stop, start, watch.progress, search_of, may_wait=True) as search:
+    with begin(parts, world, stop, start, watch.progress, search_of) as search:
+        search.first(may_wait=True)
+        take_start(search)
         handle.best = search.best_so_far
         if seconds is not None:
             world.on_first_rank(partial(take_known_bound, search.incumbent, parts))

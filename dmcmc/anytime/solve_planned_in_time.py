@@ -20,10 +20,9 @@ from dmcmc.results.result import Result
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny, agent_work, for_improvers
 from dmcmc.run.compilation.gpu.prepare_gpu import prepare_gpu
 from dmcmc.run.compilation.kernel_sets import KernelSet
+from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
-from dmcmc.solving.one_file import OneFile
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 
 
@@ -35,7 +34,7 @@ def solve_planned_in_time(
     union = world.on_first_rank(partial(union_provider, setup))
     needed = world.bcast(agent_work(setup, "none" if search.stop is NO_DEADLINE else "deadline", solve_tiny, union))
     tables = needed.tables
-    if timed and search.engine.name and not will_prove(setup) and not kernels.all_ready(*tables):
+    if timed and search.engine.name and not setup.will_prove and not kernels.all_ready(*tables):
         kernels.request(*tables)
         with handle.deliver_if_late(search.stop):
             if search.engine.searches_first(setup):  # it has finished: no tables are needed
@@ -47,7 +46,7 @@ def solve_planned_in_time(
         except OutOfTime as error:
             return end_without_tables(search, error)
     later = for_improvers(setup, needed)
-    if not timed and not will_prove(setup):
+    if not timed and not setup.will_prove:
         request_kernels(search)
     search.delay(kernels.request(*chain.from_iterable(later.values())))
     later_on_gpu: dict[str, list[KernelSet]] = {}

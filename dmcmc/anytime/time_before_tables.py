@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.mpi.world import World
 from dmcmc.samplers.tuning import common
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.tuning import anytime as tuning
 
@@ -50,7 +49,7 @@ def brief_search_seconds(setup: Setup, world: World, stop: Deadline, columns: Ca
     columns
         Returns the number of entries of the columns that the chains read; called on rank 0.
     """
-    if not setup.timed or not will_prove(setup):
+    if not setup.timed or not setup.will_prove:
         return 0.0
     max_seconds = max_seconds_before_tables(setup, world, stop, proven=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dmcmc.calendars.solve import as_calendar_result, find_calendar_conflict, solve_calendar
-from dmcmc.config.keywords import settings_from
+from dmcmc.config.settings import settings_from
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.data.plan import Calendar, Meeting, MeetingChoice, TimeRule
 from dmcmc.formats.calendar.keep import with_earlier_answer, with_move_cost

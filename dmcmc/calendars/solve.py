@@ -7,8 +7,7 @@ import msgspec
 
 from dmcmc.calendars.complete import with_meetings
 from dmcmc.calendars.explain import explain
-from dmcmc.config.keywords import settings_from
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Settings, settings_from
 from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.formats.calendar.keep import booked_assignment
 from dmcmc.formats.calendar.problem import problem_of

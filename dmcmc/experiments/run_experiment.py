@@ -16,8 +16,8 @@ from dmcmc.experiments.plan import PLAN, RESULTS, Experiment, PlannedRun, count_
 from dmcmc.experiments.pool import carry_out_all
 from dmcmc.experiments.stored_plan import StoredPlanFile, read_plan
 from dmcmc.files.write import replace_file
-from dmcmc.inference.runtime.compile_first import compiling_first
 from dmcmc.inference.runtime.errors import ConfigError, FileError
+from dmcmc.inference.runtime.interpreted import compiling_first
 from dmcmc.inference.storage.cache_contents import describe_cache
 from dmcmc.mpi.world import World
 from dmcmc.results.provenance import machine

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest, round_up
+from dmcmc.inference.model.arithmetic import Arithmetic, Exact, exact_sum, nearest, round_up
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number
@@ -171,15 +170,12 @@ def gap_of(objective: Number | None, bound: Number | None) -> float | None:
     >>> gap_of(200, 210), gap_of(0.5, 0.75), gap_of(None, 3)
     (0.05, 0.25, None)
     """
-    if objective is None or bound is None or not (_finite(objective) and _finite(bound)):
+    if objective is None or bound is None:
+        return None
+    if any(isinstance(number, float) and not math.isfinite(number) for number in (objective, bound)):
         return None
     try:
         return float(abs(bound - objective) / max(1, abs(objective)))
     except OverflowError:  # integers beyond all floats
         gap = nearest(abs(Fraction(bound) - Fraction(objective)) / max(Fraction(1), abs(Fraction(objective))))
         return float(gap) if math.isfinite(gap) else None
-
-
-def _finite(number: Number) -> bool:
-    """Return whether a number is an integer or a finite float."""
-    return isinstance(number, int) or math.isfinite(number)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dmcmc.config.settings import Settings, Stay
 from dmcmc.inference.bounds.continued_bound import largest_increase
-from dmcmc.inference.model.exact_sum import round_up
+from dmcmc.inference.model.arithmetic import round_up
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.result import Result

@@ -6,8 +6,7 @@ from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
 
-from dmcmc.config.keywords import Keywords, settings_from
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable

@@ -2,8 +2,7 @@
 
 from typing import Unpack
 
-from dmcmc.config.keywords import Keywords, settings_from
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World

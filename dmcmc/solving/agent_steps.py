@@ -12,17 +12,23 @@ groups of at most z variables, which gives an upper bound.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmcmc.inference.dpop.interface_rows import InterfaceCompression, Rows
+import numpy as np
+
+from dmcmc.inference.dpop.division import InterfaceCompression, Rows
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing, condition_tables
 from dmcmc.inference.dpop.step_workspace import StepWorkspaces
 from dmcmc.inference.dpop.util_and_value import (
+    ChosenValues,
+    Clock,
     UtilMessage,
     UtilNode,
     UtilStep,
+    UtilTables,
+    Values,
     outside_steps,
     util_step,
     util_step_by_substitution,
@@ -34,24 +40,19 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables, Values
 from dmcmc.mpi.shared_tables import SharedAgentTables
 from dmcmc.mpi.util_value_phases import UtilStepPair
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving.planning.combination_plan import (
-    matching_headroom,
-    refused_step,
-    step_attempts,
-    step_bytes,
-)
+from dmcmc.solving.planning.combination_plan import matching_headroom, refused_step, step_attempts
 
 if TYPE_CHECKING:
+    from dmcmc.solving.agent.agent import Agent
     from dmcmc.solving.planning.setup import Setup
 
+_MAX_CACHED_FACTORS = 1 << 10  # factors between agents that are cached encoded, at most
+_MAX_CACHED_ENTRIES = 1 << 16  # entries of these factors in all, at most
 _OUTSIDE_RELAXATION = Relaxation("auto", None, "scope", False)
-_ENTRIES_PER_CHECK = 1 << 22  # entries that are added between two checks of the deadline
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,10 @@ def gather_sides(
     return Sides(lower, upper)
 
 
+_MAX_CACHED_FACTORS = 1 << 10  # factors between agents that are cached encoded, at most
+_MAX_CACHED_ENTRIES = 1 << 16  # entries of these factors in all, at most
+
+
 class RowFilter(NamedTuple):
     """Rows that are part of no optimal solution are left out of UTIL messages (:mod:`.row_filter`).
 
@@ -109,7 +114,35 @@ class RowFilter(NamedTuple):
         Encoded utility of the best known solution, lowered by the rounding error; None without one.
     """
 
-    least: Number | None
+    least: int | float | None
+
+
+def exported_table(agent: "Agent") -> SampledTable:
+    """Return an agent's table for the combination: pruned rows have an upper bound of −∞.
+
+    If the remaining rows are listed (``RowPruning.listing``), both tables have one axis: the *row variable*,
+    numbered (number of variables + agent), which is no variable of the problem. Its values are the listed rows.
+    """
+    table, local, pruned, listing = agent.table, agent.local, agent.pruning.pruned, agent.pruning.listing
+    if pruned is None or table.upper is None or (listing is None and table.exact):
+        return table
+    lowest = agent.context.arithmetic.lowest
+    if listing is None:
+        upper_rows = agent.rows(table.upper).copy()
+        upper_rows[pruned] = lowest
+        return replace(table, upper=(EncodedTable(local.interface, upper_rows.reshape(local.interface_shape)),))
+    variable, rows = len(local.domains) + local.agent, agent.pruning.listed_values(local)
+    lower = (EncodedTable((variable,), agent.rows(table.lower)[listing]),)
+    pruned, upper_bounds = pruned[listing], agent.rows(table.upper)[listing]
+    upper = lower
+    if not table.exact or pruned.any():
+        upper = (EncodedTable((variable,), np.where(pruned, lowest, upper_bounds).astype(lower[0].values.dtype)),)
+
+    def witness(values: Mapping[int, int]) -> dict[int, int]:
+        row = rows[values[variable]].tolist()
+        return table.witness(dict(zip(local.interface, row, strict=True)))
+
+    return replace(table, lower=lower, upper=upper, witness=witness)
 
 
 class MessageInputs(NamedTuple):
@@ -145,12 +178,12 @@ def shared_tables_of(
     """Return the tables that agents pass to their node's leader: their own, and the crossing factors placed there."""
     tables_by_agent: dict[int, SharedAgentTables] = {}
     for agent, table in tables.items():
-        lower = (*table.lower, *crossing_tables(setup, agent, sides.lower, stop, setup.crossing))
+        lower = (*table.lower, *crossing_tables(setup, agent, sides.lower, stop, encoded_crossing(setup)))
         upper: tuple[EncodedTable, ...] | None = None
         if table.upper is table.lower and sides.lower is sides.upper:
             upper = lower
         elif table.upper is not None:
-            upper = (*table.upper, *crossing_tables(setup, agent, sides.upper, stop, setup.crossing))
+            upper = (*table.upper, *crossing_tables(setup, agent, sides.upper, stop, encoded_crossing(setup)))
         tables_by_agent[agent] = SharedAgentTables(lower, upper, table.exact, clocks[agent])
     return tables_by_agent
 
@@ -178,16 +211,18 @@ def util_steps(
     callable
         ``work(agent, messages)``: the steps of an agent, given the lower and upper tables that its children sent.
     """
-    attempts, tables, sides = step_attempts(setup, inputs.size_factor), inputs.tables, inputs.sides
-    stop, encoded = inputs.backend.stop, setup.crossing
+    tables, sides = inputs.tables, inputs.sides
+    key = "attempts", inputs.size_factor, setup.step_bytes
+    attempts = setup.facts.get_or_compute(key, partial(step_attempts, setup, inputs.size_factor))
+    stop, encoded = inputs.backend.stop, encoded_crossing(setup)
     eliminate = util_step if inputs.row_filter is None else util_step_by_substitution
 
     @cache
-    def headrooms() -> list[Number]:
+    def headrooms() -> list[int | float]:
         return matching_headroom(setup.division, setup.tree, setup.arithmetic)
 
     def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
-        table, retained, z_limit = tables[agent], setup.retained, limits.get(agent)
+        table, retained, z_limit = tables[agent], setup.retained, limits.get(agent, float("inf"))
         sides_to_do: list[tuple[InterfaceCompression, UtilMessage, list[UtilMessage]]]
         sides_to_do = [(sides.lower, table.lower, [message.lower for message in messages])]
         uppers = [message.upper for message in messages if message.upper is not None]
@@ -238,7 +273,7 @@ def sliced_steps(
         ``work(agent, fixed, messages)``: the steps of an agent, given the fixed values and its children's messages.
     """
     tables, side, orders = inputs.tables, inputs.sides.lower, {True: dict(enumerate(slicing.orders)), False: {}}
-    crossing = cache(lambda agent: crossing_tables(setup, agent, side, inputs.backend.stop, setup.crossing))
+    crossing = cache(lambda agent: crossing_tables(setup, agent, side, inputs.backend.stop, encoded_crossing(setup)))
     workspaces = StepWorkspaces(inputs.backend, setup.arithmetic)
 
     def step(agent: int, lower_side: bool, table: UtilMessage, fixed: Values, children: list[UtilMessage]) -> UtilStep:
@@ -262,7 +297,7 @@ def sliced_steps(
         result = workspaces.step(key, node, senders)
         if result is None:
             resources = Resources(None, inputs.backend, None, setup.problem.agents[agent])
-            result = util_step(node, [(EXACT, step_bytes(setup))], resources)
+            result = util_step(node, [(EXACT, setup.step_bytes)], resources)
             workspaces.prepare(key, node, senders, result)
         return result
 
@@ -360,9 +395,7 @@ def outside_bound_steps(
         children = [message.upper or () for message in received(agent)]
         node = node_of(setup, agent, side, table.upper, children, setup.backend.stop, crossing)
         separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
-        return outside_steps(
-            node, outside, separators, _OUTSIDE_RELAXATION, Resources(step_bytes(setup), setup.backend)
-        )
+        return outside_steps(node, outside, separators, _OUTSIDE_RELAXATION, Resources(setup.step_bytes, setup.backend))
 
     return work
 
@@ -391,7 +424,7 @@ def node_of(
     """
     return UtilNode(
         agent_tables,
-        crossing_tables(setup, agent, side, stop, setup.crossing) if crossing is None else crossing,
+        crossing_tables(setup, agent, side, stop, encoded_crossing(setup)) if crossing is None else crossing,
         children,
         side.scope(setup.division.locals[agent].interface),
         side.scope(setup.tree.separators[agent]),
@@ -400,12 +433,28 @@ def node_of(
     )
 
 
+def encoded_crossing(setup: "Setup") -> Sequence[EncodedTable]:
+    """Return all factors between agents, encoded, once per problem; nothing if they are many or large.
+
+    It is also nothing on ranks that know only some of these factors.
+    """
+    factors = setup.division.crossing
+    if not isinstance(factors, tuple) or len(factors) > _MAX_CACHED_FACTORS:
+        return ()
+
+    def encoded() -> Sequence[EncodedTable]:
+        small = sum([factor.table.size for factor in factors]) <= _MAX_CACHED_ENTRIES
+        return [EncodedTable(f.scope, setup.arithmetic.encoded(f.table)) for f in factors] if small else ()
+
+    return setup.problem.facts.get_or_compute(("crossing", setup.arithmetic), encoded)
+
+
 def crossing_tables(
     setup: "Setup", agent: int, side: InterfaceCompression, stop: Deadline, encoded: Sequence[EncodedTable]
 ) -> list[EncodedTable]:
     """Return the encoded factors between agents that are placed at an agent, indexed as the tables of one side.
 
-    ``encoded`` has all factors between agents, encoded before (``Setup.crossing``); empty if they have to be encoded.
+    ``encoded`` has all factors between agents (:func:`encoded_crossing`); it is empty if they have to be encoded.
 
     Tables over the same row lists are summed. If a factor touches two row lists, the first agent's variables are
     replaced by its row variable last, after tables with equal scopes were added: a table over two row lists is large.
@@ -443,6 +492,6 @@ def _add_up(setup: "Setup", tables: dict[tuple[int, ...], EncodedTable], table: 
         tables[scope] = EncodedTable(scope, values)
         return
     total = tables[scope].values
-    for piece in pieces_of(total.shape, _ENTRIES_PER_CHECK):
+    for piece in pieces_of(total.shape):
         stop.check()
         total[piece] = setup.arithmetic.add(total[piece], values[piece])

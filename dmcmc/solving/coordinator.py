@@ -3,7 +3,7 @@
 A run makes and combines tables in the same way whoever knows the problem (:mod:`.solve`,
 :mod:`dmcmc.anytime.rank_run`). What differs is who may see an assignment and a bound. There are two implementations:
 
-* :class:`.one_file.OneFile`: rank 0 knows the whole problem, gathers assignments, and makes them 1-optimal;
+* :class:`OneFile`: rank 0 knows the whole problem, gathers assignments, and makes them 1-optimal;
 * :class:`.private.private_inputs.PrivateInputs`: no rank knows more than its own agents' parts. The ranks agree on
   utilities by exact sums, and each keeps its part of the assignment.
 
@@ -17,25 +17,27 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.util_and_value import latest
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
-from dmcmc.mpi.message_contents import latest
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.results.result import Result
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.gains import Effect
+from dmcmc.solving.agent.gap_check import GapCheck
 from dmcmc.solving.agent.uncombined_bound import problem_bound
 from dmcmc.solving.agent_steps import RowFilter, Sides
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, rounding_slack, total_of
-from dmcmc.solving.metrics import Answer, RankOutcome, result_of
+from dmcmc.solving.metrics import Answer, RankOutcome, answer_of, early_result, result_of
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.pruning import Cutoffs
 
 if TYPE_CHECKING:
+    from dmcmc.solving.rank_search import RankSearch
     from dmcmc.solving.rank_tables import RankTables
     from dmcmc.solving.util_value_cycle import Cycle
 
@@ -179,8 +181,16 @@ class Coordinator(ABC):
             None if another combination would change nothing: the goal is reached, no bucket was split, or the last
             attempt has removed no row.
         """
-        reports = self.world.gather(report)
-        cutoffs = self.world.on_first_rank(lambda: _decide(self.incumbent, setup, reports or []))
+        reports, cutoffs, incumbent = self.world.gather(report), None, self.incumbent
+        with self.world.together():
+            if reports is not None:  # rank 0 records what all ranks have proven
+                roots = roots_of(report.roots for report in reports)
+                if filtered_sizes := [sizes for report in reports for sizes in report.filtered_sizes]:
+                    incumbent.filtered = total_statistics(filtered_sizes)
+                incumbent.update_bound(total_of(roots, setup.arithmetic))
+                if not incumbent.reached:
+                    cutoffs = _cutoffs(incumbent, setup, reports, roots)
+        cutoffs = self.world.decided(cutoffs)
         return None if cutoffs is None else cutoffs._replace(best=self.known_values(cutoffs.best))
 
     def give_up(self, error: ResourceError, tables: "RankTables") -> None:
@@ -235,14 +245,10 @@ def roots_of(parts: Iterable[Mapping[int, Number | None]]) -> dict[int, Number |
     return {agent: bounds[agent] for agent in sorted(bounds)}
 
 
-def _decide(incumbent: Incumbent, setup: Setup, reports: Sequence[CycleReport]) -> Cutoffs | None:
-    """Record what all ranks have proven, and decide whether to remove rows (rank 0)."""
-    roots = roots_of(report.roots for report in reports)
-    if filtered_sizes := [sizes for report in reports for sizes in report.filtered_sizes]:
-        incumbent.filtered = total_statistics(filtered_sizes)
-    incumbent.update_bound(total_of(roots, setup.arithmetic))
-    if incumbent.reached:
-        return None
+def _cutoffs(
+    incumbent: Incumbent, setup: Setup, reports: Sequence[CycleReport], roots: Mapping[int, Number | None]
+) -> Cutoffs | None:
+    """Return the cutoffs by which rows are removed, if that may help; None otherwise (rank 0)."""
     if any(report.stop_requested for report in reports):
         incumbent.timed_out = True
         return None
@@ -259,3 +265,77 @@ def _deviation(setup: Setup) -> str | None:
         return None
     subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
     return f"{subject} sampled: local.method: exact does not fit budget.memory there"
+
+
+class OneFile(Coordinator):
+    """The ranks of a run whose problem rank 0 knows as a whole; see :class:`Coordinator`.
+
+    Parameters
+    ----------
+    search : RankSearch
+        This rank's part of the local search over the whole assignment, with an incumbent.
+    """
+
+    def __init__(self, search: "RankSearch") -> None:
+        super().__init__(search.world, search.incumbent)
+        self.search = search
+
+    @property
+    def best(self) -> NDArray[np.int64]:
+        """Values of the best assignment, the same on all ranks."""
+        return self.search.best
+
+    def search_before_tables(self, setup: Setup) -> None:
+        """Search for a better incumbent, unless the tables will prove the optimum."""
+        self.search.before_tables(setup)
+
+    def first_gap_check(self, setup: Setup) -> Callable[[Mapping[int, Number]], bool]:
+        """Return the check of the requested gap in a run with a time budget."""
+        if not (setup.timed and setup.config.budget.gap > 0):
+            return super().first_gap_check(setup)
+        return GapCheck(setup, self.world, self.search.quality).is_met
+
+    def record(self, cycle: "Cycle", sides: Sides) -> None:
+        """Gather the values that the combination has chosen for all variables, and record their local optimum."""
+        pairs = np.array([[*cycle.values], [*cycle.values.values()]], dtype=np.int64).T
+        parts = self.world.gather(pairs, "values")
+        values: NDArray[np.int64] | None = None
+        if parts is not None:
+            values = np.zeros(self.search.parts.problem.n_variables, dtype=np.int64)
+            for variables, chosen in (part.T for part in parts):
+                values[variables] = chosen
+        if values is not None:
+            self.incumbent.record_tables(values)
+        self.search.make_1_optimal(values)
+
+    def gap_is_met(self, tables: "RankTables") -> bool:
+        """Return whether the sum of the tables' bounds shows that the gap is as small as requested."""
+        setup = tables.setup
+        if setup.config.budget.gap <= 0:
+            return False
+        parts = self.world.gather(self.world.on_all_ranks(tables.uncombined_bounds))
+
+        def reached() -> bool:
+            if setup.config.local.bound != "none":
+                self.incumbent.update_bound(problem_bound(setup.division, setup.arithmetic, parts or []))
+            return self.incumbent.reached
+
+        return self.world.on_first_rank(reached)
+
+    def bounds_to_share(self, tables: "RankTables") -> dict[int, Number]:
+        """Return the bounds of this rank's agents, from which rank 0 bounds the problem if nothing else has."""
+        is_known = self.world.size == 1 and self.incumbent.bound is not None
+        if is_known or tables.setup.config.local.bound == "none":
+            return {}
+        return self.world.on_all_ranks(tables.uncombined_bounds)
+
+    def answer(self) -> Answer | None:
+        """Return the answer on rank 0, restored to the problem as given; None on other ranks."""
+        if self.world.rank > 0:
+            return None
+        return answer_of(self.search.parts, self.incumbent, self.search.make_original_1_optimal)
+
+    def best_so_far(self, tables: "RankTables") -> Result:
+        """Return the result if the run ended now."""
+        improve = self.search.make_original_1_optimal
+        return early_result(tables.setup, self.incumbent, self.world.size, tables.combinations, improve)

@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
-from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.interface_rows import Rows
+from dmcmc.inference.dpop.division import LocalProblem, Rows
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.team import MpiTeam
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import MpiTeam, World
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.samplers import improve_in_team, registry
 from dmcmc.samplers.auto.choose import AgentChoice, bound_seconds, sampled_choice
@@ -47,17 +45,18 @@ from dmcmc.solving.agent.retained_agent import continue_sampling, resume_bound, 
 from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
 from dmcmc.solving.agent_steps import Sides, gather_sides
 from dmcmc.solving.planning.setup import Setup
-
-_FIRST_SWEEPS = 3  # sweeps (passes over the agent's tables) of the dual ascent per row in runs without a time budget
-_EXACT_SHARE = 0.5  # share of the time budget after which exact eliminations are given up if other agents are sampled
-_ALL_EXACT_SHARE = 0.8  # share of the time budget after which they are given up if all agents are exact
-_ELIMINATION_TOLERANCE = 2.0  # multiple of their estimated seconds after which they are given up if other agents wait
-_SAMPLING_SHARE = 0.2  # share of the time for initial tables that the first samples may take
-_INITIAL_SHARE = 0.25  # share of a long time budget for the initial tables
-_MIN_EXACT_SECONDS = 0.1  # seconds that exact agents get even if the budget is over
-_FIRST_ANSWER_GRACE = 0.25  # seconds after the deadline or Ctrl-C for a useful first answer
-_BATCH_SECONDS = 2.0  # estimated seconds of sampling after which finished tables are saved in the checkpoint
-_MIN_FIRST_BOUND_SECONDS = 0.02  # shortest time for an agent's first bound, seconds
+from dmcmc.solving.tuning import (
+    ALL_EXACT_SHARE,
+    BATCH_SECONDS,
+    ELIMINATION_TOLERANCE,
+    EXACT_SHARE,
+    FIRST_ANSWER_GRACE,
+    FIRST_SWEEPS,
+    INITIAL_SHARE,
+    MIN_EXACT_SECONDS,
+    MIN_FIRST_BOUND_SECONDS,
+    SAMPLING_SHARE,
+)
 
 
 class InitialTables(NamedTuple):
@@ -88,19 +87,37 @@ def team_of(setup: Setup, world: World, private: bool = False) -> MpiTeam:
     return MpiTeam(world, agents[0] if any(setup.helpers) else None, helped is None, private)
 
 
-def first_tables(
+class ExactTables(NamedTuple):
+    """The tables of the agents that this rank has eliminated exactly.
+
+    Attributes
+    ----------
+    setup : Setup
+        The plan; agents whose elimination was given up have another method in ``choices``, on all ranks.
+    found : EliminatedTables
+        The tables by agent, and the seconds after which eliminations were given up.
+    checkpoint : Checkpoint or None
+        The checkpoint of this rank's finished tables, if there is one.
+    """
+
+    setup: Setup
+    found: EliminatedTables
+    checkpoint: Checkpoint | None
+
+
+def exact_tables(
     setup: Setup,
     team: MpiTeam,
     world: World,
     best: NDArray[np.int64] | None,
     advance: Callable[[int], None],
-    gap_is_met: Callable[[Mapping[int, Number]], bool],
-    goal_is_reached: Callable[[], bool],
-) -> InitialTables:
-    """Make the initial tables of this rank's agents; called by all ranks.
+    goal_is_reached: Callable[[], bool] = lambda: False,
+) -> ExactTables:
+    """Eliminate the exact agents of this rank, or of the rank that it helps; called by all ranks.
 
-    An exact elimination that takes too long is given up and the agent is sampled instead; ``setup.choices`` then says
-    so on all ranks. Sampling gets only a share of the remaining time, so that the first combination comes soon.
+    An exact elimination that takes too long is given up and the agent is sampled instead. Agents that cannot be
+    sampled, and all agents if their eliminations take little of the time budget, are never given up for lack of their
+    share of the time.
 
     Parameters
     ----------
@@ -111,11 +128,9 @@ def first_tables(
     world
         All ranks.
     best
-        The best assignment so far, from whose hidden values the chains of all rows start; None if there is none.
+        The best assignment so far; None if there is none.
     advance
         Called with the number of further rows that are done.
-    gap_is_met
-        ``gap_is_met(bounds)`` returns whether upper bounds of some agents make the gap as small as requested.
     goal_is_reached
         Returns whether the run has reached its goal; called on rank 0.
 
@@ -124,16 +139,63 @@ def first_tables(
     OutOfTime
         If eliminations were given up because the run has reached its goal.
     """
-    helped, mine = setup.agent_helped_by(world.rank), setup.agents_of_rank(world.rank)
-    served_agents = mine if helped is None else [helped]
     checkpoint = None if team.rank else _checkpoint(setup, best)
+    sampled: dict[int, AgentChoice] = {}
     with team.sharing_errors():
-        exact, given_up = _eliminate_exact_agents(setup, served_agents, advance, checkpoint, team)
-    sampled = world.union({} if team.rank else given_up)
+        work = _exact_work(setup, advance, checkpoint, team, world.rank)
+        found = eliminate_in_turn(work.optional, work.settings, setup.timed, on_finished=work.on_finished)
+        if work.required:  # these agents have no alternative to elimination
+            never_gives_up, stop = setup.timed and setup.never_given_up, setup.backend.stop
+            stop = stop.later(FIRST_ANSWER_GRACE) if never_gives_up else stop
+            settings = replace(work.settings, backend=replace(setup.backend, stop=stop))
+            more = eliminate_in_turn(work.required, settings, setup.timed, True, work.on_finished)
+            if more.given_up and (stop.over or not never_gives_up):
+                raise OutOfTime("out of time")
+            found.tables.update(more.tables)
+            found.given_up.update(more.given_up)  # they did not fit the memory
+        if found.given_up and not setup.timed and setup.config.local.method == "exact":
+            raise OutOfMemory("local.method: exact: the tables of all agents together do not fit; raise budget.memory")
+        found.tables.update(work.loaded)
+        _retain(setup, work, found)
+        for agent, spent in found.given_up.items():
+            reason = f"exact elimination was given up after {spent:.2g} s"
+            sampled[agent] = sampled_choice(setup.surveys[agent], SAMPLER, reason, setup.limits, setup.rates)
+    sampled = world.union({} if team.rank else sampled)
     goal_reached: bool = bool(sampled) and world.on_first_rank(goal_is_reached)
     if goal_reached:
         raise OutOfTime("out of time")
-    setup = setup.with_choices(sampled)
+    return ExactTables(setup.with_choices(sampled), found, checkpoint)
+
+
+def first_tables(
+    exact: ExactTables,
+    team: MpiTeam,
+    world: World,
+    best: NDArray[np.int64] | None,
+    advance: Callable[[int], None],
+    gap_is_met: Callable[[Mapping[int, Number]], bool],
+) -> InitialTables:
+    """Make the initial tables of this rank's agents; called by all ranks.
+
+    Sampling gets only a share of the remaining time, so that the first combination comes soon.
+
+    Parameters
+    ----------
+    exact
+        The tables of the agents that were eliminated exactly, and the plan.
+    team
+        The ranks that work on the rows of one agent.
+    world
+        All ranks.
+    best
+        The best assignment so far, from whose hidden values the chains of all rows start; None if there is none.
+    advance
+        Called with the number of further rows that are done.
+    gap_is_met
+        ``gap_is_met(bounds)`` returns whether upper bounds of some agents make the gap as small as requested.
+    """
+    setup, found, checkpoint = exact
+    helped, mine = setup.agent_helped_by(world.rank), setup.agents_of_rank(world.rank)
     settings = _first_sampling(setup, best, advance)
     sides = gather_sides(setup, world, world.on_all_ranks(partial(_choose_row_lists, setup, mine, settings)), {})
     settings = replace(settings, team=team)
@@ -142,14 +204,14 @@ def first_tables(
             chains = _help_another_rank(setup, helped, sides, settings)
         return InitialTables(setup, {}, sides, chains)
     with team.sharing_errors():
-        agents = _make_agents(setup, mine, exact, sides, settings, checkpoint, best, gap_is_met)
+        agents = _make_agents(setup, mine, found, sides, settings, checkpoint, best, gap_is_met)
     return InitialTables(setup, agents, sides, None)
 
 
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
     """Return the sampling settings of the initial tables."""
-    stop = setup.backend.stop.later(_FIRST_ANSWER_GRACE) if setup.timed else NO_DEADLINE
-    seconds = _SAMPLING_SHARE * initial_seconds(setup) if setup.timed else None
+    stop = setup.backend.stop.later(FIRST_ANSWER_GRACE) if setup.timed else NO_DEADLINE
+    seconds = SAMPLING_SHARE * initial_seconds(setup) if setup.timed else None
     incumbent = None if setup.config.local_search == "none" else best
     backend = replace(setup.backend, stop=stop)
     return replace(setup.sampling_settings(), progress=advance, backend=backend, seconds=seconds, incumbent=incumbent)
@@ -224,8 +286,7 @@ def _load_agents(
     for number in numbers:
         local, choice = sides.lower.local(setup.division.locals[number]), setup.choices[number]
         if not setup.may_filter(number) and (table := checkpoint.load(local, choice.method, choice.bound)) is not None:
-            full_problem, weight = setup.division.locals[number], setup.weights[number]
-            agents[number] = Agent(context, full_problem, table, LowerTable(local), weight=weight)
+            agents[number] = Agent(context, setup.division.locals[number], table, LowerTable(local))
     return agents
 
 
@@ -242,7 +303,7 @@ def _batches(setup: Setup, numbers: Sequence[int], has_checkpoint: bool) -> Iter
     for number in numbers:
         batch.append(number)
         seconds += setup.choices[number].seconds
-        if has_checkpoint and not setup.timed and seconds >= _BATCH_SECONDS:
+        if has_checkpoint and not setup.timed and seconds >= BATCH_SECONDS:
             yield batch
             batch, seconds = [], 0.0
     if batch:
@@ -253,7 +314,7 @@ def _exact_agent(setup: Setup, context: AgentContext, number: int, table: Sample
     """Return an agent with an exact table."""
     local, choice = setup.division.locals[number], setup.choices[number]
     gains = [MeasuredGain(EXACT_ELIMINATION, table.seconds, choice.seconds)]
-    return Agent(context, local, table, LowerTable(local), weight=setup.weights[number], gains=gains)
+    return Agent(context, local, table, LowerTable(local), gains=gains)
 
 
 def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
@@ -287,7 +348,7 @@ def _sampled_agents(
             full_problem = setup.division.locals[number]
             if local is not full_problem:  # exact for the listed rows only
                 table = replace(table, upper=None)
-            agent = Agent(context, full_problem, table, LowerTable(local, agent_chains), weight=setup.weights[number])
+            agent = Agent(context, full_problem, table, LowerTable(local, agent_chains))
             agent.checks_for_frozen_chains, agent.team = checks_frozen_chains, settings.team
             agent.elimination_seconds, agent.gains = (
                 setup.exact_seconds(number),
@@ -333,14 +394,37 @@ def _unfrozen_table(local: LocalProblem, chains: Resumable, settings: Sampling) 
     return replace(more, seconds=table.seconds + more.seconds, updates=table.updates)
 
 
-def _eliminate_exact_agents(
-    setup: Setup, served: Sequence[int], advance: Callable[[int], None], checkpoint: Checkpoint | None, team: MpiTeam
-) -> tuple[EliminatedTables, dict[int, AgentChoice]]:
-    """Return the tables of exact agents, and new choices for those whose elimination was given up.
+class _ExactWork(NamedTuple):
+    """The exact eliminations of a rank.
 
-    Agents that cannot be sampled, and all agents if their eliminations take little of the time budget, are never given
-    up for lack of their share of the time.
+    Attributes
+    ----------
+    loaded : dict of SampledTable
+        Tables that are known already, by agent.
+    agents : list of (LocalProblem, float)
+        All exact agents, with the estimated seconds of their eliminations.
+    optional, required : list of (LocalProblem, float)
+        The agents to eliminate: those that may be given up, and the others.
+    settings : Sampling
+        Settings of the eliminations that may be given up.
+    on_finished : callable or None
+        Called with each finished table.
     """
+
+    loaded: dict[int, SampledTable]
+    agents: list[tuple[LocalProblem, float]]
+    optional: list[tuple[LocalProblem, float]]
+    required: list[tuple[LocalProblem, float]]
+    settings: Sampling
+    on_finished: Callable[[LocalProblem, SampledTable], None] | None
+
+
+def _exact_work(
+    setup: Setup, advance: Callable[[int], None], checkpoint: Checkpoint | None, team: MpiTeam, rank: int
+) -> _ExactWork:
+    """Return the exact eliminations of this rank, without those whose tables are known."""
+    helped = setup.agent_helped_by(rank)
+    served = setup.agents_of_rank(rank) if helped is None else [helped]
     loaded: dict[int, SampledTable] = {}
     exact_agents = [(setup.division.locals[a], setup.choices[a].seconds) for a in served if setup.methods[a] == "exact"]
     if checkpoint is not None:
@@ -352,47 +436,29 @@ def _eliminate_exact_agents(
             kept = retained.find_table(agents[local.agent], local, setup.arithmetic)
             if kept is not None and not setup.listed_rows[local.agent]:
                 loaded[local.agent] = kept
-    finished = None if checkpoint is None else partial(checkpoint.save, "none")
     exact = [(local, seconds) for local, seconds in exact_agents if local.agent not in loaded]
     if team.size > 1 and not broadcast_from_first(team, bool(exact)):
         exact = []
-    stop = setup.backend.stop.by(_exact_end(setup))
-    settings = replace(
-        setup.sampling_settings(), progress=advance, backend=replace(setup.backend, stop=stop), team=team
-    )
-    never_gives_up = setup.timed and setup.never_given_up
+    backend = replace(setup.backend, stop=setup.backend.stop.by(_exact_end(setup)))
+    settings = replace(setup.sampling_settings(), progress=advance, backend=backend, team=team)
     obstacles = setup.facts.get_or_compute(
         "obstacles", lambda: frozenset(work.agent for work in setup.surveys if work.obstacle)
     )
-
-    def must_be_exact(local: LocalProblem) -> bool:
-        return never_gives_up or local.agent in obstacles
-
-    found = eliminate_in_turn(
-        [pair for pair in exact if not must_be_exact(pair[0])], settings, setup.timed, on_finished=finished
+    must_be_exact = {a for a in served if a in obstacles or (setup.timed and setup.never_given_up)}
+    optional, required = (
+        [pair for pair in exact if (pair[0].agent in must_be_exact) == kind] for kind in (False, True)
     )
-    if required := [
-        pair for pair in exact if must_be_exact(pair[0])
-    ]:  # these agents have no alternative to elimination
-        stop = setup.backend.stop.later(_FIRST_ANSWER_GRACE) if never_gives_up else setup.backend.stop
-        settings = replace(settings, backend=replace(setup.backend, stop=stop))
-        more = eliminate_in_turn(required, settings, setup.timed, use_all_time=True, on_finished=finished)
-        if more.given_up and (stop.over or not never_gives_up):
-            raise OutOfTime("out of time")
-        found.tables.update(more.tables)
-        found.given_up.update(more.given_up)  # they did not fit the memory
-    if found.given_up and not setup.timed and setup.config.local.method == "exact":
-        raise OutOfMemory("local.method: exact: the tables of all agents together do not fit; raise budget.memory")
-    found.tables.update(loaded)
-    if retained is not None:
-        for local, _ in exact_agents:
+    on_finished = None if checkpoint is None else partial(checkpoint.save, "none")
+    return _ExactWork(loaded, exact_agents, optional, required, settings, on_finished)
+
+
+def _retain(setup: Setup, work: _ExactWork, found: EliminatedTables) -> None:
+    """Retain the exact tables for later runs of a session."""
+    if setup.retained is not None:
+        for local, _ in work.agents:
             if local.agent in found.tables:
-                retained.keep_table(agents[local.agent], local, setup.arithmetic, found.tables[local.agent])
-    sampled = {}
-    for agent, spent in found.given_up.items():
-        reason = f"exact elimination was given up after {spent:.2g} s"
-        sampled[agent] = sampled_choice(setup.surveys[agent], SAMPLER, reason, setup.limits, setup.rates)
-    return found, sampled
+                name = setup.problem.agents[local.agent]
+                setup.retained.keep_table(name, local, setup.arithmetic, found.tables[local.agent])
 
 
 def _now() -> float:
@@ -410,18 +476,18 @@ def _exact_end(setup: Setup) -> float:
     if budget is None:
         return float("inf")
     if all(method == "exact" for method in setup.methods):
-        return max(setup.backend.stop.until - (1 - _ALL_EXACT_SHARE) * budget, _now() + _MIN_EXACT_SECONDS)
-    end = setup.backend.stop.until - (1 - _EXACT_SHARE) * budget
+        return max(setup.backend.stop.until - (1 - ALL_EXACT_SHARE) * budget, _now() + MIN_EXACT_SECONDS)
+    end = setup.backend.stop.until - (1 - EXACT_SHARE) * budget
     if setup.config.local.method == "auto":  # a given-up elimination is proposed again when all agents have a table
         planned = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
-        end = min(end, _now() + max(_EXACT_SHARE * min(budget, FIRST_TABLE_SECONDS), _ELIMINATION_TOLERANCE * planned))
-    return max(end, _now() + _MIN_EXACT_SECONDS)
+        end = min(end, _now() + max(EXACT_SHARE * min(budget, FIRST_TABLE_SECONDS), ELIMINATION_TOLERANCE * planned))
+    return max(end, _now() + MIN_EXACT_SECONDS)
 
 
 def initial_seconds(setup: Setup) -> float:
     """Return the seconds for the initial tables; later time goes to the agents with the largest gaps."""
     left = max(0.0, setup.backend.stop.until - _now())
-    return min(max(FIRST_TABLE_SECONDS, _INITIAL_SHARE * left), left)
+    return min(max(FIRST_TABLE_SECONDS, INITIAL_SHARE * left), left)
 
 
 def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[], bool]) -> None:
@@ -434,7 +500,7 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[]
     gap_is_met
         Returns whether the gap is as small as requested; tightening then stops.
     """
-    stop, started = setup.backend.stop.later(_FIRST_ANSWER_GRACE), list[Agent]()
+    stop, started = setup.backend.stop.later(FIRST_ANSWER_GRACE), list[Agent]()
     for agent in agents:
         start, provider = _now(), setup.choices[agent.local.agent].bound
         kept = setup.retained_bounds, setup.problem.agents[agent.local.agent]
@@ -464,16 +530,16 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
     """Return the effort of the first bounds: seconds per agent, or a fixed number of sweeps."""
     one_core, numbers = replace(setup.limits, gpu=False, threads=1), [agent.local.agent for agent in agents]
     effort = sum(
-        bound_seconds(setup.surveys[a], one_core, setup.rates, _FIRST_SWEEPS, setup.choices[a].bound) for a in numbers
+        bound_seconds(setup.surveys[a], one_core, setup.rates, FIRST_SWEEPS, setup.choices[a].bound) for a in numbers
     )
     if not setup.timed:
-        return TighteningBudget(effort, sweeps=_FIRST_SWEEPS)
+        return TighteningBudget(effort, sweeps=FIRST_SWEEPS)
     seconds_each = UNTRIED_SHARE * initial_seconds(setup) / max(1, len(agents))
     with_relaxation = {agent.local.agent for agent in agents_with_relaxation_in_time(agents, setup.backend)}
     seconds_of = {
-        a: _MIN_FIRST_BOUND_SECONDS
+        a: MIN_FIRST_BOUND_SECONDS
         if a in with_relaxation
-        else max(_MIN_FIRST_BOUND_SECONDS, setup.choices[a].first_bound)
+        else max(MIN_FIRST_BOUND_SECONDS, setup.choices[a].first_bound)
         for a in numbers
     }
     return TighteningBudget(effort, [min(seconds_each, seconds_of[a]) for a in numbers])

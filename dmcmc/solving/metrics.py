@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import own_utilities
+from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, SentMessages, latest
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, latest
 from dmcmc.results.outcome import SolveOutcome
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import (

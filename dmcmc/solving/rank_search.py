@@ -1,19 +1,22 @@
 """One rank's part of the local search over the whole assignment: the first incumbent, and answers made 1-optimal.
 
+:func:`begin` makes the search and its first incumbent when the problem is divided.
+
 Every rank runs some of the Markov chains (``dmcmc.samplers.local_search``). If rank 0 alone knows the problem
 (``parts.scattered``), it runs all chains, with the threads of all ranks that share its cores. The best assignment is
 complete, and the same on all ranks. 1-optimal means that no change of a single variable improves the assignment.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use, shared_device
@@ -23,17 +26,16 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Result
-from dmcmc.samplers.local_search.ascent import Ascent, ascent_of
-from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
+from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.metrics import early_result
+from dmcmc.solving.metrics import early_result, solution_of
+from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
-
-SWEEPS = 400  # sweeps (passes over the variables) of all chains together, without a time budget
-_ONE_OPT_GRACE = 0.3  # seconds after the deadline in which an answer may still be made 1-optimal
+from dmcmc.solving.tuning import ONE_OPT_GRACE, SWEEPS
+from dmcmc.solving.warm_start.start_assignment import carried_over, completed
 
 _EMPTY_PROBLEM = Problem((), np.zeros(0, dtype=np.int64), (), np.zeros(0, dtype=np.int64), ())
 
@@ -109,6 +111,8 @@ class RankSearch:
         Whether the answer is decoded from the tables, without local search (``local_search: none``).
     searches : bool
         Whether this rank searches. If rank 0 alone knows the problem, other ranks know too little of it.
+    stop : Deadline
+        Deadline of the run.
     overlapped : OverlappedWork
         The search for the first assignment, if it is postponed until a GPU is at work.
     """
@@ -150,13 +154,8 @@ class RankSearch:
 
     def _set_deadline(self, stop: Deadline) -> None:
         """Set the deadline of the search; the 1-opt descent of an answer may take a little longer."""
-        self._stop = stop
-        self._search.stop, self._search.ascent.stop = stop, stop.later(_ONE_OPT_GRACE)
-
-    @property
-    def stop(self) -> Deadline:
-        """Deadline of the run."""
-        return self._stop
+        self.stop = stop
+        self._search.stop, self._search.ascent.stop = stop, stop.later(ONE_OPT_GRACE)
 
     def best_so_far(self) -> Result:
         """Return the result if the run ended now; callable from any thread of rank 0."""
@@ -169,16 +168,21 @@ class RankSearch:
         ----------
         may_wait
             Whether each variable's first value may do at first, if a GPU will soon be at work. The search is then left
-            to ``overlapped``.
+            to ``overlapped``, which the caller has to run.
         """
-        postponed = may_wait and not self.decodes_only and self.searches and may_wait_for_gpu(self.parts, self.world)
+        config, one_untimed_rank = self.parts.config, self.world.size == 1 and not self.parts.timed
+        may_wait = may_wait and one_untimed_rank and config.search in ("auto", "none") and not self.decodes_only
+        postponed = may_wait and config.device != "cpu" and is_gpu_in_use()
         if postponed:
             self.overlapped.defer(self.first)
         if self.decodes_only or postponed:
             self._share_best(np.zeros(self.parts.problem.n_variables, dtype=np.int64))
         else:
-            search = partial(self._search.first, self._report_better, self._greedy_start)
-            self._share_best(self.world.on_all_ranks(search if self.searches else lambda: None))
+            values: NDArray[np.int64] | None = None
+            with self.world.together():
+                if self.searches:
+                    values = self._search.first(self._report_better, self._greedy_start)
+            self._share_best(values)
 
     def resume_from(self, folder: str) -> None:
         """Start from the best assignment that an earlier run saved in a folder, and save better ones there."""
@@ -194,11 +198,10 @@ class RankSearch:
 
     def make_1_optimal(self, values: NDArray[np.int64] | None) -> None:
         """Improve rank 0's assignment to a local optimum and record it; with ``decodes_only`` record it unchanged."""
-
-        def improved() -> NDArray[np.int64] | None:
-            return values if self.decodes_only or values is None else self._search.one_opt(values)
-
-        self._share_best(self.world.on_all_ranks(improved))
+        with self.world.together():
+            if not self.decodes_only and values is not None:
+                values = self._search.one_opt(values)
+        self._share_best(values)
 
     def make_original_1_optimal(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return a local optimum of the original problem (before presolve) reached from an assignment."""
@@ -206,7 +209,7 @@ class RankSearch:
             return values
         stop = self._search.ascent.stop
         if stop.over:  # the run is over: allow a little more time
-            stop = Deadline(time.perf_counter() + _ONE_OPT_GRACE)
+            stop = Deadline(time.perf_counter() + ONE_OPT_GRACE)
         ascent = self._make_original_ascent(stop)
         return values if ascent is None else ascent.climb(values)
 
@@ -214,7 +217,7 @@ class RankSearch:
         """Search before there are tables, unless these will prove the optimum."""
         if not proves_on_gpu(setup):
             self.overlapped.run()
-        if not will_prove(setup) and not self.decodes_only:
+        if not setup.will_prove and not self.decodes_only:
             self.improve(None, SWEEPS)
 
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
@@ -236,28 +239,83 @@ class RankSearch:
 
     def _share_best(self, values: NDArray[np.int64] | None) -> None:
         """Record the best assignment of all ranks on rank 0, and broadcast the incumbent."""
-        self.best, self.quality = self.world.on_first_rank(partial(self._best_of, self.world.gather(values)))
-
-    def _best_of(
-        self, assignments: Sequence[NDArray[np.int64] | None] | None
-    ) -> tuple[NDArray[np.int64], AssignmentQuality]:
-        """Record the ranks' assignments; return the incumbent (rank 0)."""
-        for values in assignments or []:
-            if values is None:
-                continue
-            if self.incumbent.values is None or not np.array_equal(values, self.incumbent.values):
-                self.incumbent.update(values)
-        assert self.incumbent.values is not None and self.incumbent.quality is not None
-        return self.incumbent.values, self.incumbent.quality
-
-
-def may_wait_for_gpu(parts: DividedProblem, world: World) -> bool:
-    """Return whether this single rank, without time budget, may soon wait for a GPU that is already open."""
-    config = parts.config
-    single_untimed_rank = world.size == 1 and not parts.timed and config.search in ("auto", "none")
-    return single_untimed_rank and config.device != "cpu" and is_gpu_in_use()
+        incumbent, assignments = self.incumbent, self.world.gather(values)
+        with self.world.together():
+            for found in assignments or []:  # on rank 0
+                if found is None:
+                    continue
+                if incumbent.values is None or not np.array_equal(found, incumbent.values):
+                    incumbent.update(found)
+        best, quality = self.world.decided((incumbent.values, incumbent.quality))
+        assert best is not None and quality is not None
+        self.best, self.quality = best, quality
 
 
 def proves_on_gpu(setup: Setup) -> bool:
     """Return whether the tables will prove the optimum, and a GPU computes some of them."""
-    return will_prove(setup) and any(choice.device != "cpu" for choice in setup.choices)
+    return setup.will_prove and any(choice.device != "cpu" for choice in setup.choices)
+
+
+def has_start(problem: Problem, settings: Settings) -> bool:
+    """Return whether the settings or the problem give an assignment to start from."""
+    return settings.start is not None or (bool(problem.initial_values) and settings.local_search != "none")
+
+
+Search = TypeVar("Search", bound=RankSearch)
+
+
+def begin(
+    parts: DividedProblem,
+    world: World,
+    stop: Deadline,
+    start: float,
+    progress: ProgressReporter,
+    search_of: Callable[[DividedProblem, Incumbent, World, Deadline], Search],
+) -> Search:
+    """Return a local search without an assignment, to call :meth:`RankSearch.first` of; called by all ranks.
+
+    Parameters
+    ----------
+    parts
+        The divided problem.
+    world
+        The ranks.
+    stop
+        Deadline of the run.
+    start
+        Time at which the run's clock started (``time.perf_counter``).
+    progress
+        Receives each point of the trace.
+    search_of
+        Makes the search of this rank: :class:`RankSearch`, or one that has a time budget.
+    """
+    deadline, first = stop.until if parts.timed else None, parts.given.first
+    incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
+    if first is not None:
+        incumbent.trace += first.trace
+    incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
+    return search_of(parts, incumbent, world, stop)
+
+
+def take_start(search: RankSearch) -> None:
+    """Give a search the assignment to start from, and that of a checkpoint; called by all ranks."""
+    parts, world = search.parts, search.world
+    carried = world.on_first_rank(partial(_start_of_presolved, parts, search.stop))
+    if carried is not None:
+        search.make_1_optimal(carried if world.rank == 0 else None)
+    if parts.timed and parts.config.checkpoint is not None:
+        search.resume_from(parts.config.checkpoint)
+
+
+def _start_of_presolved(parts: DividedProblem, stop: Deadline) -> NDArray[np.int64] | None:
+    """Return the first answer as an assignment of the problem that is solved, if a start was given (rank 0).
+
+    Values that presolve has removed are replaced greedily.
+    """
+    given, problem = parts.given, parts.original
+    if given.first is None or given.proven_infeasible or not has_start(given.problem, parts.config):
+        return None
+    if given.reduction is None:
+        return given.first.values
+    compiled = not isinstance(given.first.ascent, UncompiledAscent)
+    return completed(problem, carried_over(given.first.values, given.problem, problem), compiled, stop)

@@ -9,29 +9,28 @@ agent's boundary variables (its interface).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.interface_rows import Rows
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.division import Rows
+from dmcmc.inference.dpop.util_and_value import Clock, SentMessages, UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import Clock, SentMessages
-from dmcmc.mpi.team import MpiTeam
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import MpiTeam, World
 from dmcmc.results.result import AgentMetrics
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
-from dmcmc.solving.agent_steps import RowFilter, Sides, gather_sides
-from dmcmc.solving.local_tables import first_tables
+from dmcmc.solving.agent_steps import MessageInputs, RowFilter, Sides, exported_table, gather_sides, values_of
+from dmcmc.solving.local_tables import ExactTables, first_tables
 from dmcmc.solving.metrics import AgentWork, checks_of, metrics_of
 from dmcmc.solving.planning.combination_plan import slicing_seconds
 from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.util_value_cycle import Cycle, run_cycle, run_outside
+from dmcmc.solving.util_value_cycle import Cycle, finished_cycle, message_scheme, run_outside
 
 
 class FinishedCombination(NamedTuple):
@@ -102,13 +101,13 @@ class RankTables:
 
     def make(
         self,
+        exact: ExactTables,
         best: NDArray[np.int64] | None,
         advance: Callable[[int], None],
         gap_is_met: Callable[[Mapping[int, Number]], bool] = lambda bounds: False,
-        goal_is_reached: Callable[[], bool] = lambda: False,
     ) -> None:
         """Make each agent's first table; see :func:`dmcmc.solving.local_tables.first_tables` for the parameters."""
-        made = first_tables(self.setup, self.team, self.world, best, advance, gap_is_met, goal_is_reached)
+        made = first_tables(exact, self.team, self.world, best, advance, gap_is_met)
         self.setup, self.agents, self.sides, self.helped = made
         self.made = True
         self._checks = {number: checks_of(self.setup, number, agent.table) for number, agent in self.agents.items()}
@@ -128,7 +127,17 @@ class RankTables:
     def combine(
         self, stop: Deadline = NO_DEADLINE, size_factor: float = 1.0, row_filter: RowFilter | None = None
     ) -> Cycle:
-        """Send UTIL messages up and VALUE messages down; the parameters are those of ``run_cycle``.
+        """Send UTIL messages up and VALUE messages down; called by all ranks.
+
+        Parameters
+        ----------
+        stop
+            Deadline of the combination.
+        size_factor
+            Factor on the table size (exact tables or mini-buckets) that the time budget allows per agent; the memory
+            limit still holds.
+        row_filter
+            Which rows whole messages leave out; None to send all rows.
 
         Raises
         ------
@@ -136,8 +145,17 @@ class RankTables:
             If the deadline is over or an agent's tables do not fit; raised on all ranks.
         """
         self.combinations += 1
-        tables = self.world.on_all_ranks(lambda: {number: agent.exported() for number, agent in self.agents.items()})
-        cycle = run_cycle(self.setup, self.mailbox, self.clocks, tables, self.sides, stop, size_factor, row_filter)
+        setup, world, sides = self.setup, self.world, self.sides
+        with world.together():
+            tables = {number: exported_table(agent) for number, agent in self.agents.items()}
+        inputs = MessageInputs(tables, sides, replace(setup.backend, stop=stop), size_factor, row_filter=row_filter)
+        send_messages = message_scheme(setup, self.mailbox, self.clocks, inputs)
+        combined = send_messages()
+        with world.together():
+            values = values_of(combined.chosen, sides, tables)
+        if setup.retained is not None:
+            setup.retained.finished_cycle = finished_cycle(setup, inputs, combined, values)
+        cycle = combined.cycle(tables, values)
         (self._first_messages if self.last is None else self._later_messages).extend(cycle.sent)
         self.last = FinishedCombination(tables, cycle)
         return cycle
@@ -183,7 +201,9 @@ class RankTables:
 
     def metrics(self) -> dict[int, AgentMetrics]:
         """Return the metrics of this rank's agents; called by all ranks."""
-        return self.world.on_all_ranks(lambda: {number: self._metrics_of(number) for number in self.mine})
+        with self.world.together():
+            metrics = {number: self._metrics_of(number) for number in self.mine}
+        return metrics
 
     def _metrics_of(self, number: int) -> AgentMetrics:
         """Return the metrics of an agent."""

@@ -9,20 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmcmc.inference.dpop.interface_rows import InterfaceCompression
-from dmcmc.inference.dpop.usable_rows import UsableRows, rows_for_children, usable_part
-from dmcmc.inference.dpop.util_and_value import UtilStep
+from dmcmc.inference.dpop.division import InterfaceCompression
+from dmcmc.inference.dpop.usable_rows import UsableRows, rows_for_children, usable_part, usable_size
+from dmcmc.inference.dpop.util_and_value import SentMessages, UtilStep, UtilTables
 from dmcmc.inference.execution.exact_or_mini_buckets import Resources
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.cuda.device_table import largest_entry
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import SentMessages, UtilTables, usable_size
 from dmcmc.mpi.util_value_phases import UtilStepPair, send_down
 from dmcmc.mpi.world import World
 from dmcmc.solving.agent.uncombined_bound import clamped_sum
-from dmcmc.solving.agent_steps import MessageInputs, crossing_tables, node_of
-from dmcmc.solving.planning.combination_plan import step_bytes
+from dmcmc.solving.agent_steps import MessageInputs, crossing_tables, encoded_crossing, node_of
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.setup import Setup
@@ -84,7 +82,7 @@ def _usable_row_steps(
         ``work(agent, usable)``: what the parent can use of the agent's message, as received, and what the agent can use
         of each child's.
     """
-    side, resources = inputs.sides.upper, Resources(step_bytes(setup), inputs.backend)
+    side, resources = inputs.sides.upper, Resources(setup.step_bytes, inputs.backend)
 
     def work(agent: int, known: tuple[UsableRows, ...]) -> tuple[tuple[UsableRows, ...], list[tuple[UsableRows, ...]]]:
         children, table = setup.tree.children[agent], inputs.tables[agent]
@@ -119,7 +117,7 @@ def _least_utilities(setup: "Setup", world: World, inputs: MessageInputs) -> dic
             return None
         crossing: Sequence[EncodedTable] = ()
         if not inputs.includes_crossing:
-            crossing = crossing_tables(setup, agent, side, inputs.backend.stop, setup.crossing)
+            crossing = crossing_tables(setup, agent, side, inputs.backend.stop, encoded_crossing(setup))
         return clamped_sum([largest_entry(table) for table in (*upper, *crossing)], setup.arithmetic)
 
     if least is None:

@@ -17,17 +17,16 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
-from dmcmc.solving.initial_incumbent import begin, find_first_answer, has_start
-from dmcmc.solving.local_tables import team_of
+from dmcmc.solving.coordinator import Coordinator, CycleReport, OneFile, row_filter
+from dmcmc.solving.first_answer import find_first_answer
+from dmcmc.solving.local_tables import exact_tables, team_of
 from dmcmc.solving.monitoring.progress import UNWATCHED, Watch
-from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning.divided_problem import divide_on_ranks
 from dmcmc.solving.planning.plan import plan, scatter_problem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
 from dmcmc.solving.pruning import prune
-from dmcmc.solving.rank_search import RankSearch
+from dmcmc.solving.rank_search import RankSearch, begin, has_start, take_start
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -79,7 +78,9 @@ def plan_run(
     first = _improved_start(problem, config, world, watch, start)
     parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
-    search = begin(parts, world, stop, start, watch.progress, RankSearch, may_wait=True)
+    search = begin(parts, world, stop, start, watch.progress, RankSearch)
+    search.first(may_wait=True)
+    take_start(search)
     if watch.handle is not None:
         watch.handle.best = search.best_so_far
     if world.on_first_rank(lambda: parts.given.proven_infeasible):
@@ -119,7 +120,8 @@ def solve_planned(planned: RunPlan, watch: Watch = UNWATCHED) -> Result | None:
             coordinator.search_before_tables(setup)
             progress.stage("local tables", len(tables.mine))
             with overlapped:
-                tables.make(coordinator.best, progress.advance)
+                exact = exact_tables(setup, team, coordinator.world, coordinator.best, progress.advance)
+                tables.make(exact, coordinator.best, progress.advance)
             if tables.setup is not setup:  # an elimination was given up
                 coordinator.incumbent.setup = tables.setup
                 watch.planned(tables.setup)

@@ -1,6 +1,6 @@
 """One cycle of DPOP over the agents' pseudo-tree: UTIL messages up, VALUE messages down, an assignment and bounds.
 
-``RankRun.combine`` runs a cycle with the agents' current tables; the private solver runs one, too. Each agent has
+``RankTables.combine`` runs a cycle with the agents' current tables. Each agent has
 lower tables (utilities that are attained) and upper tables (upper bounds). Lower tables give the assignment and
 upper tables the bound, so most functions here work on two *sides*. A cycle is computed in one of four ways:
 
@@ -14,45 +14,43 @@ An *outside bound* of an agent, computed after a cycle by :func:`run_outside`, i
 agents can add to each of its rows (assignments of its boundary variables).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from dmcmc.inference.dpop.contract_tree import contracted
-from dmcmc.inference.dpop.interface_rows import InterfaceCompression
+from dmcmc.inference.dpop.division import InterfaceCompression
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
 from dmcmc.inference.dpop.slicing import Slicing
-from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.inference.model.compact_sequences import LazySequence
-from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.interpreted import is_interpreting
-from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import (
+from dmcmc.inference.dpop.util_and_value import (
     ChosenValues,
     Clock,
     SentMessages,
+    UtilMessage,
     Values,
     latest,
     tables_size,
     value_size,
 )
+from dmcmc.inference.model.compact_sequences import LazySequence
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.interpreted import is_interpreting
+from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.shared_tables import SharedAgentTables, SharedTables, fits_shared_memory, leaders_of
 from dmcmc.mpi.slices.divided_phases import combine_slices, is_faster_divided, tables_of_all_ranks
-from dmcmc.mpi.util_value_phases import UtilStepPair, interface_values, send_down, util_phase, value_phase
+from dmcmc.mpi.util_value_phases import Phase, UtilStepPair, interface_values, send_down, util_turns, value_phase
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent_steps import (
     MessageInputs,
-    RowFilter,
     Sides,
     outside_bound_steps,
     shared_tables_of,
     sliced_steps,
     subtree_steps,
     util_steps,
-    values_of,
 )
 from dmcmc.solving.planning.combination_plan import (
     MessagesTooWide,
@@ -61,12 +59,10 @@ from dmcmc.solving.planning.combination_plan import (
     find_slicing,
     narrowed_limits,
     predicted_steps,
-    step_bytes,
 )
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.row_filter import NeededRows, needed_rows, with_needed_rows
-
-_MAX_STORED_SEPARATORS = 1000  # number of agents up to which each rank stores all separators
+from dmcmc.solving.tuning import MAX_STORED_SEPARATORS
 
 MiniBucketSizes = tuple[int | None, int | None]
 
@@ -148,19 +144,13 @@ class FinishedCycle:
         return replace(self, sides=Sides(side, side))
 
 
-def run_cycle(
-    setup: Setup,
-    mailbox: Mailbox,
-    clocks: dict[int, Clock],
-    tables: Mapping[int, SampledTable],
-    sides: Sides,
-    stop: Deadline,
-    size_factor: float = 1.0,
-    row_filter: RowFilter | None = None,
-) -> Cycle:
-    """Send UTIL messages up and VALUE messages down; called by all ranks.
+def message_scheme(
+    setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs
+) -> Callable[[], "Combined"]:
+    """Return the function that sends the messages of a cycle in one of the four ways; called by all ranks.
 
-    If the messages from the children leave an agent too little memory, they are made again with a smaller z.
+    All ranks have to call the returned function, too. If the messages from the children leave an agent too little
+    memory, they are made again with a smaller z.
 
     Parameters
     ----------
@@ -170,50 +160,47 @@ def run_cycle(
         Mailbox of this rank.
     clocks
         Ready time of each agent of this rank (simulated time); advanced.
-    tables
-        Tables of this rank's agents.
-    sides
-        How the lower and the upper tables are indexed.
-    stop
-        Deadline of the cycle.
-    size_factor
-        Factor on the table size (exact tables or mini-buckets) that the time budget allows per agent; the memory limit
-        still holds.
-    row_filter
-        Which rows whole messages leave out; None to send all rows.
+    inputs
+        The tables of this rank's agents, and the processors.
 
     Raises
     ------
     ResourceError
         If the deadline is over (``OutOfTime``) or an agent's tables do not fit; raised on all ranks.
     """
-    inputs = MessageInputs(tables, sides, replace(setup.backend, stop=stop), size_factor, row_filter=row_filter)
     slicing = _choose_slicing(setup, mailbox.world, inputs)
     if slicing is not None and slicing.cut:
-        combined = _run_slices(setup, mailbox, clocks, inputs, slicing)
-    elif setup.one_rank_combines:
-        combined = _run_shared(setup, mailbox, clocks, inputs, tables)
-    else:
-        combined = _run_messages(setup, mailbox, clocks, inputs)
-    values = mailbox.world.on_all_ranks(lambda: values_of(combined.chosen, sides, tables))
-    if setup.retained is not None:
-        setup.retained.finished_cycle = _finished(setup, inputs, combined, values)
-    z = {agent: combined.z[agent] for agent in tables}
-    return Cycle(
-        {agent: step.finished() for agent, step in combined.steps.items()},
-        z,
-        values,
-        combined.chosen,
-        combined.contexts,
-        combined.roots,
-        combined.sent,
-        per_agent=combined.per_agent,
-        leader_mailbox=combined.leader_mailbox,
-    )
+        return partial(_run_slices, setup, mailbox, clocks, inputs, slicing)
+    if setup.one_rank_combines:
+        return partial(_run_shared, setup, mailbox, clocks, inputs)
+    return partial(_run_messages, setup, mailbox, clocks, inputs)
 
 
-def _finished(
-    setup: Setup, inputs: MessageInputs, combined: "_Combined", values: dict[int, int]
+class Combined(NamedTuple):
+    """Result of the messages of a cycle. The fields are those of :class:`Cycle` and :class:`FinishedCycle`.
+
+    ``steps`` still have their tables.
+    """
+
+    steps: dict[int, UtilStepPair]
+    z: dict[int, MiniBucketSizes]
+    chosen: dict[int, ChosenValues]
+    contexts: dict[int, Values]
+    roots: dict[int, Number | None]
+    sent: list[dict[int, SentMessages]]
+    per_agent: bool = True
+    leader_mailbox: Mailbox | None = None
+    needed: NeededRows | None = None
+
+    def cycle(self, agents: Iterable[int], values: dict[int, int]) -> Cycle:
+        """Return the results without the tables of the steps: those of a rank's agents, and their values."""
+        steps = {agent: step.finished() for agent, step in self.steps.items()}
+        z, rest = {agent: self.z[agent] for agent in agents}, (self.chosen, self.contexts, self.roots, self.sent)
+        return Cycle(steps, z, values, *rest, per_agent=self.per_agent, leader_mailbox=self.leader_mailbox)
+
+
+def finished_cycle(
+    setup: Setup, inputs: MessageInputs, combined: Combined, values: dict[int, int]
 ) -> FinishedCycle | None:
     """Return a cycle of exact messages, of which parts may be repeated; None for any other cycle."""
     tables = {agent: table for agent, table in inputs.tables.items() if isinstance(table, SampledTable) and table.exact}
@@ -232,39 +219,27 @@ def _finished(
     return FinishedCycle(setup, inputs.sides, tables, *parts, values, is_interpreting(), combined.needed)
 
 
-class _Combined(NamedTuple):
-    """Result of the messages of a cycle. The fields are those of :class:`Cycle` and :class:`FinishedCycle`.
-
-    ``steps`` still have their tables.
-    """
-
-    steps: dict[int, UtilStepPair]
-    z: dict[int, MiniBucketSizes]
-    chosen: dict[int, ChosenValues]
-    contexts: dict[int, Values]
-    roots: dict[int, Number | None]
-    sent: list[dict[int, SentMessages]]
-    per_agent: bool = True
-    leader_mailbox: Mailbox | None = None
-    needed: NeededRows | None = None
-
-
-def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> _Combined:
+def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> Combined:
     """Send messages of whole tables from agent to agent, one UTIL step per agent and side.
 
     While messages are too wide for their parents, they are made again with a smaller z.
     """
-    z_limits, up, steps = dict[int, int](), list[dict[int, SentMessages]](), None
+    z_limits, up = dict[int, int](), list[dict[int, SentMessages]]()
     needed: NeededRows | None = None
     if inputs.row_filter is not None:
         needed, sent = needed_rows(setup, mailbox, inputs)
         up.append(sent)
-    while steps is None:
+    while True:
         up.append({})
+        steps, phase = dict[int, UtilStepPair](), Phase(mailbox, setup.tree.bottom_up)
+        work = util_steps(setup, inputs, z_limits)
+        work = work if needed is None else with_needed_rows(setup, inputs, needed, work)
         try:
-            work = util_steps(setup, inputs, z_limits)
-            work = work if needed is None else with_needed_rows(setup, inputs, needed, work)
-            steps = util_phase(setup.tree, mailbox, clocks, work, up[-1])
+            for agent, messages in util_turns(setup.tree, mailbox, clocks, steps, up[-1]):
+                with phase.storing_errors(agent):
+                    steps[agent] = work(agent, messages)
+            phase.close()
+            break
         except MessagesTooWide as error:
             z_limits |= narrowed_limits(setup.tree, z_limits, error)
     chosen, contexts, down = value_phase(setup.tree, mailbox, clocks, steps, _separators(setup, inputs.sides))
@@ -274,7 +249,7 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
         if setup.tree.parent[agent] < 0
     }
     z = {agent: (step.lower.z, None if step.upper is None else step.upper.z) for agent, step in steps.items()}
-    return _Combined(steps, z, chosen, contexts, roots, [*up, down], needed=needed)
+    return Combined(steps, z, chosen, contexts, roots, [*up, down], needed=needed)
 
 
 def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -286,7 +261,7 @@ def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], t
 
     agents = len(setup.tree.parent)
     return (
-        LazySequence(agents, both, {}) if agents > _MAX_STORED_SEPARATORS else [both(agent) for agent in range(agents)]
+        LazySequence(agents, both, {}) if agents > MAX_STORED_SEPARATORS else [both(agent) for agent in range(agents)]
     )
 
 
@@ -304,7 +279,7 @@ def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicin
     scopes: dict[int, list[tuple[int, ...]]] = world.union(
         {agent: [encoded.scope for encoded in table.lower] for agent, table in inputs.tables.items()}
     )
-    max_entries = step_bytes(setup) // setup.arithmetic.dtype.itemsize
+    max_entries = setup.step_bytes // setup.arithmetic.dtype.itemsize
 
     def find() -> Slicing | None:
         try:
@@ -319,7 +294,7 @@ def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicin
 
 def _run_slices(
     setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs, slicing: Slicing
-) -> _Combined:
+) -> Combined:
     """Send UTIL messages for one slice after the other, and VALUE messages down."""
     side = inputs.sides.lower
     separators = [side.scope(separator) for separator in setup.tree.separators]
@@ -329,7 +304,7 @@ def _run_slices(
     work = sliced_steps(setup, inputs, slicing)
     outcome = combine_slices(setup.tree, separators, cut_sizes, work, mailbox, clocks, shared is not None)
     chosen = {agent: interface_values(found.known, found.context) for agent, found in outcome.decided.items()}
-    return _Combined(
+    return Combined(
         outcome.steps,
         dict.fromkeys(chosen, (None, None)),
         chosen,
@@ -358,15 +333,14 @@ def _tables_to_divide_slices(
     return tables_of_all_ranks(world, inputs.tables, clocks, limit)
 
 
-def _run_shared(
-    setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs, tables: Mapping[int, SampledTable]
-) -> _Combined:
+def _run_shared(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> Combined:
     """Let one rank per node (the leader) combine for all agents of its node.
 
     The ranks pass their tables to the leader in shared memory; messages between nodes go between leaders. The leader
     eliminates jointly if that is exact, otherwise agent by agent.
     """
     world = mailbox.world
+    tables = {agent: table for agent, table in inputs.tables.items() if isinstance(table, SampledTable)}
     shared_tables = world.on_all_ranks(
         lambda: shared_tables_of(setup, tables, inputs.sides, inputs.backend.stop, clocks)
     )
@@ -428,7 +402,7 @@ def _run_subtrees(
     times: dict[int, Clock],
     inputs: MessageInputs,
     predicted: tuple[list[PredictedStep], list[PredictedStep]],
-) -> _Combined:
+) -> Combined:
     """Jointly eliminate the variables of all agents of each subtree that lies on one node.
 
     Parameters
@@ -448,8 +422,12 @@ def _run_subtrees(
         subtree: latest(times[agent] for agent in subtrees[subtree])
         for subtree in mailbox.local_agents(range(len(subtrees)))
     }
-    sent_up: dict[int, SentMessages] = {}
-    steps = util_phase(tree, mailbox, clocks, subtree_steps(setup, inputs, subtrees, predicted), sent_up)
+    sent_up, steps = dict[int, SentMessages](), dict[int, UtilStepPair]()
+    work, phase = subtree_steps(setup, inputs, subtrees, predicted), Phase(mailbox, tree.bottom_up)
+    for subtree, messages in util_turns(tree, mailbox, clocks, steps, sent_up):
+        with phase.storing_errors(subtree):
+            steps[subtree] = work(subtree, messages)
+    phase.close()
     separators = _separators(setup, inputs.sides)
     subtree_separators = [separators[agents[-1]] for agents in subtrees]
     chosen, contexts, down = value_phase(tree, mailbox, clocks, steps, subtree_separators)
@@ -475,7 +453,7 @@ def _run_subtrees(
         {subtrees[subtree][-1]: sent_by_agent for subtree, sent_by_agent in phase.items() if sent_by_agent.count}
         for phase in (sent_up, down)
     ]
-    return _Combined(
+    return Combined(
         {},
         dict.fromkeys(chosen_by_agent, (None, None)),
         chosen_by_agent,
@@ -492,9 +470,9 @@ def _return_values(
     clocks: dict[int, Clock],
     times: Mapping[int, Clock],
     sides: Sides,
-    combined: _Combined,
+    combined: Combined,
     sent_tables: dict[int, SentMessages],
-) -> _Combined:
+) -> Combined:
     """Send the values that the node leaders have chosen to the agents' ranks.
 
     Parameters

@@ -202,3 +202,8 @@ def _is_worth_sending(usable: UsableRows, arithmetic: Arithmetic) -> bool:
     """Return whether the entries of the unusable rows take more bytes than the message that names them."""
     unusable = usable.rows.size - int(np.count_nonzero(usable.rows))
     return unusable * arithmetic.dtype.itemsize > usable.message_bytes
+
+
+def usable_size(message: Sequence[UsableRows]) -> int:
+    """Return the bytes of a message with usable rows: a bit per row, and one index per variable of a scope."""
+    return sum(usable.message_bytes for usable in message)

@@ -5,10 +5,14 @@ A *crossing* factor has variables of several agents. An agent's *interface* are 
 its tables with its children's messages, maximises over its interface variables and sends the result to its parent
 (:func:`util_step`). In the VALUE phase each agent, roots first, looks up its best values given those of its ancestors
 (:func:`value_step`). :func:`outside_steps` computes bounds from the roots down.
+
+The contents of the messages are here, too: tables (:class:`UtilTables`) and assignments (:class:`ChosenValues`), with
+their sizes in bytes and the senders' simulated clocks (:class:`Clock`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +30,8 @@ from dmcmc.inference.execution.exact_or_mini_buckets import (
     eliminate_first_fitting,
     eliminate_within,
 )
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.cuda.device_table import copy_table
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, is_allowed
+from dmcmc.inference.model.cuda.device_table import DeviceTable, copy_table
 from dmcmc.inference.model.flat_tables import FlatTables, flatten_scopes
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.compile import writable_once
@@ -36,12 +40,14 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, Memo
 from dmcmc.inference.sparse.functional_variables import Substitution, substitute_functional
 from dmcmc.inference.sparse.sparse_elimination import SparseElimination, SparseQuery, eliminate_sparse
-from dmcmc.inference.sparse.sparse_table import AnyTable, as_dense
+from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable, as_dense
 
 # Tables over parts of the sender's separator. Their sum is UTIL_i, or with mini-buckets (ADPOP) an upper bound on it.
 # Tables with mostly −∞ entries may be sparse (the CUBE paper calls them incomplete).
 UtilMessage = tuple[AnyTable, ...]
+Values = dict[int, int]
 
+_INDEX_BYTES = 8  # bytes of the index of a variable or a value in a message
 _MAX_KEYED_DOMAINS = 512  # variables; the domain sizes of smaller problems are part of the key
 _MAX_SMALL_CELLS = 1 << 16  # cells plus entries; a smaller step costs less than the choice of the best method
 
@@ -171,13 +177,15 @@ def util_step(
     scopes, stop = [t.scope for t in tables], resources.backend.stop
     planned = _step_plan(scopes, node.domains, node.interface, node.separator, node.order, stop)
     (order, exact, layout), (relaxation, memory) = planned, attempts[0]
+    may_be_exact = relaxation.method != "mini-bucket" and exact.width <= relaxation.max_z
     is_large = layout is None  # only large tables may be stored as sparse ones
-    if is_large and relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
+    if is_large and may_be_exact and relaxation.z is None:
         sparse_result = eliminate_sparse(SparseQuery(tables, node.domains, arithmetic), exact, memory, stop)
         if sparse_result is not None:
             return UtilStep(sparse_result.remaining(), sparse_result)
     in_host_memory = all(type(table) is EncodedTable for table in tables)
-    if layout is not None and in_host_memory and relaxation.is_exact(exact, arithmetic, memory):
+    fits = memory is None or exact.entries * arithmetic.dtype.itemsize <= memory
+    if layout is not None and in_host_memory and may_be_exact and fits:
         stop.check()
         entries = [table.values.reshape(-1) for table in tables]
         data = np.concatenate(entries) if entries else np.zeros(0, dtype=arithmetic.dtype)
@@ -372,3 +380,130 @@ def value_step(step: UtilStep, separator: Sequence[int], context: Mapping[int, i
     for variable, source, value in reversed(step.substitutions):
         values[variable] = int(value[values[source]])
     return values
+
+
+@dataclass(frozen=True)
+class SentMessages:
+    """Statistics of the messages that an agent has sent.
+
+    Attributes
+    ----------
+    count : int
+        Number of messages.
+    size : int
+        Bytes of all of them.
+    kind : str
+        Kind of the messages, such as ``UTIL``.
+    entries : int
+        Table entries in UTIL messages.
+    """
+
+    count: int = 0
+    size: int = 0
+    kind: str = ""
+    entries: int = 0
+
+
+def added(sent: SentMessages, more: SentMessages) -> SentMessages:
+    """Return the statistics of two groups of messages of one kind together."""
+    return SentMessages(sent.count + more.count, sent.size + more.size, sent.kind, sent.entries + more.entries)
+
+
+class Clock(NamedTuple):
+    """An agent's simulated clock, as if every agent had a machine to itself and messages took no time.
+
+    Attributes
+    ----------
+    seconds : float
+        Simulated time (Sultanik et al. 2008).
+    checks : int
+        Non-concurrent constraint checks (Meisels et al. 2002): joined cells of eliminations, and values of a variable
+        that draws have examined.
+    """
+
+    seconds: float = 0.0
+    checks: int = 0
+
+    def after(self, seconds: float, checks: int = 0) -> "Clock":
+        """Return the clock after some work."""
+        return Clock(self.seconds + seconds, self.checks + checks)
+
+
+def latest(clocks: Iterable[Clock]) -> Clock:
+    """Return the maximum of some clocks, separately of seconds and of checks."""
+    seconds, checks = 0.0, 0
+    for clock in clocks:
+        seconds, checks = max(seconds, clock.seconds), max(checks, clock.checks)
+    return Clock(seconds, checks)
+
+
+class UtilTables(NamedTuple):
+    """The contents of a UTIL message.
+
+    Attributes
+    ----------
+    lower, upper : tuple of tables
+        Tables of lower bounds, and of upper bounds or None; the same object if they do not differ.
+    """
+
+    lower: UtilMessage
+    upper: UtilMessage | None
+
+
+class ChosenValues(NamedTuple):
+    """The contents of a VALUE message: values of variables, {variable: value}.
+
+    Attributes
+    ----------
+    lower, upper : dict
+        Values that maximise the lower tables, and values that maximise the upper tables or None.
+    """
+
+    lower: Values
+    upper: Values | None
+
+
+def util_size(message: UtilTables | None) -> int:
+    """Return the bytes of a UTIL message: the entries of its tables, and one index per variable of a scope."""
+    if message is None:
+        return 0
+    tables = [*message.lower, *(message.upper or () if message.upper is not message.lower else ())]
+    return tables_size(tables)
+
+
+def util_entries(message: UtilTables | None) -> int:
+    """Return the number of entries of the lower tables of a UTIL message that are not −∞.
+
+    Upper tables of the same entries are bounds on them, or the same numbers.
+    """
+    return 0 if message is None else sum(map(_entries_of, message.lower))
+
+
+def _entries_of(table: AnyTable) -> int:
+    """Return the number of entries of a table that are not −∞, all entries of a table on a GPU; 0 for a constant."""
+    if not table.scope:
+        return 0
+    if isinstance(table, SparseBackedTable):
+        return table.rows.rows
+    if isinstance(table, DeviceTable):
+        return prod(table.shape)
+    return int(np.count_nonzero(is_allowed(table.values)))
+
+
+def tables_size(tables: Sequence[AnyTable]) -> int:
+    """Return the bytes of some tables in a message; a sparse table counts its stored entries only."""
+    return sum(bytes_of(table) + _INDEX_BYTES * len(table.scope) for table in tables)
+
+
+def bytes_of(table: AnyTable) -> int:
+    """Return the bytes of a table in its present form."""
+    return table.nbytes if isinstance(table, SparseBackedTable | DeviceTable) else table.values.nbytes
+
+
+def value_size(message: ChosenValues | None) -> int:
+    """Return the bytes of a VALUE message: two indices per value, and the upper values if they differ."""
+    if message is None:
+        return 0
+    lower, upper = message
+    differs = upper is not None and upper is not lower and upper != lower
+    return 2 * _INDEX_BYTES * (len(message.lower) + (len(message.upper or ()) if differs else 0))

@@ -2,28 +2,31 @@
 
 Dechter's bucket elimination (GpuBE journal paper, §2.1); the join and the projection of a bucket are fused. The tables
 are kept because the VALUE phase, which assigns the variables in reverse order, looks maximising values up in them.
+
+Small eliminations that do not share a variable are run together, by one merged plan (:class:`MergedPlan`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
-from typing import Protocol, cast
+from itertools import accumulate, pairwise
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.arena_kernels import choose_values, choose_values_in_rows, place_inputs
 from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bucket
-from dmcmc.inference.elimination.plan import EliminationPlan, MergedPlan, plan_elimination
+from dmcmc.inference.elimination.plan import BucketProgram, EliminationPlan, plan_elimination, table_offsets
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.cuda.device_table import sum_on_device
 from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.memo import Memo, digest
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.runtime.types import Array, Ints
 
 _MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which a bucket is spread over several threads
 _MIN_TASK_CELLS = 1 << 17  # least joined cells of a thread's task: starting one costs about 50 microseconds
@@ -32,6 +35,8 @@ _CELLS_PER_CHECK = 1 << 24
 # cells charged for a bucket in addition to its joined cells: its fixed cost of some microseconds
 _CELLS_PER_BUCKET = 1 << 12
 _ENTRIES_PER_CHECK = 1 << 22  # copied entries between two checks of the deadline
+_MAX_CACHED_TABLES = 1 << 14  # total tables of plans whose merged plan is cached
+_CONTIGUOUS = (-1, -1)  # key of the contiguous plan in ``EliminationPlan.derived_plans``
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Elimination:
         """Return table ``t`` of the plan as a view."""
         if t in self.external_tables:
             return EncodedTable(self.plan.scope(t), self.external_tables[t])
-        location = self.plan.location(t)
+        location = self.plan.locations[t]
         return EncodedTable(location.scope, self.arena[location.begin : location.end].reshape(location.shape))
 
     def remaining(self) -> tuple[EncodedTable, ...]:
@@ -122,7 +127,12 @@ class Elimination:
         Buckets are processed last to first; ties go to the lowest value index. One row of each table of a bucket is
         read.
         """
-        maximise_together([self], [values])
+        assignment = np.zeros(self.plan.program.domains.size, dtype=np.int64)
+        for v, value in values.items():
+            assignment[v] = value
+        self.choose(assignment)
+        eliminated = self.plan.program.variable
+        values.update(zip(eliminated.tolist(), assignment[eliminated].tolist(), strict=True))
 
 
 def assignments_of(domains: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -223,7 +233,9 @@ def eliminate(
     OutOfTime
         If the deadline passes.
     """
-    done = Elimination(plan, new_arena(plan, arithmetic), arithmetic, semiring=semiring)
+    entries = max(1, plan.entries)
+    MEMORY_ACCOUNT.claim(entries * arithmetic.dtype.itemsize, f"tables of {plan.buckets} buckets")
+    done = Elimination(plan, np.empty(entries, dtype=arithmetic.dtype), arithmetic, semiring=semiring)
     flat = flat_tables(tables, arithmetic, semiring)
     lowest = arithmetic.lowest_scalar
     place_tables(plan, done.arena, flat, lowest, stop)
@@ -234,6 +246,114 @@ def eliminate(
         stop.check()
         run_buckets(plan.program, done.arena, 0, plan.buckets, lowest, semiring.operation)
     return done
+
+
+class MergedPlan(NamedTuple):
+    """A plan made of several plans.
+
+    Attributes
+    ----------
+    plan : EliminationPlan
+        The merged plan: inputs of the first plan, of the second, ...; buckets likewise.
+    numbers : list of (tables,) int64
+        The number in the merged plan of each table, for each plan.
+    bucket_start : (plans + 1,) int64
+        First bucket of each plan in the merged plan.
+    entry_start : list of int
+        Arena offset of each plan's tables in :meth:`contiguous_plan`, and the end of the last plan's.
+    """
+
+    plan: EliminationPlan
+    numbers: list[Ints]
+    bucket_start: Ints
+    entry_start: list[int]
+
+    def contiguous_plan(self, plans: Sequence[EliminationPlan]) -> EliminationPlan:
+        """Return the merged plan with each plan's tables contiguous in the arena, in the layout of the plan itself.
+
+        The result is cached.
+        """
+        found: EliminationPlan | None = self.plan.derived_plans.get(_CONTIGUOUS)
+        if found is None:
+            at = np.empty_like(self.plan.program.at)
+            for numbers, start, plan in zip(self.numbers, self.entry_start[:-1], plans, strict=True):
+                at[numbers] = start + plan.program.at
+            found = EliminationPlan(self.plan.program._replace(at=at), self.plan.sizes, self.plan.remaining)
+            self.plan.derived_plans[_CONTIGUOUS] = found
+        return found
+
+
+_MERGED = Memo[MergedPlan](16)  # the merged plans of this process, at most 16
+
+
+def mergeable(plans: Sequence[EliminationPlan]) -> bool:
+    """Return whether the plans have the same domain array and no variable in common."""
+    if not plans:
+        return False
+    domains = plans[0].program.domains
+    used = np.zeros(domains.size, dtype=np.bool_)
+    for program in (plan.program for plan in plans):
+        if program.domains is not domains and not np.array_equal(program.domains, domains):
+            return False
+        if used[program.scope].any() or used[program.variable].any():
+            return False
+        used[program.scope] = True
+        used[program.variable] = True
+    return True
+
+
+def merge_plans_cached(plans: Sequence[EliminationPlan]) -> MergedPlan | None:
+    """Return the merged plan, cached for equal plans; None if the plans cannot be merged.
+
+    Plans derived from the merged plan (``divide_work``) are cached with it.
+    """
+    if not plans or sum(plan.tables for plan in plans) > _MAX_CACHED_TABLES:
+        return merge_plans(plans) if mergeable(plans) else None
+    domains = plans[0].program.domains  # plans may hold copies of it
+    if not all(plan.program.domains is domains or np.array_equal(plan.program.domains, domains) for plan in plans):
+        return None
+    key = tuple(plan.shape_key for plan in plans), digest(domains)
+    found = _MERGED.find(key)
+    if found is None and mergeable(plans):
+        found = merge_plans(plans)
+        _MERGED.put(key, found)
+    return found
+
+
+def merge_plans(plans: Sequence[EliminationPlan]) -> MergedPlan:
+    """Merge plans; :func:`mergeable` must hold."""
+    programs = [plan.program for plan in plans]
+    n_inputs = [plan.tables - plan.buckets for plan in plans]
+    input_at = np.cumsum([0, *n_inputs])
+    bucket_start = np.cumsum([0, *(plan.buckets for plan in plans)])
+    message_at = input_at[-1] + bucket_start
+    numbers = [
+        np.concatenate([np.arange(input_at[i], input_at[i + 1]), np.arange(message_at[i], message_at[i + 1])])
+        for i in range(len(plans))
+    ]
+
+    def inputs_first(pieces: Sequence[Ints], edges: Sequence[int]) -> Ints:
+        """Return the parts that belong to the inputs of all plans, then those that belong to their messages."""
+        heads = [piece[:edge] for piece, edge in zip(pieces, edges, strict=True)]
+        return np.concatenate(heads + [piece[edge:] for piece, edge in zip(pieces, edges, strict=True)])
+
+    lengths = inputs_first([np.diff(p.scope_start) for p in programs], n_inputs)
+    sizes = inputs_first([plan.sizes for plan in plans], n_inputs)
+    edges = [int(p.scope_start[g]) for p, g in zip(programs, n_inputs, strict=True)]
+    program = BucketProgram(
+        domains=programs[0].domains,
+        scope_start=np.concatenate([[0], np.cumsum(lengths)]),
+        scope=inputs_first([p.scope for p in programs], edges),
+        at=table_offsets(sizes),
+        variable=np.concatenate([p.variable for p in programs]),
+        input_start=np.cumsum(np.concatenate([[0], *(np.diff(p.input_start) for p in programs)])),
+        inputs=np.concatenate([number[p.inputs] for number, p in zip(numbers, programs, strict=True)]),
+        cells=np.concatenate([p.cells for p in programs]),
+        row_axes=np.concatenate([p.row_axes for p in programs]),
+    )
+    remaining = [number[t] for number, plan in zip(numbers, plans, strict=True) for t in plan.remaining]
+    plan = EliminationPlan(program, sizes, tuple(map(int, remaining)))
+    return MergedPlan(plan, numbers, bucket_start, [0, *accumulate(plan.entries for plan in plans)])
 
 
 def separated(done: Elimination, merged: MergedPlan, plans: Sequence[EliminationPlan]) -> list[Elimination]:
@@ -317,12 +437,12 @@ def _place_large(plan: EliminationPlan, arena: Array, flat: FlatTables, t: int, 
     source = flat.data[flat.at[t] : flat.at[t + 1]].reshape(sizes).transpose([scope.index(v) for v in target_scope])
     at = int(plan.program.at[t])
     target = arena[at : at + source.size].reshape(source.shape)
-    for index in pieces_of(source.shape, _ENTRIES_PER_CHECK):
+    for index in pieces_of(source.shape):
         stop.check()
         target[index] = source[index]
 
 
-def pieces_of(shape: Sequence[int], entries: int) -> Iterator[tuple[int | slice, ...]]:
+def pieces_of(shape: Sequence[int], entries: int = _ENTRIES_PER_CHECK) -> Iterator[tuple[int | slice, ...]]:
     """Yield indices that cover an array in parts of at most about ``entries`` entries; each fixes the first few axes.
 
     >>> list(pieces_of((2, 3, 4), 12)) == [(0,), (1,)]

@@ -20,13 +20,11 @@ from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.memo import Memo, digest
+from dmcmc.inference.runtime.memo import digest
 from dmcmc.inference.runtime.types import Ints
 
 # problem variables per participating variable, above which the plan is made over the participating ones only
 _MIN_UNUSED_RATIO = 16
-_MAX_CACHED_TABLES = 1 << 14  # total tables of plans whose merged plan is cached
-_CONTIGUOUS = (-1, -1)  # key of the contiguous plan in ``EliminationPlan.derived_plans``
 
 
 class BucketProgram(NamedTuple):
@@ -99,12 +97,12 @@ class EliminationPlan:
     remaining: tuple[int, ...]
     derived_plans: dict[tuple[int, int], Any] = field(default_factory=dict, compare=False, repr=False)
 
-    @property
+    @cached_property
     def buckets(self) -> int:
         """Number of buckets."""
         return self.program.variable.size
 
-    @property
+    @cached_property
     def tables(self) -> int:
         """Number of tables, including messages."""
         return self.sizes.size
@@ -126,19 +124,11 @@ class EliminationPlan:
         return digest(p.scope_start, p.scope, p.variable, p.input_start, p.inputs, self.sizes)
 
     @cached_property
-    def _locations(self) -> dict[int, TableLocation]:
-        """Cache of the locations that :meth:`location` computed."""
-        return {}
+    def locations(self) -> "_Locations":
+        """The location of each table, by its number; computed once per table."""
+        return _Locations(self.program, self.sizes)
 
-    def location(self, t: int) -> TableLocation:
-        """Return the location of table ``t``; computed once per table."""
-        found = self._locations.get(t)
-        if found is None:
-            begin = int(self.program.at[t])
-            found = self._locations[t] = TableLocation(self.scope(t), self.shape(t), begin, begin + int(self.sizes[t]))
-        return found
-
-    @property
+    @cached_property
     def width(self) -> int:
         """Induced width: the largest number of variables in a message."""
         return int(np.diff(self.program.scope_start)[self.tables - self.buckets :].max(initial=0))
@@ -160,6 +150,20 @@ class EliminationPlan:
     def output(self, b: int) -> int:
         """Return the number of the table that bucket ``b`` writes."""
         return self.tables - self.buckets + b
+
+
+class _Locations(dict[int, TableLocation]):
+    """The locations of a plan's tables; a location is computed when it is read first."""
+
+    def __init__(self, program: BucketProgram, sizes: Ints) -> None:
+        self._program, self._sizes = program, sizes
+
+    def __missing__(self, t: int) -> TableLocation:
+        program, begin = self._program, int(self._program.at[t])
+        scope = program.scope[program.scope_start[t] : program.scope_start[t + 1]]
+        shape = tuple(program.domains[scope].tolist())
+        self[t] = location = TableLocation(tuple(scope.tolist()), shape, begin, begin + int(self._sizes[t]))
+        return location
 
 
 def plan_elimination(
@@ -284,111 +288,3 @@ def check_memory(plan: EliminationPlan, arithmetic: Arithmetic, memory: int, wha
             f"{what} needs {need:,} bytes (largest table: {len(plan.scope(largest))} variables,"
             f" {int(plan.sizes[largest]):,} entries) and budget.memory leaves it {memory:,}; {remedy}"
         )
-
-
-class MergedPlan(NamedTuple):
-    """A plan made of several plans.
-
-    Attributes
-    ----------
-    plan : EliminationPlan
-        The merged plan: inputs of the first plan, of the second, ...; buckets likewise.
-    numbers : list of (tables,) int64
-        The number in the merged plan of each table, for each plan.
-    bucket_start : (plans + 1,) int64
-        First bucket of each plan in the merged plan.
-    entry_start : list of int
-        Arena offset of each plan's tables in :meth:`contiguous_plan`, and the end of the last plan's.
-    """
-
-    plan: EliminationPlan
-    numbers: list[Ints]
-    bucket_start: Ints
-    entry_start: list[int]
-
-    def contiguous_plan(self, plans: Sequence[EliminationPlan]) -> EliminationPlan:
-        """Return the merged plan with each plan's tables contiguous in the arena, in the layout of the plan itself.
-
-        The result is cached.
-        """
-        found: EliminationPlan | None = self.plan.derived_plans.get(_CONTIGUOUS)
-        if found is None:
-            at = np.empty_like(self.plan.program.at)
-            for numbers, start, plan in zip(self.numbers, self.entry_start[:-1], plans, strict=True):
-                at[numbers] = start + plan.program.at
-            found = EliminationPlan(self.plan.program._replace(at=at), self.plan.sizes, self.plan.remaining)
-            self.plan.derived_plans[_CONTIGUOUS] = found
-        return found
-
-
-_MERGED = Memo[MergedPlan](16)  # the merged plans of this process, at most 16
-
-
-def mergeable(plans: Sequence[EliminationPlan]) -> bool:
-    """Return whether the plans have the same domain array and no variable in common."""
-    if not plans:
-        return False
-    domains = plans[0].program.domains
-    used = np.zeros(domains.size, dtype=np.bool_)
-    for program in (plan.program for plan in plans):
-        if program.domains is not domains and not np.array_equal(program.domains, domains):
-            return False
-        if used[program.scope].any() or used[program.variable].any():
-            return False
-        used[program.scope] = True
-        used[program.variable] = True
-    return True
-
-
-def merge_plans_cached(plans: Sequence[EliminationPlan]) -> MergedPlan | None:
-    """Return the merged plan, cached for equal plans; None if the plans cannot be merged.
-
-    Plans derived from the merged plan (``divide_work``) are cached with it.
-    """
-    if not plans or sum(plan.tables for plan in plans) > _MAX_CACHED_TABLES:
-        return merge_plans(plans) if mergeable(plans) else None
-    domains = plans[0].program.domains  # plans may hold copies of it
-    if not all(plan.program.domains is domains or np.array_equal(plan.program.domains, domains) for plan in plans):
-        return None
-    key = tuple(plan.shape_key for plan in plans), digest(domains)
-    found = _MERGED.find(key)
-    if found is None and mergeable(plans):
-        found = merge_plans(plans)
-        _MERGED.put(key, found)
-    return found
-
-
-def merge_plans(plans: Sequence[EliminationPlan]) -> MergedPlan:
-    """Merge plans; :func:`mergeable` must hold."""
-    programs = [plan.program for plan in plans]
-    n_inputs = [plan.tables - plan.buckets for plan in plans]
-    input_at = np.cumsum([0, *n_inputs])
-    bucket_start = np.cumsum([0, *(plan.buckets for plan in plans)])
-    message_at = input_at[-1] + bucket_start
-    numbers = [
-        np.concatenate([np.arange(input_at[i], input_at[i + 1]), np.arange(message_at[i], message_at[i + 1])])
-        for i in range(len(plans))
-    ]
-
-    def inputs_first(pieces: Sequence[Ints], edges: Sequence[int]) -> Ints:
-        """Return the parts that belong to the inputs of all plans, then those that belong to their messages."""
-        heads = [piece[:edge] for piece, edge in zip(pieces, edges, strict=True)]
-        return np.concatenate(heads + [piece[edge:] for piece, edge in zip(pieces, edges, strict=True)])
-
-    lengths = inputs_first([np.diff(p.scope_start) for p in programs], n_inputs)
-    sizes = inputs_first([plan.sizes for plan in plans], n_inputs)
-    edges = [int(p.scope_start[g]) for p, g in zip(programs, n_inputs, strict=True)]
-    program = BucketProgram(
-        domains=programs[0].domains,
-        scope_start=np.concatenate([[0], np.cumsum(lengths)]),
-        scope=inputs_first([p.scope for p in programs], edges),
-        at=table_offsets(sizes),
-        variable=np.concatenate([p.variable for p in programs]),
-        input_start=np.cumsum(np.concatenate([[0], *(np.diff(p.input_start) for p in programs)])),
-        inputs=np.concatenate([number[p.inputs] for number, p in zip(numbers, programs, strict=True)]),
-        cells=np.concatenate([p.cells for p in programs]),
-        row_axes=np.concatenate([p.row_axes for p in programs]),
-    )
-    remaining = [number[t] for number, plan in zip(numbers, plans, strict=True) for t in plan.remaining]
-    plan = EliminationPlan(program, sizes, tuple(map(int, remaining)))
-    return MergedPlan(plan, numbers, bucket_start, [0, *accumulate(plan.entries for plan in plans)])

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
-from dmcmc.inference.elimination.eliminate import Elimination, eliminate, separated
-from dmcmc.inference.elimination.plan import EliminationPlan, merge_plans_cached
+from dmcmc.inference.elimination.eliminate import Elimination, eliminate, merge_plans_cached, separated
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched

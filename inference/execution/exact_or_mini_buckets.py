@@ -13,7 +13,6 @@ from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
 from dmcmc.inference.minibuckets.content_partition import eliminate_by_content
 from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets
-from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 
 MagnitudeLimit = int | float | Callable[[], int | float]  # a function is called only when mini-buckets need the limit
@@ -36,28 +35,19 @@ class Relaxation:
     moment_matching
         Whether the mini-buckets of a variable are matched before they are eliminated.
     max_z
-        Upper limit of z, for exact tables too. A single input table that is wider is used nevertheless.
+        Upper limit of z, for exact tables too; inf for none. A single input table that is wider is used nevertheless.
     """
 
     method: Literal["auto", "exact", "mini-bucket"] = "exact"
     z: int | None = None
     partition: Literal["scope", "content"] = "scope"
     moment_matching: bool = True
-    max_z: int | None = None
+    max_z: float = float("inf")
 
     @property
     def chooses_z(self) -> bool:
         """Whether z is chosen by the memory."""
         return self.method != "exact" and self.z is None
-
-    def allows(self, exact: EliminationPlan) -> bool:
-        """Return whether an exact plan is no wider than ``max_z``."""
-        return self.max_z is None or exact.width <= self.max_z
-
-    def is_exact(self, exact: EliminationPlan, arithmetic: Arithmetic, memory: int | None) -> bool:
-        """Return whether the exact plan is run within a memory limit in bytes."""
-        fits = memory is None or exact.entries * arithmetic.dtype.itemsize <= memory
-        return self.method != "mini-bucket" and fits and self.allows(exact)
 
 
 EXACT = Relaxation()
@@ -192,11 +182,11 @@ class _PlannedQuery:
         if relaxation.method == "exact":
             if memory is not None:
                 check_memory(plan, arithmetic, memory, owner, REMEDY)
-            if not relaxation.allows(plan):
+            if plan.width > relaxation.max_z:
                 raise ResourceError(
                     f"{owner}: an exact message has {plan.width} variables; the limit is {relaxation.max_z}"
                 )
-        fits = (entries is None or plan.entries <= entries) and relaxation.allows(plan)
+        fits = (entries is None or plan.entries <= entries) and plan.width <= relaxation.max_z
         if relaxation.method != "mini-bucket" and fits:
             return RelaxedElimination(backend.eliminate(tables, plan, arithmetic), None, 0.0)
         z, relaxed = self._relaxed(relaxation, entries, fits)

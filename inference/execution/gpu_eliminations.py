@@ -7,8 +7,8 @@ from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
-from dmcmc.inference.elimination.eliminate import Elimination, flat_tables
-from dmcmc.inference.elimination.plan import EliminationPlan, MergedPlan
+from dmcmc.inference.elimination.eliminate import Elimination, MergedPlan, flat_tables
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.cuda.device_table import min_resident_entries

@@ -10,7 +10,8 @@ import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.plan import merge_plans, plan_elimination
+from dmcmc.inference.elimination.eliminate import merge_plans
+from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets

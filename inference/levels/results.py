@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.exact_sum import Exact
+from dmcmc.inference.model.arithmetic import Exact
 from dmcmc.inference.model.problem import Problem
 
 

@@ -13,8 +13,8 @@ from dmcmc.inference.marginals.tables import TableFormat, build_tables
 from dmcmc.inference.marginals.tree_marginals import TreeMarginals
 from dmcmc.inference.marginals.tree_messages import TreeMessages
 from dmcmc.inference.marginals.tree_plan import TreeResources
+from dmcmc.inference.model.arithmetic import nearest
 from dmcmc.inference.model.builder import Builder, as_problem
-from dmcmc.inference.model.exact_sum import nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ConfigError, ProblemError

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dmcmc.inference.marginals.tables import JunctionTreeTables
 from dmcmc.inference.marginals.tree_messages import TreeMessages
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
+from dmcmc.inference.model.arithmetic import Exact, exact_sum, nearest
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError

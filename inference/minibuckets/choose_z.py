@@ -26,7 +26,7 @@ def plan_within(
     )
 
 
-def upper_bound_on_z(domains: Ints, variables: Sequence[int], entries: int, limit: int | None = None) -> int:
+def upper_bound_on_z(domains: Ints, variables: Sequence[int], entries: int, limit: float = math.inf) -> int:
     """Return an upper bound on the useful z: no table over more of the variables fits ``entries``.
 
     The bound is log(entries) / log(smallest domain size above 1), plus the number of variables with one value, which do
@@ -36,7 +36,7 @@ def upper_bound_on_z(domains: Ints, variables: Sequence[int], entries: int, limi
     domain_sizes = domains[involved]
     smallest = min((int(d) for d in domain_sizes if d > 1), default=2)
     bound = math.log2(max(1, entries)) / math.log2(smallest) + int((domain_sizes < 2).sum())
-    return min(len(involved), int(bound), len(involved) if limit is None else limit)
+    return int(min(len(involved), bound, limit))
 
 
 def largest_fitting(

@@ -4,6 +4,9 @@ The narrowest of int32, int64 and float64 that can hold every sum of entries is 
 a sentinel. Up to ``ADDENDS`` sentinels can be added before the sum is clamped. A sum that contains a sentinel is below
 half of the sentinel, because the finite entries of the whole problem together are smaller in magnitude than that half.
 Therefore no sum wraps, and −∞ never turns into a finite number.
+
+Proofs of optimality compare sums without rounding (:func:`exact_sum`): integers may have any size there, and floats are
+summed as the fractions that they represent.
 """
 
 import math
@@ -11,17 +14,60 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.exact_sum import Exact
-from dmcmc.inference.model.flat_tables import FlatTables, flatten, table_ranges
-from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.runtime.types import Array, Number
+
+if TYPE_CHECKING:  # problems are compared by exact sums
+    from dmcmc.inference.model.flat_tables import FlatTables
+    from dmcmc.inference.model.problem import Factor
+
+Exact = int | Fraction
+
+_MIN_FLOAT_EXPONENT = 1074  # exponent: every float64 is a multiple of 2^−1074
+
+
+def exact_sum(numbers: Iterable[Number]) -> Exact:
+    """Return the exact sum of finite numbers; an int if all of them are ints.
+
+    >>> exact_sum([1e16, 1.0, -1e16]), exact_sum([2**80, 1])
+    (Fraction(1, 1), 1208925819614629174706177)
+    """
+    integer_sum, scaled_float_sum, has_floats = 0, 0, False
+    for number in numbers:
+        if isinstance(number, int):
+            integer_sum += number
+        else:
+            has_floats = True
+            numerator, denominator = number.as_integer_ratio()
+            scaled_float_sum += numerator << (_MIN_FLOAT_EXPONENT + 1 - denominator.bit_length())
+    return integer_sum + Fraction(scaled_float_sum, 1 << _MIN_FLOAT_EXPONENT) if has_floats else integer_sum
+
+
+def nearest(value: Exact) -> Number:
+    """Round an exact number to the nearest float; return ints unchanged, and ±inf outside the range of floats."""
+    if isinstance(value, int):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def round_up(value: Exact) -> Number:
+    """Round an exact number up to the next float; return ints unchanged."""
+    number = nearest(value)
+    if isinstance(number, int) or number == math.inf:
+        return number
+    if number == -math.inf:
+        return math.nextafter(-math.inf, 0.0)
+    return number if Fraction(number) >= value else math.nextafter(number, math.inf)
+
 
 ADDENDS = 4  # maximum number of sentinels that may be added before the sum is clamped
 # Limit on Σ |utility|: differences, and the scales of bounds and chains, stay finite up to it.
@@ -85,18 +131,18 @@ class Arithmetic:
         """The number below which a sum represents −∞."""
         return self.lowest // 2 if self.exact else -np.inf
 
-    def encode(self, factor: Factor) -> EncodedTable:
+    def encode(self, factor: "Factor") -> EncodedTable:
         """Return a factor's table in this arithmetic."""
-        return EncodedTable(factor.scope, self._encoded(factor.table))
+        return EncodedTable(factor.scope, self.encoded(factor.table))
 
-    def encode_flat(self, flat: FlatTables) -> FlatTables:
+    def encode_flat(self, flat: "FlatTables") -> "FlatTables":
         """Return flat tables in this arithmetic."""
-        return flat._replace(data=self._encoded(flat.data))
+        return flat._replace(data=self.encoded(flat.data))
 
-    def _encoded(self, entries: Array) -> Array:
+    def encoded(self, entries: Array) -> Array:
         """Return entries in this arithmetic, as a new array."""
-        if entries.dtype == self.dtype and self.exact:  # this raises −∞ to lowest
-            raised: Array = np.maximum(entries, self.lowest_scalar)
+        if entries.dtype == self.dtype and self.dtype.kind == "i":  # this raises −∞ to lowest
+            raised: Array = np.maximum(entries, self.dtype.type(self.lowest))
             return np.asarray(raised)
         with np.errstate(invalid="ignore"):  # −∞ becomes any integer, which is replaced
             values = entries.astype(self.dtype)
@@ -174,24 +220,15 @@ class Arithmetic:
         return bound - attained <= 2 * (Fraction(self.rounding(addends)) + Fraction(margin))
 
 
-def choose_arithmetic(factors: Iterable[Factor]) -> Arithmetic:
-    """Return the narrowest exact arithmetic in which all sums over these factors fit.
-
-    Constants are not part of such sums; they are added exactly at the end (``exact_sum``).
-    """
-    factors = list(factors)
-    return arithmetic_of(flatten([f.scope for f in factors], [f.table for f in factors]))
-
-
-def arithmetic_of(flat: FlatTables, largest: Sequence[int | float] | None = None) -> Arithmetic:
-    """Return the narrowest exact arithmetic in which all sums over these tables fit.
+def arithmetic_of(largest: Sequence[int | float], integral: bool) -> Arithmetic:
+    """Return the narrowest exact arithmetic in which all sums over some tables fit.
 
     Parameters
     ----------
-    flat : FlatTables
-        The tables.
-    largest : sequence of int or float, or None
-        The largest finite absolute entry of each table; None computes them.
+    largest : sequence of int or float
+        The largest finite absolute entry of each table.
+    integral : bool
+        Whether all entries are integers.
 
     Returns
     -------
@@ -203,8 +240,7 @@ def arithmetic_of(flat: FlatTables, largest: Sequence[int | float] | None = None
     ProblemError
         If the sums exceed ``MAX_TOTAL_UTILITY``, the limit for float64.
     """
-    integral = flat.data.dtype.kind == "i"
-    return narrowest(_sum(table_ranges(flat).magnitudes if largest is None else largest, integral), integral)
+    return narrowest(_sum(largest, integral), integral)
 
 
 def narrowest(total: int | float, integral: bool) -> Arithmetic:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmcmc.inference.model.arithmetic import Arithmetic, Exact, arithmetic_of, exact_sum, nearest
 from dmcmc.inference.model.building.unknown_names import list_values, suggest_name
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
 from dmcmc.inference.model.summary import html_table, one_line, problem_facts
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden, forbidden_value, normalise
@@ -811,3 +811,13 @@ def bytes_of_tables(*problems: Problem) -> int:
 def _bytes_of(problems: Sequence[Problem]) -> int:
     """Return the bytes of the distinct dense tables of some problems."""
     return sum({id(f.table): f.table.nbytes for p in problems for f in p.factors if type(f) is Factor}.values())
+
+
+def choose_arithmetic(factors: Iterable[Factor]) -> Arithmetic:
+    """Return the narrowest exact arithmetic in which all sums over these factors fit.
+
+    Constants are not part of such sums; they are added exactly at the end (``exact_sum``).
+    """
+    factors = list(factors)
+    flat = flatten([f.scope for f in factors], [f.table for f in factors])
+    return arithmetic_of(table_ranges(flat).magnitudes, flat.data.dtype.kind == "i")

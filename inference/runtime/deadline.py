@@ -52,7 +52,7 @@ class Deadline:
     @property
     def over(self) -> bool:
         """Whether the deadline has passed."""
-        return self.left <= 0
+        return min(self.until, self.cancellation.requested_at) + self.grace <= time.perf_counter()
 
     @property
     def left(self) -> float:
@@ -74,7 +74,7 @@ class Deadline:
 
     def check(self) -> None:
         """Raise ``OutOfTime`` if the deadline has passed."""
-        if self.over:
+        if min(self.until, self.cancellation.requested_at) + self.grace <= time.perf_counter():
             raise OutOfTime("out of time")
 
 

@@ -7,8 +7,13 @@ process; kernels that other kernels call, and intrinsics (functions that are wri
 The work of interpreted kernels is counted in *steps*, each about a microsecond: one cell of an elimination, or part of
 a character that is read. A process that solves many small problems interprets only the first ones, since it is faster
 with compiled kernels once they are loaded.
+
+By default a run with a time limit begins with the kernels that are compiled, and small problems are interpreted.
+Measurements and tests compare what methods find, which must not depend on that. With ``first`` as the value of the
+environment variable ``DMCMC_COMPILE``, each run compiles its kernels before its clock starts.
 """
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,7 +24,27 @@ from typing import Any
 import numpy as np
 from numba import config
 
-from dmcmc.inference.runtime.compile_first import compiles_first
+COMPILE_FIRST = {"DMCMC_COMPILE": "first"}  # as an environment for other processes
+
+
+def compiles_first() -> bool:
+    """Return whether runs wait for their kernels."""
+    return all(os.environ.get(name) == value for name, value in COMPILE_FIRST.items())
+
+
+@contextmanager
+def compiling_first() -> Iterator[None]:
+    """Let the runs of this process in the block wait for their kernels."""
+    before = {name: os.environ.get(name) for name in COMPILE_FIRST}
+    os.environ.update(COMPILE_FIRST)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
 
 # Steps that a process may interpret in total: about half a second, as long as loading the compiled kernels of a run.
 MAX_STEPS = 500_000.0

@@ -14,9 +14,9 @@ from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.minibuckets.choose_z import plan_within
 from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets
-from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.problem import Problem, choose_arithmetic
 from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
 
 _UNIT_ROUNDOFF = 2.0**-53  # largest relative rounding error of one float64 operation

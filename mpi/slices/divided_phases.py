@@ -5,10 +5,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, SentMessages, UtilMessage, UtilTables
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, UtilTables
 from dmcmc.mpi.shared_tables import SharedAgentTables
 from dmcmc.mpi.slices.division import MERGED, MergingMailbox, Share, SliceDivision, subtree_of
 from dmcmc.mpi.slices.sliced_phases import (

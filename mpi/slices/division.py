@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.pseudotree import PseudoTree
+from dmcmc.inference.dpop.util_and_value import (
+    ChosenValues,
+    Clock,
+    SentMessages,
+    UtilMessage,
+    UtilTables,
+    Values,
+    added,
+)
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Array, Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, UtilTables, Values, added
 from dmcmc.mpi.util_value_phases import FAILED
 from dmcmc.mpi.world import World
 

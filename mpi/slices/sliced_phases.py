@@ -27,14 +27,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
-from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import (
+from dmcmc.inference.dpop.pseudotree import PseudoTree
+from dmcmc.inference.dpop.util_and_value import (
     ChosenValues,
     Clock,
     SentMessages,
+    UtilMessage,
+    UtilStep,
     UtilTables,
     Values,
     added,
@@ -42,7 +41,11 @@ from dmcmc.mpi.message_contents import (
     util_entries,
     util_size,
     value_size,
+    value_step,
 )
+from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.util_value_phases import FAILED, Phase, UtilStepPair, known_values, message_to_child
 
 if TYPE_CHECKING:

@@ -90,7 +90,11 @@ def compute_messages(
         in_time = int(cells / max(1, int(costs.domains.max(initial=1)))) * arithmetic.dtype.itemsize
         memory = min(memory, max(in_time, 2 * sum(table.values.nbytes for table in tables)))
     query = EliminationQuery(tables, costs.domains, order, (), arithmetic, exact)
-    found = eliminate_within(query, Relaxation("auto", max_z=max_z), Resources(memory, backend, owner="AND/OR search"))
+    found = eliminate_within(
+        query,
+        Relaxation("auto", max_z=float("inf") if max_z is None else max_z),
+        Resources(memory, backend, owner="AND/OR search"),
+    )
     done = found.elimination
     return MiniBucketMessages(exact, done.plan, _entries_on_host(done), arithmetic, len(tables), found.z)
 
@@ -118,6 +122,6 @@ def _entries_on_host(done: Elimination) -> Array:
         return done.arena
     entries = new_arena(plan, done.arithmetic)
     for t in range(plan.tables):
-        location = plan.location(t)
+        location = plan.locations[t]
         entries[location.begin : location.end] = np.asarray(done.table(t).values).reshape(-1)
     return entries

@@ -123,12 +123,6 @@ class WorkCountList(Sequence[AgentWorkCounts]):
         codes = np.argsort(order)[record_of.ravel()]
         return cls(RepeatedRecords([kinds[kind] for kind in order], codes), weights)
 
-    @staticmethod
-    def weights_in(works: Sequence[AgentWorkCounts]) -> list[float]:
-        """Return the weights of the agents without a record per agent."""
-        weights: list[float] = works.weights.tolist() if isinstance(works, WorkCountList) else [w.weight for w in works]
-        return weights
-
     def __len__(self) -> int:
         return len(self.kinds)
 

@@ -1,4 +1,4 @@
-"""The greedy assignment and 1-opt hill climbing of :mod:`.ascent` without kernels, while these are still compiled.
+"""The greedy assignment and 1-opt hill climbing without kernels, while those of the local search are compiled.
 
 NumPy works on one column (the entries of one factor for all values of one variable) at a time, which takes some
 microseconds, so this is about thirty times slower than the kernels. Problems whose factors are all dense tables only.
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.local_search import Ascent
 from dmcmc.samplers.tuning import local_search as tuning
 from dmcmc.samplers.tuning.constraint_search import SIDEWAYS_PROBABILITY
 

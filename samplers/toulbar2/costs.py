@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.levels.max_degree import max_degree
-from dmcmc.inference.model.arithmetic import scaling_exponent
+from dmcmc.inference.model.arithmetic import Exact, exact_sum, round_up, scaling_exponent
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, round_up
 from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.types import Array, Number
 from dmcmc.samplers.external.native_constraints import ConstraintCosts

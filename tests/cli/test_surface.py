@@ -15,7 +15,7 @@ from dmcmc.cli.failure import describe
 from dmcmc.cli.main import main
 from dmcmc.formats import registry as formats
 from dmcmc.generators import registry as generators
-from dmcmc.inference.model.exact_sum import exact_sum
+from dmcmc.inference.model.arithmetic import exact_sum
 
 WCSP = "p 3 2 2 9\n2 2 2\n2 0 1 0 1\n1 1 3\n2 1 2 0 1\n0 1 2\n"
 UAI = "MARKOV\n1\n2\n1\n1 0\n2\n 0.5 0.25\n"
@@ -197,7 +197,7 @@ def test_the_error_for_the_old_name_of_split_has_the_new_one(folder, fails):
 @pytest.mark.parametrize(
     ("work", "place"),
     [
-        (lambda: exact_sum(["a"]), "dmcmc/inference/model/exact_sum.py:"),
+        (lambda: exact_sum(["a"]), "dmcmc/inference/model/arithmetic.py:"),
         (lambda: formats.format_named(3).nothing, "dmcmc/formats/registry.py:"),
     ],
 )

@@ -17,9 +17,10 @@ from dmcmc.inference.elimination.eliminate import absorb, eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
-from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
+from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.cuda import device_table
 from dmcmc.inference.model.cuda.device_table import DeviceTable, copy_table, largest_entry
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.device import Device, gpu_problem, shared_device
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
 from dmcmc.samplers.model.evaluation import evaluate_rows

@@ -18,8 +18,9 @@ from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resource
 from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_hybrid, variables_in_order
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
-from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import flatten
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.and_or.messages import compute_messages
 from dmcmc.samplers.and_or.search_kernels import begin_search, improve_incumbent, search

@@ -7,9 +7,9 @@ import pytest
 
 from dmcmc import generate, solve
 from dmcmc.inference.dpop.pseudotree import PseudoTree
+from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, UtilTables
 from dmcmc.mpi import util_value_phases
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables
 from dmcmc.mpi.world import World
 
 TREE = PseudoTree(
@@ -44,7 +44,10 @@ def test_an_agents_clock_is_that_of_its_slowest_child_plus_its_own_work(clock, m
     monkeypatch.setattr(util_value_phases, "known_values", known)
     clocks = {agent: Clock(seconds, 5000 if agent == 2 else 0) for agent, seconds in TABLES.items()}
     post, sent = Mailbox(World(), (0,) * 4), {}
-    steps = util_value_phases.util_phase(TREE, post, clocks, work, sent)
+    steps = {}
+    for agent, messages in util_value_phases.util_turns(TREE, post, clocks, steps, sent):
+        steps[agent] = work(agent, messages)
+    post.close()
     # 3: 2 + 4; 1: its child's 6 + 3; 2: 10 + 1; 0: its slower child's 11 + 2
     assert {agent: clock.seconds for agent, clock in clocks.items()} == {3: 6.0, 1: 9.0, 2: 11.0, 0: 13.0}
     # checks: 3: 1000; 1: its child's 1000 + 10; 2: its table's 5000 + 100; 0: its child's 5100 + 1

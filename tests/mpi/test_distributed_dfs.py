@@ -34,7 +34,7 @@ if world.rank == 0:
 ALL_TREES = """
 import sys
 import dmcmc
-from dmcmc.config.keywords import settings_from
+from dmcmc.config.settings import settings_from
 from dmcmc.inference.dpop.trees import registry
 from dmcmc.mpi.world import connect
 from dmcmc.run.solve_directory import solve_directory

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmcmc.inference.dpop.usable_rows import UsableRows
+from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, UtilTables
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.sparse.sparse_table import SparseBackedTable
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import ChosenValues, Clock, UtilTables
 from dmcmc.mpi.wire_format import Envelope, WireError, inline_arrays, pack, read_header, unpack
 
 pytest.importorskip("mpi4py")

@@ -264,8 +264,8 @@ PHASES = {
     "tree parts": ("kill", "mpi.world", "World.exchange", {"combine": {"tree": "depth-first"}}),
     "rows of one agent": ("raise", "solving.local_tables", "_sampled", {"local": _SAMPLED}),
     "sample": ("kill", "solving.local_tables", "_sampled_agents", {"local": _SAMPLED}),
-    "UTIL": ("raise", "solving.util_value_cycle", "util_phase", {}),
-    "UTIL parts": ("kill", "solving.util_value_cycle", "util_phase", {"local": _SAMPLED}),
+    "UTIL": ("raise", "solving.util_value_cycle", "util_turns", {}),
+    "UTIL parts": ("kill", "solving.util_value_cycle", "util_turns", {"local": _SAMPLED}),
     "VALUE": ("kill", "solving.util_value_cycle", "value_phase", {}),
     "improving": ("kill", "anytime.rank_run", "time_slice_of", _IMPROVED),
     "late alone": (

@@ -160,7 +160,7 @@ def test_a_timeout_in_any_phase_returns_the_incumbent_and_the_best_bound(phase, 
     best = solve_with(problem, local={"method": "exact"}).objective
     name = {
         "first_tables": "dmcmc.solving.rank_tables.first_tables",
-        "combine": "dmcmc.solving.rank_tables.run_cycle",
+        "combine": "dmcmc.solving.rank_tables.message_scheme",
         "improve": "dmcmc.anytime.rank_run.improve_agents",
         "outside": "dmcmc.solving.rank_tables.run_outside",
     }

@@ -10,7 +10,7 @@ from support import naive
 from support.runs import solve_with
 
 from dmcmc import Factor, Problem
-from dmcmc.config.keywords import settings_from
+from dmcmc.config.settings import settings_from
 from dmcmc.results.outcome import gap_of
 from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 

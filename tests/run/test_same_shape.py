@@ -92,7 +92,7 @@ def test_facts_about_table_entries_are_not_shared_between_problems():
     for one in problems:
         setup = prepare(one, dmcmc.Settings(device="cpu"), World())
         weights = [sum(magnitude(factor.table) for factor in local.factors) for local in setup.division.locals]
-        assert [work.weight for work in setup.surveys] == weights
+        assert setup.weights == weights
         assert {id(factor) for local in setup.division.locals for factor in local.factors} <= set(map(id, one.factors))
     found = [dmcmc.solve(one, device="cpu").objective for one in problems]
     clear_memos()

@@ -13,7 +13,6 @@ from dmcmc.formats import native
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.solving.planning.combination_plan import MessagesTooWide, narrowed_limits, step_attempts
-from dmcmc.solving.util_value_cycle import run_cycle
 
 LITTLE_MEMORY = {"memory": 1 << 18}
 
@@ -75,11 +74,9 @@ def test_an_error_is_raised_if_narrower_messages_do_not_help():
 def test_larger_tables_than_the_time_allows_tighten_the_bounds():
     run = start_run(many_small_agents(), stop=Deadline(time.perf_counter() + 600), budget={"time": 0.02})
     run.first_tables()
-    made = run.tables
-    tables = {number: agent.exported() for number, agent in made.agents.items()}
     bounds, widths = [], []
     for larger in (1.0, 1e3, 1e6):
-        cycle = run_cycle(run.setup, made.mailbox, dict(made.clocks), tables, made.sides, NO_DEADLINE, larger)
+        cycle = run.tables.combine(NO_DEADLINE, larger)
         bounds.append(sum(cycle.roots.values()))
         widths.append(max(step.upper.elimination.plan.width for step in cycle.steps.values()))
     assert widths == sorted(widths) and widths[0] < widths[-1] and bounds[0] > bounds[-1]

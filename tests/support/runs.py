@@ -30,11 +30,11 @@ from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.samplers.tuning import common
-from dmcmc.solving import initial_incumbent
+from dmcmc.solving import rank_search
+from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt
 from dmcmc.solving.monitoring.progress import NoProgress, Watch
-from dmcmc.solving.one_file import OneFile
 from dmcmc.solving.planning import divided_problem as dividing
 from dmcmc.solving.planning.plan import prepare
 from dmcmc.solving.presolve import presolve_problem
@@ -45,7 +45,10 @@ from support.clock import MovableClock
 def begin(parts, world, stop, start, progress, **options):
     """Return a local search that has an initial incumbent, with kernels that are compiled when they are called."""
     search_of = partial(IncumbentSearch, kernels=KernelSupply(world, parts.config, progress))
-    return initial_incumbent.begin(parts, world, stop, start, progress, search_of, **options)
+    search = rank_search.begin(parts, world, stop, start, progress, search_of)
+    search.first(**options)
+    rank_search.take_start(search)
+    return search
 
 
 def solve_with(problem, **sections):

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc import Factor, Problem
-from dmcmc.config.keywords import settings_from
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Settings, settings_from
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.results.result import Result

@@ -33,7 +33,6 @@ from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.tuning import common
 from dmcmc.samplers.tuning.engines import MIN_TRIED_SECONDS
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.warm_start.start_assignment import carried_over
@@ -263,7 +262,7 @@ class BackgroundEngine:
             self.process.cancel()
             return setup
         requested = setup.config.search != "auto"
-        if will_prove(setup) and not requested:
+        if setup.will_prove and not requested:
             self.process.begin(max(MIN_TRIED_SECONDS, common.FIRST_SHARE * _table_seconds(setup, self.world.size)))
             return setup
         own_core = has_own_core(setup, self.name)
@@ -277,7 +276,7 @@ class BackgroundEngine:
         """Return whether the engine may gain something; exact tables that soon prove the optimum need no engine."""
         if setup.config.search != "auto":
             return True
-        if will_prove(setup):
+        if setup.will_prove:
             return self._starts_in_time and _table_seconds(setup, self.world.size) > MIN_TRIED_SECONDS
         return self._starts_in_time or (self.name is not None and has_own_core(setup, self.name))
 

@@ -59,7 +59,7 @@ class BranchAndBoundImprover(Improver):
                 self.name,
                 state.gain(number),
                 number,
-                weight=agent.weight,
+                weight=state.weight(number),
                 resumable=True,
                 awaited=agent.search_awaited,
             )

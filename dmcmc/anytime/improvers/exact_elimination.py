@@ -31,7 +31,7 @@ class EliminationImprover(Improver):
                 state.gain(number),
                 number,
                 max(agent.elimination_seconds, agent.failed_elimination_seconds / common.PLANNED_SHARE),
-                agent.weight,
+                state.weight(number),
             )
             for number, agent in state.agents.items()
             if agent.may_improve and agent.elimination_seconds is not None

@@ -23,7 +23,7 @@ class FilteringImprover(Improver):
     def propose(self, state: RankState) -> list[Proposal]:
         """Propose agents without boundary variables or exact table while there is a tighter bound to filter by."""
         return [
-            Proposal(self.name, state.gain(number), number, weight=agent.weight)
+            Proposal(self.name, state.gain(number), number, weight=state.weight(number))
             for number, agent in state.agents.items()
             if not agent.table.exact and agent.filtered is not None and not agent.filtered.exhausted
         ]

@@ -16,7 +16,7 @@ class LocalSearchImprover(Improver):
 
     def propose(self, state: RankState) -> list[Proposal]:
         """Propose the local search for all ranks, with an unknown gain (inf) and the weight of this rank's agents."""
-        return [Proposal(self.name, float("inf"), weight=sum(agent.weight for agent in state.agents.values()))]
+        return [Proposal(self.name, float("inf"), weight=sum(map(state.weight, state.agents)))]
 
     def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
         """Search on all ranks at the same time."""

@@ -34,6 +34,8 @@ class RankState:
         This rank's agents.
     gaps : dict of float or None
         Each agent's part of the optimality gap, utility; None if it is not known.
+    weights : dict of float
+        An estimate of the gap of each agent, relative to the other agents; 1 for agents that it lacks.
     best : (n,) int64 or None
         Values of the best assignment so far; None if no rank knows all of it (private inputs).
     recombination_seconds : float or None
@@ -54,6 +56,11 @@ class RankState:
     external_search_active: bool = False
     gpu_chains_active: bool = False
     is_ready: Callable[[str], bool] = lambda improver: True
+    weights: Mapping[int, float] = field(default_factory=dict)
+
+    def weight(self, number: int) -> float:
+        """Return an estimate of an agent's gap, relative to the other agents."""
+        return self.weights.get(number, 1.0)
 
     def gain(self, number: int) -> float:
         """Return an agent's part of the optimality gap, utility; inf if it is not known, 0 if it is closed."""

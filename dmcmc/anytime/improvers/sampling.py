@@ -22,7 +22,7 @@ class SamplingImprover(Improver):
     def propose(self, state: RankState) -> list[Proposal]:
         """Propose sampled agents that can improve; an agent without boundary variables is left to the local search."""
         return [
-            Proposal(self.name, state.gain(number), number, weight=agent.weight)
+            Proposal(self.name, state.gain(number), number, weight=state.weight(number))
             for number, agent in state.agents.items()
             if agent.may_improve and not agent.lower.exhausted and agent.local.interface
         ]

@@ -44,7 +44,7 @@ class SemidefiniteImprover(Improver):
                 self.name,
                 state.gain(number),
                 number,
-                weight=agent.weight,
+                weight=state.weight(number),
                 resumable=agent.relaxation_resumable,
                 excludes=(BRANCH, BOUND) if agent.relaxation_resumable else (BRANCH,),
             )

@@ -12,6 +12,7 @@ import numpy as np
 
 from dmcmc.anytime.improvers.protocol import Improver, RankState, Start, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
+from dmcmc.inference.bounds.dual.rounding import rounded_assignments
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.results.improver_names import BOUND, ROUNDING, SEMIDEFINITE
 from dmcmc.solving.agent.agent import Agent
@@ -32,7 +33,9 @@ class BoundImprover(Improver):
         """
         can_relax = state.is_ready(SEMIDEFINITE)
         return [
-            Proposal(self.name, state.gain(number), number, weight=agent.weight, awaited=agent.relaxation_may_follow)
+            Proposal(
+                self.name, state.gain(number), number, weight=state.weight(number), awaited=agent.relaxation_may_follow
+            )
             for number, agent in state.agents.items()
             if agent.may_improve
             and not (agent.upper.exhausted or agent.awaits_per_row_relaxation)
@@ -57,9 +60,9 @@ class BoundImprover(Improver):
     def starts(self, agents: Iterable[Agent], is_ready: Callable[[str], bool], seed: int) -> Iterator[Start]:
         """Yield roundings of the dual bounds of all agents without boundary variables together."""
         roundings = [
-            [(agent.local.hidden, values) for values in agent.upper.roundings(seed)]
+            [(agent.local.hidden, values) for values in rounded_assignments(agent.upper.dual, seed)]
             for agent in agents
-            if is_ready(ROUNDING) and not agent.local.interface and not agent.table.exact
+            if is_ready(ROUNDING) and not agent.local.interface and not agent.table.exact and agent.upper.dual
         ]
         for of_agents in zip_longest(*roundings):
             known = [one for one in of_agents if one is not None]

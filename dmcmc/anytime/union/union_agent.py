@@ -96,9 +96,10 @@ class UnionAgent:
     @property
     def bound(self) -> Number:
         """The encoded upper bound of the whole problem's utility; −∞ if no better assignment exists."""
-        upper = self.agent.exported().upper
+        upper, open_rows = self.agent.table.upper, self.agent.pruning.open_rows
         assert upper is not None, "the bound has been started"
-        bound: Number = self.agent.rows(upper).max().item()
+        rows = self.agent.rows(upper) if open_rows is None else self.agent.rows(upper)[open_rows]
+        bound: Number = rows.max(initial=self._arithmetic.lowest).item()
         return bound
 
     def added_to(self, time_slice: TimeSlice) -> TimeSlice:

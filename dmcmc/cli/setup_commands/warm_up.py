@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from dmcmc.cli.setup_commands.warm_up_child import MEASURE, tasks
-from dmcmc.inference.runtime.compile_first import COMPILE_FIRST
 from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.interpreted import COMPILE_FIRST
 from dmcmc.inference.runtime.memory import process_memory
 from dmcmc.inference.runtime.processes import end_process, python_command
 from dmcmc.inference.runtime.threads import cores

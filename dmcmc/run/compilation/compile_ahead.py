@@ -14,7 +14,6 @@ from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets, large_problem_kernel_sets
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 
 
@@ -54,7 +53,7 @@ def request_when_planned(
         find = partial(agent_kernel_sets.agent_work, setup, "deadline" if can_end_early else "none", solve_tiny)
         needed = world.on_first_rank(find)
         kernels.request(*needed.tables)
-        if not will_prove(setup) and setup.config.local_search != "none":
+        if not setup.will_prove and setup.config.local_search != "none":
             kernels.request(*world.on_first_rank(partial(large_problem_kernel_sets.local_search, setup)))
         kernels.request(*chain.from_iterable(agent_kernel_sets.for_improvers(setup, needed).values()))
 

@@ -14,11 +14,10 @@ from typing import NamedTuple, Self
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.compile import compilation_seconds
-from dmcmc.inference.runtime.compile_first import compiles_first
 from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.runtime.interpreted import is_interpreting
+from dmcmc.inference.runtime.interpreted import compiles_first, is_interpreting
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, usable_folders

@@ -66,7 +66,11 @@ def solves_interpreted(problem: Problem | None, settings: Settings, world: World
 
     Rank 0 decides for all ranks, by its count of steps and by what it has interpreted before.
     """
-    return world.on_first_rank(lambda: problem is not None and interpreted.STEPS.take(count_steps(problem, settings)))
+    interprets = False
+    with world.together():
+        if world.rank == 0 and problem is not None:
+            interprets = interpreted.STEPS.take(count_steps(problem, settings))
+    return world.decided(interprets)
 
 
 def count_steps(problem: Problem, settings: Settings) -> float:

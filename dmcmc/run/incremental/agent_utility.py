@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.model.exact_sum import Exact, exact_sum
+from dmcmc.inference.model.arithmetic import Exact, exact_sum
 
 
 class AgentUtility(NamedTuple):

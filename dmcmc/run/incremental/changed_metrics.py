@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from dmcmc.inference.dpop.division import own_utilities
-from dmcmc.mpi.message_contents import SentMessages
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.results.result import AgentMetrics, MessageCount, Result
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.metrics import choices_of

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.model.exact_sum import Exact, exact_sum
+from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.memo import DerivedFacts

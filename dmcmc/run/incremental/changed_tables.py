@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Division, LocalProblem
+from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.compact_sequences import LazySequence
-from dmcmc.inference.model.exact_sum import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.tuning import run as tuning

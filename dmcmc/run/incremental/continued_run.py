@@ -13,8 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.arithmetic import Arithmetic, narrowest
-from dmcmc.inference.model.exact_sum import Exact, nearest
+from dmcmc.inference.model.arithmetic import Arithmetic, Exact, narrowest, nearest
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.interpreted import interpreted_kernels

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.exact_sum import exact_sum
+from dmcmc.inference.model.arithmetic import exact_sum
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.mpi.world import World

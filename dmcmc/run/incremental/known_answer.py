@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from dmcmc.inference.model.exact_sum import exact_sum, nearest
+from dmcmc.inference.dpop.util_and_value import Clock, latest
+from dmcmc.inference.model.arithmetic import exact_sum, nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.message_contents import Clock, latest
 from dmcmc.results.improver_names import EXACT_ELIMINATION
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge
 from dmcmc.results.result import AgentMetrics, Result, TracePoint

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.exact_sum import Exact, exact_sum
+from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.mpi.world import World

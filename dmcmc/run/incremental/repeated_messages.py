@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
+from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, SentMessages, UtilTables, Values, latest
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.message_contents import ChosenValues, Clock, SentMessages, UtilTables, Values, latest
-from dmcmc.mpi.util_value_phases import Phase, UtilStepPair, util_phase
+from dmcmc.mpi.util_value_phases import Phase, UtilStepPair, util_turns
 from dmcmc.mpi.world import World
 from dmcmc.run.incremental.agent_utility import AgentUtility, agent_utility
 from dmcmc.run.incremental.changed_problem import Continuation
@@ -115,12 +115,14 @@ def repeat_messages(
             fresh = new_tables(setup, last, changed)
     tables = last.tables | fresh
     clocks = {agent: _clock(fresh.get(agent)) for agent in mailbox.local_agents(part.bottom_up)}
-    sent_up, work = dict[int, SentMessages](), _steps(before, last, todo, path, fresh)
-    made = util_phase(part, mailbox, clocks, work, sent_up, phase)
+    sent_up, made, work = dict[int, SentMessages](), dict[int, UtilStepPair](), _steps(before, last, todo, path, fresh)
+    phase.proceed(part.bottom_up)
+    for agent, messages in util_turns(part, mailbox, clocks, made, sent_up):
+        with phase.storing_errors(agent):
+            made[agent] = work(agent, messages)
     steps = {agent: step for agent, step in last.steps.items() if agent not in path} | made
-    roots: dict[int, Number | None] = {
-        agent: steps[agent].lower.total for agent in made if setup.tree.parent[agent] < 0
-    }
+    made_roots = [agent for agent in made if setup.tree.parent[agent] < 0]
+    roots: dict[int, Number | None] = {agent: steps[agent].lower.total for agent in made_roots}
     cycle = replace(
         last,
         setup=setup,

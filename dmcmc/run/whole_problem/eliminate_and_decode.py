@@ -10,7 +10,7 @@ from dmcmc.results.outcome import BoundProof
 from dmcmc.run.whole_problem.eliminate_whole import eliminate_whole
 from dmcmc.solving.agent.uncombined_bound import largest_sum
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.rank_search import SWEEPS
+from dmcmc.solving.tuning import SWEEPS
 
 
 def eliminate_and_decode(parts: DividedProblem, search: IncumbentSearch, stop: Deadline) -> RelaxedElimination | None:

@@ -14,10 +14,10 @@ from dmcmc.run.compilation.large_problem_kernel_sets import whole_problem
 from dmcmc.run.whole_problem.eliminate_and_decode import eliminate_and_decode, proof_of
 from dmcmc.run.whole_problem.eliminate_whole import eliminate_tiny
 from dmcmc.run.whole_problem.whole_result import result_of
-from dmcmc.solving.initial_incumbent import begin
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning.divided_problem import divide_problem
+from dmcmc.solving.rank_search import begin, take_start
 
 
 def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | None = None) -> Result:
@@ -48,6 +48,8 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
             float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
         )
         search = begin(parts, world, stop, start, no_progress, partial(IncumbentSearch, kernels=kernels))
+        search.first()
+        take_start(search)
         ending.best = search.best_so_far
         with ending.deliver_if_late(stop):
             elimination = eliminate_and_decode(parts, search, stop)

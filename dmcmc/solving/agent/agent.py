@@ -10,7 +10,6 @@ A row's *cutoff* is the utility that it has to exceed to be part of a better sol
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -23,8 +22,7 @@ from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.bound_in_team import TeamRowBounds
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
@@ -36,9 +34,7 @@ from dmcmc.solving.agent.lower_table import LowerTable, promising_rows
 from dmcmc.solving.agent.row_pruning import RowPruning, row_cutoffs_of
 from dmcmc.solving.agent.row_sums import rows_of
 from dmcmc.solving.agent.upper_table import UpperTable
-
-_MAX_ROWS = 1 << 20  # rows of a table; larger tables are not examined row by row
-_FAILURE_COST_FACTOR = 2.0  # multiple of its estimate that an elimination is taken to cost after an early failure
+from dmcmc.solving.tuning import FAILURE_COST_FACTOR, MAX_EXAMINED_ROWS
 
 
 class AgentContext(NamedTuple):
@@ -97,8 +93,6 @@ class Agent:
         Estimated cost of the exact elimination; None if it is not allowed.
     failed_elimination_seconds : float
         Cost at which an exact elimination was given up; 0 if none was. Twice the estimate if it failed earlier.
-    weight : float
-        Estimate of the agent's gap, relative to the weights of other agents.
     gains : list of MeasuredGain
         Costs and gains of the work on the first table.
     filtered : FilteredTable or None
@@ -121,7 +115,6 @@ class Agent:
     last_seconds: float = 0.0
     elimination_seconds: float | None = None
     failed_elimination_seconds: float = 0.0
-    weight: float = 1.0
     gains: list[MeasuredGain] = field(default_factory=list)
     filtered: FilteredTable | None = None
     checks_for_frozen_chains: bool = False
@@ -172,7 +165,7 @@ class Agent:
     @property
     def enumerated(self) -> bool:
         """Whether the lower and the upper table have a number for every row."""
-        if self.lower.local is not self.local or self.table.upper is None or self.local.rows > _MAX_ROWS:
+        if self.lower.local is not self.local or self.table.upper is None or self.local.rows > MAX_EXAMINED_ROWS:
             return False
         interface = set(self.local.interface)
         return all(set(t.scope) <= interface for t in (*self.table.lower, *self.table.upper))
@@ -184,35 +177,6 @@ class Agent:
         form).
         """
         return rows_of(tables, self.local.interface, self.local.domains, self.context.arithmetic)
-
-    def exported(self) -> SampledTable:
-        """Return the table for the combination: pruned rows have an upper bound of −∞.
-
-        If the remaining rows are listed (``RowPruning.listing``), both tables have one axis: the *row variable*,
-        numbered (number of variables + agent), which is no variable of the problem. Its values are the listed rows.
-        """
-        table, pruned, listing = self.table, self.pruning.pruned, self.pruning.listing
-        if pruned is None or table.upper is None or (listing is None and table.exact):
-            return table
-        lowest = self.context.arithmetic.lowest
-        if listing is None:
-            upper_rows = self.rows(table.upper).copy()
-            upper_rows[pruned] = lowest
-            return replace(
-                table, upper=(EncodedTable(self.local.interface, upper_rows.reshape(self.local.interface_shape)),)
-            )
-        variable, rows = len(self.local.domains) + self.local.agent, self.pruning.listed_values(self.local)
-        lower = (EncodedTable((variable,), self.rows(table.lower)[listing]),)
-        pruned, upper_bounds = pruned[listing], self.rows(table.upper)[listing]
-        upper = lower
-        if not table.exact or pruned.any():
-            upper = (EncodedTable((variable,), np.where(pruned, lowest, upper_bounds).astype(lower[0].values.dtype)),)
-
-        def witness(values: Mapping[int, int]) -> dict[int, int]:
-            row = rows[values[variable]].tolist()
-            return table.witness(dict(zip(self.local.interface, row, strict=True)))
-
-        return replace(table, lower=lower, upper=upper, witness=witness)
 
     def start_bound(self, provider: str) -> None:
         """Start an upper bound of the table by a bound provider, given by its registered name."""
@@ -234,7 +198,8 @@ class Agent:
 
     def update_bound(self, seconds: float = 0.0) -> None:
         """Put the current upper bound into the table, and add the seconds that it took."""
-        upper = self.upper.tables(self.context.arithmetic)
+        assert self.upper.state is not None
+        upper = self.upper.state.tables(self.context.arithmetic)
         self.table = replace(self.table, upper=upper, seconds=self.table.seconds + seconds)
 
     def close_enough(self) -> bool:
@@ -244,7 +209,7 @@ class Agent:
         lower, upper = (float(self.rows(side).max()) for side in (self.table.lower, self.table.upper))
         return upper - lower <= self.context.gap * abs(lower)
 
-    def prune_rows(self, outside: NDArray[Any] | None, cutoff: Number | None) -> NDArray[Any] | None:
+    def prune_rows(self, outside: NDArray[Any] | None, cutoff: int | float | None) -> NDArray[Any] | None:
         """Prune the rows that cannot be part of a better solution; return each row's cutoff.
 
         Parameters
@@ -304,7 +269,7 @@ class Agent:
         doubled: at the same cost it would be tried again at once, and again.
         """
         estimated = max(self.elimination_seconds or 0.0, self.failed_elimination_seconds)
-        self.failed_elimination_seconds = seconds if seconds >= estimated else _FAILURE_COST_FACTOR * estimated
+        self.failed_elimination_seconds = seconds if seconds >= estimated else FAILURE_COST_FACTOR * estimated
 
     def filter(self, best: NDArray[np.int64] | None, backend: Backend, left: float) -> None:
         """Continue an elimination with function filtering by the incumbent until the backend's deadline.

@@ -27,23 +27,17 @@ from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_withi
 from dmcmc.inference.sparse.size_statistics import SizeStatistics
 from dmcmc.inference.sparse.sparse_table import KeyTooWide
 from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.solving.tuning import (
+    CONCLUSIVE_PART,
+    FILTERING_ATTEMPTS,
+    FILTERING_MEMORY_DIVISOR,
+    FIRST_ROWS_SECONDS,
+    MAX_SHORT_QUANTA,
+    MAX_UNTIMED_ROWS,
+    REPARAMETRISED_ATTEMPTS,
+)
 
 FILTERING = "filtering"
-# Attempts, one after the other, each a pair: table entries of the mini-buckets whose bound decides which tuples are
-# removed, and number of joined rows after which the next attempt starts (1 << 62: no limit). A tighter bound removes
-# more tuples.
-_ATTEMPTS = ((20_000, 2_000_000), (6_000_000, 1 << 62), (60_000_000, 1 << 62))
-_ATTEMPTS_WITH_POTENTIALS = (
-    _ATTEMPTS[0],
-    _ATTEMPTS[2],
-)  # the same for factors that a dual ascent has reparametrised (same sums, smaller largest entries)
-_MAX_UNTIMED_ROWS = 50_000_000  # joined rows of a run without time budget: about a minute
-_MEMORY_DIVISOR = 8  # part of the memory for the mini-buckets' entries, as a divisor
-# An attempt is given up if more quanta than this end before its bounds are ready, or one of them takes more than a
-# quarter (the inverse) of the remaining time.
-_MAX_SHORT_QUANTA = 4
-_FIRST_ROWS_SECONDS = 5.0  # seconds that the first rows of a message may take
-_CONCLUSIVE_PART = 0.1  # part of a message's rows from which its total time is estimated
 
 
 @dataclass
@@ -86,7 +80,7 @@ class FilteredTable:
     @property
     def _attempts(self) -> tuple[tuple[int, int], ...]:
         """The attempts: those with reparametrised factors first, if there are any, then with the original factors."""
-        return (*_ATTEMPTS_WITH_POTENTIALS, *_ATTEMPTS[1:]) if self._used_potentials else _ATTEMPTS
+        return (*REPARAMETRISED_ATTEMPTS, *FILTERING_ATTEMPTS[1:]) if self._used_potentials else FILTERING_ATTEMPTS
 
     def resume(
         self,
@@ -158,7 +152,7 @@ class FilteredTable:
     def _bounds_too_slow(self, seconds: float, left: float) -> bool:
         """Return whether to give up after a quantum that ended before the bounds were ready."""
         self._short_quanta += 1
-        return self._short_quanta > _MAX_SHORT_QUANTA or seconds > left / _MAX_SHORT_QUANTA
+        return self._short_quanta > MAX_SHORT_QUANTA or seconds > left / MAX_SHORT_QUANTA
 
     def _too_slow(self, left: float) -> bool:
         """Return whether the current message is predicted to take longer than the remaining time.
@@ -169,13 +163,13 @@ class FilteredTable:
         assert self.elimination is not None
         finished_part, seconds = self.elimination.message_progress
         is_last_attempt = self.failed_attempts + 1 >= len(
-            _ATTEMPTS_WITH_POTENTIALS if self._potentials is not None else self._attempts
+            REPARAMETRISED_ATTEMPTS if self._potentials is not None else self._attempts
         )
-        if is_last_attempt and finished_part < _CONCLUSIVE_PART and seconds < _FIRST_ROWS_SECONDS:
+        if is_last_attempt and finished_part < CONCLUSIVE_PART and seconds < FIRST_ROWS_SECONDS:
             return False  # the first rows do not predict the rest
         if finished_part > 0:
             return seconds / finished_part - seconds > left
-        return seconds > max(_FIRST_ROWS_SECONDS, 0.5 * left)
+        return seconds > max(FIRST_ROWS_SECONDS, 0.5 * left)
 
     def _start_elimination(
         self,
@@ -186,7 +180,7 @@ class FilteredTable:
         bound: BoundState | None,
     ) -> FunctionFiltering | None:
         """Start the next attempt; return None if its bounds would be those of the last attempt."""
-        original_factors = self._used_potentials and self.failed_attempts >= len(_ATTEMPTS_WITH_POTENTIALS)
+        original_factors = self._used_potentials and self.failed_attempts >= len(REPARAMETRISED_ATTEMPTS)
         self._potentials = reparametrised(bound, local) if arithmetic.exact and not original_factors else None
         self._used_potentials |= self._potentials is not None
         if self._potentials is None:
@@ -198,12 +192,12 @@ class FilteredTable:
             return None
         entries, max_rows = self._attempts[self.failed_attempts]
         # The largest z whose mini-buckets have at most about this many entries, of 8 bytes each.
-        z = z_within(query, min(entries, self.memory // (8 * _MEMORY_DIVISOR)))
+        z = z_within(query, min(entries, self.memory // (8 * FILTERING_MEMORY_DIVISOR)))
         if self.failed_attempts and z == self._last_z and not original_factors:
             return None
         self._last_z = z
         incumbent = None if best is None else self._encoded(_utility(local, arithmetic, best))
-        max_rows = max_rows if self.timed else min(max_rows, _MAX_UNTIMED_ROWS)
+        max_rows = max_rows if self.timed else min(max_rows, MAX_UNTIMED_ROWS)
         return FunctionFiltering(query, incumbent, z, self.memory, backend.threads, backend.stop, max_rows)
 
     def _encoded(self, utility: Number) -> Number:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.samplers.contract.protocol import Resumable
-
-_PROMISING_DIVISOR = 4  # a quarter of the rows is sampled further, and at least this many rows
+from dmcmc.solving.tuning import PROMISING_DIVISOR
 
 
 @dataclass
@@ -53,7 +52,7 @@ def promising_rows(
     """
     if pruned is not None:
         rows = rows[~pruned]
-    if utility is None or rows.size <= _PROMISING_DIVISOR:
+    if utility is None or rows.size <= PROMISING_DIVISOR:
         return rows
     by_utility = rows[np.argsort(-utility[rows], kind="stable")]
-    return np.sort(by_utility[: max(_PROMISING_DIVISOR, -(-rows.size // _PROMISING_DIVISOR))])
+    return np.sort(by_utility[: max(PROMISING_DIVISOR, -(-rows.size // PROMISING_DIVISOR))])

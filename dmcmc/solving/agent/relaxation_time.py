@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 from dmcmc.inference.bounds.semidefinite_rows import runs_on_gpu
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.solving.tuning import GPU_TRIAL_SECONDS, MAX_TRIAL_PART
 
 if TYPE_CHECKING:
     from dmcmc.solving.agent.agent import Agent
-
-_MAX_TRIAL_PART = 0.6  # largest part of the remaining time after which a relaxation has to show whether it helps
-_GPU_TRIAL_SECONDS = 1.0  # seconds for the start and the first steps of about ten agents on a GPU
 
 
 def agents_with_relaxation_in_time(agents: "Sequence[Agent]", backend: Backend) -> "list[Agent]":
@@ -42,5 +40,5 @@ def trial_seconds(backend: Backend, agents: int) -> float:
         Number of agents that share the CPU cores.
     """
     if runs_on_gpu(backend, backend.stop.left):
-        return math.inf if _MAX_TRIAL_PART * backend.stop.left > _GPU_TRIAL_SECONDS else 0.0
-    return _MAX_TRIAL_PART * backend.stop.left * backend.threads / max(1, agents)
+        return math.inf if MAX_TRIAL_PART * backend.stop.left > GPU_TRIAL_SECONDS else 0.0
+    return MAX_TRIAL_PART * backend.stop.left * backend.threads / max(1, agents)

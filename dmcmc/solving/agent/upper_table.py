@@ -7,7 +7,6 @@ one second of one CPU core.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,6 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
 from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.rounding import rounded_assignments
 from dmcmc.inference.bounds.semidefinite.relaxation import (
     RelaxationRequest,
     SemidefiniteRelaxation,
@@ -34,10 +32,7 @@ from dmcmc.inference.bounds.semidefinite_rows import relaxation_of, relaxation_p
 from dmcmc.inference.bounds.tuning.search import NODE_SWEEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-
-_MAX_SEARCHED_ROWS = 1 << 16  # rows that branch and bound accepts at most: it starts with one node per row
-_MIN_NODES_PER_ROW = 4  # with time for fewer nodes per row, branch and bound is excluded: dual ascent gains more
+from dmcmc.solving.tuning import MAX_SEARCHED_ROWS, MIN_NODES_PER_ROW
 
 
 @dataclass
@@ -96,15 +91,6 @@ class UpperTable:
         """Start the bound of a provider, which is sound from the beginning."""
         self.state = registry.get(provider).start(local, backend)
 
-    def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
-        """Return the current bound as encoded tables."""
-        assert self.state is not None
-        return self.state.tables(arithmetic)
-
-    def roundings(self, seed: int) -> Iterator[NDArray[np.int64]]:
-        """Yield assignments that are rounded from a dual ascent's potentials, each (hidden variables,) int64."""
-        return iter(()) if self.dual is None else rounded_assignments(self.dual, seed)
-
     @property
     def dual(self) -> DualState | None:
         """The dual ascent that the bound comes from; None without one."""
@@ -144,7 +130,7 @@ class UpperTable:
         It needs a dual ascent over enumerated rows that can still improve.
         """
         dual = self.dual
-        if dual is None or dual.exhausted or not dual.enumerated or rows > _MAX_SEARCHED_ROWS or self.search_too_slow:
+        if dual is None or dual.exhausted or not dual.enumerated or rows > MAX_SEARCHED_ROWS or self.search_too_slow:
             return False
         return self.boundary_search is None or not self.boundary_search.exhausted
 
@@ -207,7 +193,7 @@ class UpperTable:
         assert self.dual is not None
         if self.boundary_search is None:
             self.search_too_slow = (
-                self.search_too_slow or NODE_SWEEPS * self.dual.seconds_per_sweep * _MIN_NODES_PER_ROW * rows > seconds
+                self.search_too_slow or NODE_SWEEPS * self.dual.seconds_per_sweep * MIN_NODES_PER_ROW * rows > seconds
             )
         return not self.search_too_slow
 

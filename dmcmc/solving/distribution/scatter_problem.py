@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
-from dmcmc.mpi.wire_format import byte_slices
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import World, byte_slices
 
 _TAG = 64  # MPI tag, unlike those of agents' messages
 _ALIGNMENT = 64  # alignment of tables in bytes: suits all number types, and is one cache line

@@ -15,10 +15,7 @@ from typing import Any, Self
 
 from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
 from dmcmc.results.result import Output, Result
-
-# Grace period after the deadline, before another thread may deliver the result
-_GRACE_SECONDS = 0.7  # shortest grace period
-_GRACE_SHARE = 0.03  # of the time left at the start of the guarded work, if that is longer
+from dmcmc.solving.tuning import DELIVERY_GRACE_SECONDS, DELIVERY_GRACE_SHARE
 
 
 def _no_result() -> None:
@@ -72,7 +69,7 @@ class RunHandle:
     def deliver_if_late(self, stop: Deadline) -> Iterator[None]:
         """Let another thread deliver the result if the body has not ended a while after the deadline."""
         left = stop.until - time.perf_counter()
-        self.due = stop.until + max(_GRACE_SECONDS, _GRACE_SHARE * left)
+        self.due = stop.until + max(DELIVERY_GRACE_SECONDS, DELIVERY_GRACE_SHARE * left)
         try:
             yield
         finally:

@@ -17,9 +17,9 @@ from dmcmc.files.archive import open_archive
 from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
+from dmcmc.solving.tuning import SAVING_INTERVAL
 
 FILE_NAME = "incumbent.npz"
-_WRITE_INTERVAL = 1.0  # shortest time between two writes, seconds
 
 
 class SavedIncumbent:
@@ -66,7 +66,7 @@ class SavedIncumbent:
     def save(self, values: NDArray[np.int64]) -> None:
         """Save an assignment now, or once a second has passed since the last write; if the disk is full, warn once."""
         self._unsaved = values
-        if time.perf_counter() - self._written >= _WRITE_INTERVAL:
+        if time.perf_counter() - self._written >= SAVING_INTERVAL:
             self.flush()
 
     def flush(self) -> None:

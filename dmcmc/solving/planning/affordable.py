@@ -15,13 +15,7 @@ from dmcmc.inference.model.compact_sequences import flatten_groups
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
-
-# Seconds to survey an agent, make its table and its plans, and send its messages, at least (measured, x86-64 at 3 GHz)
-_SECONDS_PER_AGENT = 4e-4
-# Seconds per variable of a separator to build and compare two pseudo-trees and to size the UTIL steps, at least
-# (measured on the same machine: 2e-7 for one tree)
-_SECONDS_PER_SEPARATOR_VARIABLE = 4e-7
-_MIN_AGENTS = 1000  # fewer agents are planned without an estimate
+from dmcmc.solving.tuning import MIN_ESTIMATED_AGENTS, SECONDS_PER_PLANNED_AGENT, SECONDS_PER_SEPARATOR_VARIABLE
 
 
 def check_time_for_tables(problem: Problem, division: Division, ranks: int, stop: Deadline) -> None:
@@ -42,11 +36,11 @@ def check_time_for_tables(problem: Problem, division: Division, ranks: int, stop
         If the estimate exceeds the time that is left.
     """
     left, agents = stop.left, len(division.locals)
-    if agents < _MIN_AGENTS or left == float("inf"):
+    if agents < MIN_ESTIMATED_AGENTS or left == float("inf"):
         return
-    needed = _SECONDS_PER_AGENT * agents / ranks
+    needed = SECONDS_PER_PLANNED_AGENT * agents / ranks
     if needed <= left:
-        needed += _SECONDS_PER_SEPARATOR_VARIABLE * separator_variables(problem, division)
+        needed += SECONDS_PER_SEPARATOR_VARIABLE * separator_variables(problem, division)
     if needed > left:
         raise OutOfTime("the time budget is too short for the agents' tables")
 

@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.division_cost import agent_costs
@@ -30,8 +33,20 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.types import Ints
 from dmcmc.mpi.world import World
+from dmcmc.solving.tuning import (
+    ALL_STEPS_TIME_PART,
+    MAX_JOIN_FACTOR,
+    MAX_PLANNED_AGENTS,
+    MAX_SLICED_AGENTS,
+    MAX_SLICED_CELLS,
+    MAX_SLICED_STEPS,
+    MINI_BUCKET_SLOWDOWN,
+    SLICE_MEMORY_DIVISOR,
+    SLICED_CELL_SECONDS,
+    SLICED_STEP_SECONDS,
+    STEP_TIME_PART,
+)
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
     from dmcmc.inference.dpop.pseudotree import PseudoTree
@@ -39,18 +54,6 @@ if TYPE_CHECKING:  # a setup has numbers that are chosen here
     from dmcmc.samplers.auto.survey import AgentWorkCounts
     from dmcmc.solving.planning.divided_problem import DividedProblem
     from dmcmc.solving.planning.setup import Setup
-
-_MAX_PLANNED_AGENTS = 500  # agents of a problem whose UTIL steps are planned in advance, at most
-_STEP_TIME_PART = 0.1  # part of the time budget for one agent's UTIL step
-_ALL_STEPS_TIME_PART = 0.5  # part of the time budget for all UTIL steps
-_MAX_SLICED_CELLS = 4e9  # cells of sliced UTIL steps that combine.method: auto accepts without a time budget
-_MAX_SLICED_STEPS = 1e5  # steps that combine.method: auto accepts
-_IN_PLACE_CELL_SECONDS = 1.7e-10  # seconds per cell if a step reuses the memory of its result
-_STEP_SECONDS = 3e-4  # seconds per step besides its cells
-_MAX_SLICED_AGENTS = 100  # agents of a problem that combine.method: auto slices, at most
-_MAX_JOIN_FACTOR = 1e4  # multiple of the accepted cells; if a single join is larger, no slices are searched for
-# Divisor of the bytes of mini-buckets that take as long as exact tables: their tables are copied and compared
-_MINI_BUCKET_SLOWDOWN = 8
 
 
 class MessagesTooWide(ResourceError):
@@ -102,11 +105,6 @@ def matching_headroom(division: Division, tree: "PseudoTree", arithmetic: Arithm
     return [m * factor for m in magnitude]
 
 
-def step_bytes(setup: "Setup") -> int:
-    """Return the bytes that an agent's UTIL step may take; all agents' tables are retained until the VALUE phase."""
-    return setup.step_bytes
-
-
 def entries_per_step(
     parts: "DividedProblem",
     tree: "PseudoTree",
@@ -139,7 +137,7 @@ def entries_per_step(
     rows_by_agent = {a: choice.listed for a, choice in enumerate(choices) if choice.listed}
     if sides * sum(join_sizes(problem, division, tree, rows_by_agent)) <= entries:
         return entries // sides
-    if problem.n_agents > _MAX_PLANNED_AGENTS:
+    if problem.n_agents > MAX_PLANNED_AGENTS:
         return max(1, entries // (sides * problem.n_agents))
     scopes = {
         local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
@@ -171,6 +169,19 @@ def join_sizes(
         yield min(1e300, size * prod(float(rows[a]) for a in listed_agents))
 
 
+def bytes_per_slice(step_bytes: int, shared_bytes: int) -> int:
+    """Return the bytes that a slice of an agent's UTIL step may take.
+
+    Parameters
+    ----------
+    step_bytes
+        Bytes that a whole step may take.
+    shared_bytes
+        Bytes for the steps of all agents together.
+    """
+    return max(step_bytes, shared_bytes // SLICE_MEMORY_DIVISOR)
+
+
 def step_attempts(setup: "Setup", size_factor: float = 1.0) -> list[tuple[Relaxation, int]]:
     """Return the ways to do an agent's UTIL step, each with its limit in bytes of tables; the first that fits is taken.
 
@@ -183,24 +194,18 @@ def step_attempts(setup: "Setup", size_factor: float = 1.0) -> list[tuple[Relaxa
         The plan of the run.
     size_factor
         Factor on the table size that the time budget allows.
-    """
-    return setup.facts.get_or_compute(
-        ("attempts", size_factor, setup.step_bytes), lambda: _uncached_attempts(setup, size_factor)
-    )
 
-
-def _uncached_attempts(setup: "Setup", size_factor: float) -> list[tuple[Relaxation, int]]:
-    """Return the attempts of :func:`step_attempts`.
-
+    Notes
+    -----
     Entries in time = size factor * part of the time * seconds * threads * (joined cells per second) / (mean domain size
     of the boundary variables): a step joins that many cells for each entry of its result. Exact tables may have the
     bytes of these entries; mini-buckets begin with 1/8 of that, and grow by a factor of four up to the memory.
     """
-    relaxation, memory = relaxation_of(setup.config.combine), step_bytes(setup)
+    relaxation, memory = relaxation_of(setup.config.combine), setup.step_bytes
     seconds, last = setup.config.budget.time, (relaxation, memory)
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
         return [last]
-    time_part = min(_STEP_TIME_PART, _ALL_STEPS_TIME_PART / max(1, setup.problem.n_agents))
+    time_part = min(STEP_TIME_PART, ALL_STEPS_TIME_PART / max(1, setup.problem.n_agents))
     entries = (
         size_factor
         * time_part
@@ -214,7 +219,7 @@ def _uncached_attempts(setup: "Setup", size_factor: float) -> list[tuple[Relaxat
         return [last]
     sizes, size = (
         [],
-        bytes_in_time // _MINI_BUCKET_SLOWDOWN,
+        bytes_in_time // MINI_BUCKET_SLOWDOWN,
     )  # larger sizes only apply if a join exceeds the smaller ones
     while size < memory:
         sizes.append(size)
@@ -270,6 +275,13 @@ def narrowed_limits(tree: "PseudoTree", limits: Mapping[int, int], error: Messag
     return narrowed_z
 
 
+def largest_join(setup: "Setup") -> float:
+    """Return the entries of the largest UTIL step if all tables that meet at an agent were joined into one."""
+    return setup.facts.get_or_compute(
+        "join", lambda: max(join_sizes(setup.problem, setup.division, setup.tree), default=1.0)
+    )
+
+
 def may_split_buckets(setup: "Setup") -> bool:
     """Return whether UTIL steps may split buckets."""
     if setup.slicing is not None or setup.config.combine.method == "exact":
@@ -303,7 +315,7 @@ def choose_slicing(
     """
     problem, combine = parts.problem, parts.config.combine
     requested = combine.method == "sliced"
-    if not requested and (combine.method != "auto" or combine.z != "auto" or problem.n_agents > _MAX_SLICED_AGENTS):
+    if not requested and (combine.method != "auto" or combine.z != "auto" or problem.n_agents > MAX_SLICED_AGENTS):
         return None
     if any(choice.listed for choice in choices):
         if requested:
@@ -311,11 +323,11 @@ def choose_slicing(
         return None
     largest = max(join_sizes(problem, parts.division, tree), default=0.0)
     max_cells = (
-        _MAX_SLICED_CELLS
+        MAX_SLICED_CELLS
         if limits.time is None
-        else _STEP_TIME_PART * limits.time * limits.threads * COSTS.joined_cells_per_second
+        else STEP_TIME_PART * limits.time * limits.threads * COSTS.joined_cells_per_second
     )
-    if largest <= max_entries[0] or (not requested and largest > _MAX_JOIN_FACTOR * max_cells):
+    if largest <= max_entries[0] or (not requested and largest > MAX_JOIN_FACTOR * max_cells):
         return None
     scopes = {
         local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
@@ -346,7 +358,7 @@ def find_slicing(
     parts: "DividedProblem",
     tree: "PseudoTree",
     table_scopes: Mapping[int, Sequence[tuple[int, ...]]],
-    sizes: Ints,
+    sizes: NDArray[np.int64],
     max_entries: int,
     to_table_scope: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
 ) -> Slicing:
@@ -368,14 +380,14 @@ def find_slicing(
     """
     requested = parts.config.combine.method == "sliced"
     steps = predicted_steps(parts.division, tree, table_scopes, sizes, to_table_scope, brief=not requested)
-    return plan_slices(tree, steps, sizes, max_entries, float("inf") if requested else _MAX_SLICED_STEPS)
+    return plan_slices(tree, steps, sizes, max_entries, float("inf") if requested else MAX_SLICED_STEPS)
 
 
 def predicted_steps(
     division: Division,
     tree: "PseudoTree",
     table_scopes: Mapping[int, Sequence[tuple[int, ...]]],
-    sizes: Ints,
+    sizes: NDArray[np.int64],
     to_table_scope: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
     brief: bool = False,
 ) -> list[PredictedStep]:
@@ -407,20 +419,6 @@ def agent_slicing_seconds(setup: "Setup", slicing: Slicing) -> list[float]:
     The estimate is cells * (seconds per cell) / threads + steps * (seconds per step).
     """
     in_place = setup.arithmetic.exact and setup.backend.device == "cpu"
-    cell = _IN_PLACE_CELL_SECONDS if in_place else COSTS.seconds_per_cell
+    cell = SLICED_CELL_SECONDS if in_place else COSTS.seconds_per_cell
     pairs = zip(slicing.agent_cells, slicing.agent_steps, strict=True)
-    return [cells * cell / setup.backend.threads + steps * _STEP_SECONDS for cells, steps in pairs]
-
-
-def largest_join(setup: "Setup") -> float:
-    """Return the entries of the largest UTIL step if all tables that meet at an agent were joined into one."""
-    return setup.largest_join
-
-
-def will_prove(setup: "Setup") -> bool:
-    """Return whether the tables prove the optimum, given time: all are exact, and no bucket may be split."""
-
-    def proven() -> bool:
-        return all(choice.method == "exact" for choice in setup.choices) and not may_split_buckets(setup)
-
-    return setup.facts.get_or_compute("proven", proven)
+    return [cells * cell / setup.backend.threads + steps * SLICED_STEP_SECONDS for cells, steps in pairs]

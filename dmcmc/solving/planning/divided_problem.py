@@ -18,10 +18,9 @@ from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import Division, LocalProblem, divide, shared_variables
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
-from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, arithmetic_of, choose_arithmetic
+from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, arithmetic_of, exact_sum
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.exact_sum import exact_sum
-from dmcmc.inference.model.problem import Problem, bytes_of_tables
+from dmcmc.inference.model.problem import Problem, bytes_of_tables, choose_arithmetic
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.estimate_cost import cells_upper_bound
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
@@ -37,22 +36,23 @@ from dmcmc.solving.presolve.presolve_problem import (
     merged_if_applicable,
     presolve_if_worthwhile,
 )
+from dmcmc.solving.tuning import (
+    ORDER_TIME_PART,
+    ORDER_WORDS_PER_SECOND,
+    PLANNING_TIME_PART,
+    RESULT_SECONDS_PER_AGENT,
+    RESULT_TIME_PART,
+    SCATTERED_BYTES,
+    SCATTERED_MEMORY_PART,
+    SECONDS_PER_AGENT,
+    SOON_SECONDS,
+    SOON_TIME_PART,
+)
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
-_ORDER_TIME_PART = 0.05  # part of the time budget for the search for one elimination order, at most
-# 64-bit words of bit sets per second in the search for an order, by which its effort is counted
-_ORDER_WORDS_PER_SECOND = 3e8
-_SOON_SECONDS = 0.2  # seconds in which exact tables prove the optimum "soon"
-_SOON_TIME_PART = 0.02  # part of the time budget for the same, if that is less
-_SECONDS_PER_AGENT = 3e-4  # seconds for an agent's table besides the cells of its elimination
-_SCATTERED_BYTES = 1 << 25  # bytes of a problem from which rank 0 keeps it to itself and scatters it
 _BYTES_PER_FACTOR = 1 << 10  # bytes per factor besides its table
 _TABLE_COPIES = 3  # a rank that runs the local search holds the tables this number of times
 _BYTES_PER_SEARCHED_FACTOR = 10 << 10  # bytes per factor on such a rank
-_SCATTERED_MEMORY_PART = 0.25  # part of a rank's memory from which a problem with a time budget is scattered
-_RESULT_SECONDS_PER_AGENT = 1e-4  # seconds per agent to collect its part of the result, on all ranks
-_RESULT_TIME_PART = 0.05  # part of the time budget for this, at most
-_PLANNING_TIME_PART = 0.1  # part of the time budget after which orders and trees are used as they are
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
     if constant_factors:
         arithmetic = choose_arithmetic(f for f in problem.factors if f.scope)
     else:
-        flat, magnitudes = problem.flat, problem.magnitudes
-        arithmetic = problem.facts.get_or_compute("arithmetic", partial(arithmetic_of, flat, magnitudes))
+        integral, magnitudes = problem.flat.data.dtype.kind == "i", problem.magnitudes
+        arithmetic = problem.facts.get_or_compute("arithmetic", partial(arithmetic_of, magnitudes, integral))
     constant_sum = exact_sum(magnitude(f.table) for f in constant_factors)
     if constant_sum > MAX_TOTAL_UTILITY:
         raise ProblemError(f"constants add up to more than {MAX_TOTAL_UTILITY:.3g}; scale them down")
@@ -166,8 +166,7 @@ def divide_problem(
     first
         The answer that was found before, if there is one.
     """
-
-    def division() -> DividedProblem:
+    with world.together():
         memory = config.budget.bytes
         merged = merged_if_applicable(asked, config) if config.presolve == "merge" else None
         original = asked if merged is None else merged.problem
@@ -180,9 +179,8 @@ def divide_problem(
             reduction = merged if reduction is None else merged.then(reduction)
         arithmetic = arithmetic_for(problem, config.combine)
         given = OriginalProblem(asked, reduction, first)
-        return DividedProblem(given, original, problem, config, divide(problem), arithmetic)
-
-    return world.on_all_ranks(division)
+        parts = DividedProblem(given, original, problem, config, divide(problem), arithmetic)
+    return parts
 
 
 def soon_proven(parts: DividedProblem) -> bool:
@@ -193,12 +191,12 @@ def soon_proven(parts: DividedProblem) -> bool:
     config, seconds = parts.config, parts.config.budget.time
     if config.local.method not in ("auto", "exact") or config.combine.method == "mini-bucket":
         return False
-    limit = _SOON_SECONDS if seconds is None else min(_SOON_SECONDS, _SOON_TIME_PART * seconds)
+    limit = SOON_SECONDS if seconds is None else min(SOON_SECONDS, SOON_TIME_PART * seconds)
     if config.local.cells != "auto" or config.local.order is not None:
         return False
     seconds_needed = 0.0
     for local in parts.division.locals:
-        seconds_needed += _SECONDS_PER_AGENT + COSTS.seconds_per_cell * local.known.get_or_compute(
+        seconds_needed += SECONDS_PER_AGENT + COSTS.seconds_per_cell * local.known.get_or_compute(
             "cells", partial(_elimination_cells, local)
         )
         if seconds_needed > limit:
@@ -232,10 +230,10 @@ def is_scattered(problem: Problem, config: Settings, world: World) -> bool:
     if world.size == 1 or problem.n_agents == 1 or not may_be_scattered(config):
         return False
     tables, factors = bytes_of_tables(problem), len(problem.factors)
-    if config.budget.time is None or tables + _BYTES_PER_FACTOR * factors <= _SCATTERED_BYTES:
-        return tables + _BYTES_PER_FACTOR * factors > _SCATTERED_BYTES
+    if config.budget.time is None or tables + _BYTES_PER_FACTOR * factors <= SCATTERED_BYTES:
+        return tables + _BYTES_PER_FACTOR * factors > SCATTERED_BYTES
     memory = config.budget.shared(_automatic_memory(world.local_size, int(time.monotonic()))).bytes
-    return _TABLE_COPIES * tables + _BYTES_PER_SEARCHED_FACTOR * factors > _SCATTERED_MEMORY_PART * memory
+    return _TABLE_COPIES * tables + _BYTES_PER_SEARCHED_FACTOR * factors > SCATTERED_MEMORY_PART * memory
 
 
 def may_be_scattered(config: Settings) -> bool:
@@ -357,7 +355,7 @@ def work_deadline(start: float, seconds: float, agents: int) -> float:
     agents
         Number of agents.
     """
-    return start + seconds - min(_RESULT_SECONDS_PER_AGENT * agents, _RESULT_TIME_PART * seconds)
+    return start + seconds - min(RESULT_SECONDS_PER_AGENT * agents, RESULT_TIME_PART * seconds)
 
 
 def order_search_budget(seconds: float) -> float:
@@ -365,7 +363,7 @@ def order_search_budget(seconds: float) -> float:
 
     The search works on sets of variables as bit sets. The result is 5 % of the seconds, times 3e8 words per second.
     """
-    return _ORDER_TIME_PART * seconds * _ORDER_WORDS_PER_SECOND
+    return ORDER_TIME_PART * seconds * ORDER_WORDS_PER_SECOND
 
 
 def with_order_search(parts: DividedProblem, world: World, stop: Deadline) -> Division:
@@ -374,7 +372,7 @@ def with_order_search(parts: DividedProblem, world: World, stop: Deadline) -> Di
     if config.local.order is not None:
         division = _ordered(division, parts.problem, config.local.order, world)
     if config.budget.time is not None:
-        soon = stop.by(time.perf_counter() + _PLANNING_TIME_PART * config.budget.time)
+        soon = stop.by(time.perf_counter() + PLANNING_TIME_PART * config.budget.time)
         division = division.with_order_budget(order_search_budget(config.budget.time), soon)
     return division
 

@@ -13,6 +13,7 @@ from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree, tree_names
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.dpop.trees.registry import DISTRIBUTED
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
@@ -20,20 +21,16 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.distributed_dfs import distributed_dfs_tree
-from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, choose, fixed_choice
 from dmcmc.samplers.auto.machine import inspect_machine
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
-from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, weights_of
-from dmcmc.solving.planning.combination_plan import choose_slicing, combines_per_node, entries_per_step
+from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList
+from dmcmc.solving.planning.combination_plan import bytes_per_slice, choose_slicing, combines_per_node, entries_per_step
 from dmcmc.solving.planning.divided_problem import DividedProblem, UnscatteredProblem, divide_problem, with_order_search
 from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.planning.work_counts import AgreedPlacement, CountingOptions, count_work, max_listed_rows, max_rows
-
-# Divisor of the memory for UTIL steps: a slice gets that part, because its tables are not retained
-_SLICE_MEMORY_DIVISOR = 4
 
 
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
@@ -87,9 +84,6 @@ def plan(
             plan_parts = _plan_parts(parts, division, backend, world, measure, stop, None).quick()
             if not stop.over:  # otherwise, the plan may depend on the clock
                 parts.problem.shape_facts.put(key, plan_parts)
-            parts.problem.facts.put("weights", plan_parts.surveys.weights)
-        weights = parts.problem.facts.get_or_compute("weights", lambda: weights_of(division.locals))
-        plan_parts = plan_parts._replace(surveys=WorkCountList(plan_parts.surveys.kinds, weights))
     else:
         plan_parts = _plan_parts(parts, division, backend, world, measure, stop, placed)
     return Setup(
@@ -156,7 +150,7 @@ def _plan_parts(
         choices = _choose(surveys, config.local.method, limits, rates)
         size = arithmetic.dtype.itemsize
         step_bytes = size * entries_per_step(parts, tree, surveys, choices, shares.steps // size, stop)
-        slice_bytes = max(step_bytes, shares.steps // _SLICE_MEMORY_DIVISOR)
+        slice_bytes = bytes_per_slice(step_bytes, shares.steps)
         slicing = choose_slicing(parts, tree, surveys, choices, limits, (step_bytes // size, slice_bytes // size))
         step_bytes = step_bytes if slicing is None else slice_bytes
         ranks = place([choice.seconds for choice in choices], tree.parent, world.size)

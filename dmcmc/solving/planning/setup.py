@@ -10,24 +10,19 @@ from functools import cached_property
 from dmcmc.config.settings import Cooling
 from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, tree_size
 from dmcmc.inference.dpop.slicing import Slicing
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memo import DerivedFacts
-from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, exact_option, exceeded_limit, sampled_choice
 from dmcmc.samplers.auto.rates import Rates
-from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList
+from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, weights_of
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
-from dmcmc.solving.planning.combination_plan import join_sizes
+from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.solving.planning.divided_problem import DividedProblem
-
-_NEVER_GIVEN_UP_PART = 0.05  # part of the time budget: exact eliminations that take less in all are never given up
-_MAX_CACHED_FACTORS = 1 << 10  # factors between agents that are cached encoded, at most
-_MAX_CACHED_ENTRIES = 1 << 16  # entries of these factors in all, at most
-_MAX_FILTERED_CELLS = 1e19  # joined cells from which function filtering is not tried: 1e16 cells take half a minute
+from dmcmc.solving.tuning import MAX_FILTERED_CELLS, NEVER_GIVEN_UP_PART
 
 
 @dataclass(frozen=True)
@@ -90,31 +85,18 @@ class Setup(DividedProblem):
 
     @cached_property
     def weights(self) -> list[float]:
-        """An estimate of each agent's optimality gap, relative to the other agents."""
-        return WorkCountList.weights_in(self.surveys)
-
-    @cached_property
-    def crossing(self) -> Sequence[EncodedTable]:
-        """All factors between agents, encoded, once per problem; empty if they are many or large.
-
-        It is also empty on ranks that know only some of these factors.
-        """
-        factors = self.division.crossing
-        if not isinstance(factors, tuple) or len(factors) > _MAX_CACHED_FACTORS:
-            return ()
-
-        def encoded() -> Sequence[EncodedTable]:
-            small = sum([factor.table.size for factor in factors]) <= _MAX_CACHED_ENTRIES
-            return [self.arithmetic.encode(factor) for factor in factors] if small else ()
-
-        return self.problem.facts.get_or_compute(("crossing", self.arithmetic), encoded)
+        """An estimate of each agent's optimality gap, relative to the others; right for agents that this rank knows."""
+        weights: list[float] = weights_of(self.division.locals).tolist()
+        return weights
 
     @property
-    def largest_join(self) -> float:
-        """Entries of the largest UTIL step if all tables that meet at an agent were joined into one."""
-        return self.facts.get_or_compute(
-            "join", lambda: max(join_sizes(self.problem, self.division, self.tree), default=1.0)
-        )
+    def will_prove(self) -> bool:
+        """Whether the tables prove the optimum, given time: all are exact, and no bucket may be split."""
+
+        def proven() -> bool:
+            return all(choice.method == "exact" for choice in self.choices) and not may_split_buckets(self)
+
+        return self.facts.get_or_compute("proven", proven)
 
     @property
     def tree_size(self) -> TreeSize:
@@ -133,7 +115,7 @@ class Setup(DividedProblem):
         """Whether exact agents stay exact however long they take; no other methods are compiled for them then."""
         budget = self.config.budget.time
         exact = sum(choice.seconds for choice in self.choices if choice.method == "exact")
-        return budget is None or exact <= _NEVER_GIVEN_UP_PART * budget
+        return budget is None or exact <= NEVER_GIVEN_UP_PART * budget
 
     def possible_choices(self, agents: Iterable[int]) -> list[tuple[int, AgentChoice]]:
         """Return the choices of some agents, and the fallback choices of exact agents that may be given up."""
@@ -148,7 +130,7 @@ class Setup(DividedProblem):
     def may_filter(self, agent: int) -> bool:
         """Return whether function filtering may be used for a sampled agent."""
         local, choice = self.division.locals[agent], self.choices[agent]
-        suitable = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= _MAX_FILTERED_CELLS
+        suitable = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= MAX_FILTERED_CELLS
         return suitable and choice.method != "exact" and choice.bound != "none" and self.config.local.method == "auto"
 
     def agents_of_rank(self, rank: int) -> list[int]:

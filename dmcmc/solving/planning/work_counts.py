@@ -14,20 +14,18 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.dpop.memory_shares import MemoryShares, largest_share
 from dmcmc.inference.dpop.pseudotree import PseudoTree, neighbours_of
+from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import narrow
 from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.mpi.message_contents import SentMessages
 from dmcmc.mpi.world import World
-from dmcmc.samplers import registry
 from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, count_agent_work
+from dmcmc.samplers.registry import get as sampler_of
 from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.tuning import MAX_LISTED_ROWS, MAX_SAMPLED_ROWS, MIN_LISTED_ROWS
 
-_MAX_ENUMERATED_ROWS = 1 << 17  # rows of a sampled agent's table up to which all rows are sampled
-_MAX_LISTED_ROWS = 4096  # rows that are listed otherwise, at most
-_MIN_LISTED_ROWS = 64  # rows that are listed, at least, however little memory there is
 _BYTES_PER_ROW = 128  # per row: lower and upper table, bounds and bookkeeping
 _BYTES_PER_STATE = 4  # per row and hidden variable: its value in the chain of the row, an int32
 
@@ -96,13 +94,13 @@ def max_rows(division: Division, config: Settings, shares: MemoryShares) -> int:
     the largest of these sizes, limits the rows.
     """
     if config.local.method == "exact" and config.budget.time is None:
-        return _MAX_ENUMERATED_ROWS
+        return MAX_SAMPLED_ROWS
     row_bytes, table_bytes = array("q"), array("d")
     for local in division.locals:
         row_bytes.append(_BYTES_PER_ROW + _BYTES_PER_STATE * len(local.hidden))
-        table_bytes.append(row_bytes[-1] * min(local.rows, _MAX_ENUMERATED_ROWS))
+        table_bytes.append(row_bytes[-1] * min(local.rows, MAX_SAMPLED_ROWS))
     return max(
-        1, min(_MAX_ENUMERATED_ROWS, int(largest_share(table_bytes, shares.agent_data)) // max(row_bytes, default=1))
+        1, min(MAX_SAMPLED_ROWS, int(largest_share(table_bytes, shares.agent_data)) // max(row_bytes, default=1))
     )
 
 
@@ -115,8 +113,8 @@ def max_listed_rows(parts: DividedProblem, shares: MemoryShares) -> int:
     degrees = neighbours_of(parts.problem, parts.division).lengths
     max_neighbours = 1 + int(degrees.max()) if degrees.any() else 0  # itself among them
     return max(
-        _MIN_LISTED_ROWS,
-        min(_MAX_LISTED_ROWS, isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, max_neighbours)))),
+        MIN_LISTED_ROWS,
+        min(MAX_LISTED_ROWS, isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, max_neighbours)))),
     )
 
 
@@ -168,6 +166,6 @@ def _survey(local: LocalProblem, counting: CountingOptions, stop: Deadline) -> A
         if listed and options.method != "exact":
             hidden = (*local.interface, *local.hidden)
             checked = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
-        registry.get(options.method).check(checked, memory, arithmetic)
+        sampler_of(options.method).check(checked, memory, arithmetic)
     sampled = listed, options.runs, options.samples
     return count_agent_work(local, *sampled, memory, arithmetic, counting.planned, options.bound != "none")

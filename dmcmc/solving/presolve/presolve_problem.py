@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.exact_sum import Exact, exact_sum
+from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value, magnitude
 from dmcmc.inference.orders.estimate_cost import (
@@ -27,18 +27,18 @@ from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.presolve.presolve import PresolvedProblem, presolve
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.inference.runtime.types import Number
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, gap_of, judge, quality_of
 from dmcmc.results.result import PresolveReport, TracePoint
-from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.local_search import Ascent
+from dmcmc.solving.tuning import (
+    MIN_PRESOLVED_CELLS,
+    MIN_PROMISE,
+    MIN_REMOVED_SHARE,
+    PRESOLVE_MEMORY_SHARE,
+    PRESOLVE_TIME_SHARE,
+)
 
-_MIN_CELLS = 1e7  # table cells; a smaller elimination is faster than presolve
-_TIME_SHARE = 0.1  # largest share of the time budget for presolve
-_MEMORY_SHARE = 0.25  # largest share of the memory budget for presolve
 _BYTES_PER_ENTRY = 24  # bytes per table entry: original, widened and final copy
-# smallest reduction promised by a sample of hidden variables (several agents, no hard constraints)
-_MIN_PROMISE = 0.2
-_MIN_REMOVED_SHARE = 0.05  # smallest share of variables, values or entries whose removal justifies a new problem
 
 Values = NDArray[np.int64]
 
@@ -62,7 +62,7 @@ class FirstAnswer(NamedTuple):
 
     values: Values
     quality: AssignmentQuality
-    bound: Number | None
+    bound: int | float | None
     trace: tuple[TracePoint, ...]
     ascent: Ascent | None
 
@@ -173,7 +173,7 @@ def presolve_if_worthwhile(
     limit = (
         PresolveLimit(stop=stop)
         if config.budget.time is None
-        else PresolveLimit(_TIME_SHARE * config.budget.time, stop)
+        else PresolveLimit(PRESOLVE_TIME_SHARE * config.budget.time, stop)
     )
     reduction = presolve(original, config.budget.bytes, limit, dense, config.presolve == "merge")
     if reduction.infeasible:
@@ -188,14 +188,14 @@ def _may_be_worthwhile(dense: Problem, timed: bool) -> bool:
     the time budget limits presolve.
     """
     is_small = dense.n_variables <= MAX_INTERPRETED_VARIABLES  # needs no compiled kernels
-    if _BYTES_PER_ENTRY * dense.flat.data.size > MEMORY_ACCOUNT.budget_share(_MEMORY_SHARE, 1 << 62):
+    if _BYTES_PER_ENTRY * dense.flat.data.size > MEMORY_ACCOUNT.budget_share(PRESOLVE_MEMORY_SHARE, 1 << 62):
         return False
-    if is_small and dense.shape_facts.get_or_compute("cells", lambda: _estimate_cells(dense)) < _MIN_CELLS:
+    if is_small and dense.shape_facts.get_or_compute("cells", lambda: _estimate_cells(dense)) < MIN_PRESOLVED_CELLS:
         return False
     if (
         dense.n_agents > 1
         and not dense.facts.get_or_compute("hard", lambda: _has_hard_constraints(dense))
-        and estimate_presolve_gain(dense) < _MIN_PROMISE
+        and estimate_presolve_gain(dense) < MIN_PROMISE
     ):
         return False
     if is_small or (timed and dense.n_variables > MAX_BITSET_VARIABLES):
@@ -206,7 +206,7 @@ def _may_be_worthwhile(dense: Problem, timed: bool) -> bool:
 def _joins_many_cells(dense: Problem) -> bool:
     """Return whether an elimination of all variables joins enough cells for presolve to be faster."""
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
-    return joins_at_least(scopes, dense.domains, everything, (), _MIN_CELLS)
+    return joins_at_least(scopes, dense.domains, everything, (), MIN_PRESOLVED_CELLS)
 
 
 def _estimate_cells(dense: Problem) -> float:
@@ -225,9 +225,9 @@ def _is_substantial(original: Problem, reduction: PresolvedProblem) -> bool:
     small, removed = reduction.problem, reduction.removed
     cells = sum(array.size for factor in original.factors for array in factor.arrays())
     return (
-        small.n_variables <= (1 - _MIN_REMOVED_SHARE) * original.n_variables
-        or removed.inconsistent + removed.dominated >= _MIN_REMOVED_SHARE * original.domains.sum()
-        or removed.cells >= _MIN_REMOVED_SHARE * cells
+        small.n_variables <= (1 - MIN_REMOVED_SHARE) * original.n_variables
+        or removed.inconsistent + removed.dominated >= MIN_REMOVED_SHARE * original.domains.sum()
+        or removed.cells >= MIN_REMOVED_SHARE * cells
     )
 
 

@@ -12,16 +12,14 @@ import msgspec
 from dmcmc.config.settings import Settings
 from dmcmc.files.json_text import plain_json
 from dmcmc.formats.agent_files import AgentIndex, values_file
-from dmcmc.inference.model.exact_sum import nearest
+from dmcmc.inference.model.arithmetic import nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.mpi.world import World
 from dmcmc.results.moves import Moves
 from dmcmc.results.result import Result
 from dmcmc.solving.warm_start.moving_costs import MovingCosts, Weight, without_cost
-from dmcmc.solving.warm_start.start_assignment import value_indices
-
-_NO_VALUE = -1  # the value index of a variable without a value in the start
+from dmcmc.solving.warm_start.start_assignment import NO_VALUE, value_indices
 
 
 class AgentsStart:
@@ -64,7 +62,7 @@ class AgentsStart:
         found = dict[int, int]()
         for agent in agents if self._costs else ():
             numbered = zip(self._index.known_variables(agent), self._costs[agent].start, strict=True)
-            found |= {v: value for v, value in numbered if value != _NO_VALUE}
+            found |= {v: value for v, value in numbered if value != NO_VALUE}
         return found
 
     def report(
@@ -121,4 +119,4 @@ def _own_values(index: AgentIndex, agent: int, part: Problem, folder: str) -> li
         raise FileError(f"{path}: is not a file with the values of agent {name!r}")
     values = value_indices(part, data["assignment"], str(path)).tolist()
     owned = set(index.variables_by_agent[agent])
-    return [x if v in owned else _NO_VALUE for v, x in zip(index.known_variables(agent), values, strict=True)]
+    return [x if v in owned else NO_VALUE for v, x in zip(index.known_variables(agent), values, strict=True)]

@@ -11,15 +11,13 @@ from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory_after_tables
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
-from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, narrowest
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
+from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, Exact, exact_sum, narrowest, nearest
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
-
-_MIN_MEMORY_FACTOR = 2  # memory is divided as if every rank had all tables, if the budget is this many times their size
+from dmcmc.solving.tuning import SHARED_MEMORY_FACTOR
 
 
 def agree_on_arithmetic(
@@ -92,7 +90,7 @@ def divide_memory(counted: Sequence[Factor], budget: int, world: World) -> Memor
         If a rank's own tables take all of its budget.
     """
     sizes = world.allgather(sum(factor.table.nbytes for factor in counted))
-    size = sum(sizes) if _MIN_MEMORY_FACTOR * sum(sizes) <= budget else max(sizes)
+    size = sum(sizes) if SHARED_MEMORY_FACTOR * sum(sizes) <= budget else max(sizes)
     return world.on_all_ranks(lambda: split_memory_after_tables(size, budget))
 
 

@@ -14,17 +14,15 @@ import msgspec
 import numpy as np
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.model.arithmetic import Exact, exact_sum, nearest
 from dmcmc.inference.model.building.unknown_names import suggest_name
-from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.moves import Moves
 from dmcmc.results.result import Result
-from dmcmc.solving.warm_start.start_assignment import start_of
-
-_NO_VALUE = -1  # the value index of a variable that the start leaves out
+from dmcmc.solving.warm_start.start_assignment import NO_VALUE, start_of
 
 Weight = Number | Mapping[str, Number]
 
@@ -55,7 +53,7 @@ class MovingCosts:
 
     def _weighted(self) -> Iterator[int]:
         """Yield the variables that cost something to move."""
-        return (v for v, value in enumerate(self.start) if value != _NO_VALUE and self.weights[v] > 0)
+        return (v for v, value in enumerate(self.start) if value != NO_VALUE and self.weights[v] > 0)
 
     def report(self, result: Result) -> Result:
         """Return the result of the problem with these costs together with the variables that moved."""
@@ -74,7 +72,7 @@ class MovingCosts:
 
     def moved(self, values: Mapping[int, int]) -> list[int]:
         """Return the variables whose value differs from that of the start; ``values`` may be part of an assignment."""
-        return [v for v, value in values.items() if self.start[v] not in (_NO_VALUE, value)]
+        return [v for v, value in values.items() if self.start[v] not in (NO_VALUE, value)]
 
     def cost(self, moved: Sequence[int]) -> Exact:
         """Return the exact cost of moving some variables."""

@@ -17,13 +17,13 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.presolve.restrict_domains import restrict_domains
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError
-from dmcmc.samplers.local_search.ascent import ascent_of
+from dmcmc.samplers.local_search.local_search import ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.warm_start.start_file import assignment_in, read_assignment
 
 Values = NDArray[np.int64]
 
-_NO_VALUE = -1  # in place of the index of a missing value
+NO_VALUE = -1  # in place of the index of a missing value
 
 
 def start_of(problem: Problem, settings: Settings) -> Values:
@@ -63,7 +63,7 @@ def value_indices(problem: Problem, assignment: Mapping[str, Any], place: str) -
         If a variable or a value is unknown; the message begins with ``place``.
     """
     index = {name: v for v, name in enumerate(problem.variables)}
-    values = np.full(problem.n_variables, _NO_VALUE, dtype=np.int64)
+    values = np.full(problem.n_variables, NO_VALUE, dtype=np.int64)
     for name, value in assignment.items():
         if name not in index:
             raise ConfigError(f"{place}: variable {name!r} does not exist{suggest_name(name, problem.variables)}")
@@ -98,10 +98,10 @@ def completed(problem: Problem, values: Values, compiled: bool, stop: Deadline) 
     stop
         Deadline of the search.
     """
-    if (values != _NO_VALUE).all():
+    if (values != NO_VALUE).all():
         return values
     sizes = zip(values.tolist(), problem.domains.tolist(), strict=True)
-    remaining = [np.arange(size) if value == _NO_VALUE else np.array([value]) for value, size in sizes]
+    remaining = [np.arange(size) if value == NO_VALUE else np.array([value]) for value, size in sizes]
     restricted = restrict_domains(problem, remaining)
     ascent = ascent_of(restricted, 1, stop) if compiled else UncompiledAscent(restricted, stop)
     chosen = ascent.climb(ascent.greedy()).tolist()
@@ -126,11 +126,11 @@ def carried_over(values: Values, given: Problem, presolved: Problem) -> Values:
         The index of each variable's value; −1 where presolve has removed the value.
     """
     index = {name: v for v, name in enumerate(given.variables)}
-    result = np.full(presolved.n_variables, _NO_VALUE, dtype=np.int64)
+    result = np.full(presolved.n_variables, NO_VALUE, dtype=np.int64)
     for v, name in enumerate(presolved.variables):
         if name in index:
             labels = presolved.labels[v]
             known: Sequence[Label] = range(int(presolved.domains[v])) if labels is None else labels
             label = given.label(index[name], int(values[index[name]]))
-            result[v] = known.index(label) if label in known else _NO_VALUE
+            result[v] = known.index(label) if label in known else NO_VALUE
     return result

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import JOB_ROW, LEAF, BatchResult, SearchBatch
 from dmcmc.inference.bounds.dual.integer_scaling import Scale
-from dmcmc.inference.model.exact_sum import exact_sum, round_up
+from dmcmc.inference.model.arithmetic import exact_sum, round_up
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Ints, Number

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.cuda.divide_work import HybridPlan
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
-from dmcmc.inference.elimination.eliminate import Elimination, assignments_of
-from dmcmc.inference.elimination.plan import EliminationPlan, MergedPlan
+from dmcmc.inference.elimination.eliminate import Elimination, MergedPlan, assignments_of
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables

@@ -50,7 +50,7 @@ class GpuElimination(Elimination):
 
     def table(self, t: int) -> EncodedTable:
         """Return table ``t`` of the plan as a view; a table on the GPU is copied when its entries are read."""
-        location, begin = self.plan.location(t), self.hybrid.device_begin
+        location, begin = self.plan.locations[t], self.hybrid.device_begin
         if location.end <= self.hybrid.host_entries:
             return super().table(t)
         entries = self.device_arena[0][location.begin - begin : location.end - begin]

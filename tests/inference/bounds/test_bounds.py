@@ -23,7 +23,8 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
+from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError
 

@@ -13,7 +13,8 @@ from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.util_and_value import UtilNode, util_step, value_step
 from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Resources
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, choose_arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.sparse import sparse_elimination
 from dmcmc.inference.sparse.sparse_table import SparseBackedTable, SparseTable

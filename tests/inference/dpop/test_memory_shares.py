@@ -9,8 +9,8 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.memory_shares import largest_share, split_memory
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
-from dmcmc.inference.model.problem import bytes_of_tables
+from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.model.problem import bytes_of_tables, choose_arithmetic
 from dmcmc.inference.runtime import memory
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.memory import MemoryAccount

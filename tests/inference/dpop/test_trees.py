@@ -13,7 +13,7 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.config.keywords import settings_from
+from dmcmc.config.settings import settings_from
 from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import agent_graph, build_pseudotree, tree_size

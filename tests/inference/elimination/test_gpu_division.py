@@ -95,7 +95,7 @@ def test_one_copy_uploads_what_the_gpu_reads_and_one_downloads_what_the_cpu_read
     _, plan, _ = case
     hybrid = divide_work(plan, threshold, min_resident)
     divided, device = hybrid.plan, range(hybrid.first, hybrid.last)
-    places = [range(*divided.location(t)[2:]) for t in range(divided.tables)]
+    places = [range(*divided.locations[t][2:]) for t in range(divided.tables)]
     ends = sorted((place.start, place.stop) for place in places)
     assert ends[0][0] == 0 and ends[-1][1] == divided.entries
     assert all(a[1] == b[0] for a, b in pairwise(ends))  # tables are disjoint and leave no gap
@@ -155,7 +155,7 @@ def test_descriptors_carried_out_by_a_loop_make_the_messages(case):
                 place = place + (np.arange(size) * stride).reshape(shape)
             total = np.maximum(total + done.arena[place], arithmetic.lowest)
         message = done.table(plan.output(b)).values.reshape(-1)
-        assert header[w.MESSAGE] == plan.location(plan.output(b)).begin
+        assert header[w.MESSAGE] == plan.locations[plan.output(b)].begin
         best = total.max(axis=0).reshape(-1)
         assert naive.same_numbers(naive.decoded(best, arithmetic), naive.decoded(message, arithmetic))
 

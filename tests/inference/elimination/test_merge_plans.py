@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from support.encoded_problems import batches
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold, bucket_levels, group_buckets
-from dmcmc.inference.elimination.eliminate import eliminate, separated
-from dmcmc.inference.elimination.plan import merge_plans, mergeable
+from dmcmc.inference.elimination.eliminate import eliminate, merge_plans, mergeable, separated
 
 MANY = settings(max_examples=40)
 

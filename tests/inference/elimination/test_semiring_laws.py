@@ -26,8 +26,9 @@ from dmcmc.inference.elimination.eliminate import (
 from dmcmc.inference.elimination.join_kernels import bucket_strides, split_bucket
 from dmcmc.inference.elimination.plan import check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS, MIN_PLUS, Semiring
-from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, choose_arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import flatten
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 
@@ -220,7 +221,7 @@ def test_the_memory_that_a_plan_announces_is_what_its_tables_take(case, slack):
     arena = new_arena(plan, arithmetic)
     assert arena.size == max(1, plan.entries)
     needed = plan.entries * arithmetic.dtype.itemsize
-    begin, ends = 0, sorted(plan.location(t)[2:] for t in range(plan.tables))
+    begin, ends = 0, sorted(plan.locations[t][2:] for t in range(plan.tables))
     for first, end in ends:  # tables lie one after the other
         assert first == begin
         begin = end

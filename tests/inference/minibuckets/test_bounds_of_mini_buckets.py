@@ -17,7 +17,8 @@ from dmcmc.inference.minibuckets.content_partition import eliminate_by_content
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, shares_variable
 from dmcmc.inference.minibuckets.plan_kernels import union_up_to
-from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
+from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.model.problem import choose_arithmetic
 
 N = 6
 

@@ -10,8 +10,8 @@ from support.encoded_problems import HARD, first_bucket, naive, queries
 
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.model.arithmetic import EncodedTable, choose_arithmetic
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.model.problem import Factor, choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.sparse import bucket_rows, function_filtering, row_steps

@@ -11,8 +11,7 @@ from numba.core.dispatcher import Dispatcher
 from support.kernels.both_ways import kernels_called_both_ways
 
 import dmcmc
-from dmcmc.config.keywords import settings_from
-from dmcmc.config.settings import Settings
+from dmcmc.config.settings import Settings, settings_from
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime import interpreted

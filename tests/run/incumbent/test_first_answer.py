@@ -27,8 +27,8 @@ from dmcmc.results.outcome import judge, quality_of
 from dmcmc.run.compilation import large_problem_kernel_sets
 from dmcmc.run.compilation.kernel_sets import first_search_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.solving.initial_incumbent import find_first_answer
+from dmcmc.samplers.local_search.local_search import Ascent
+from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning import affordable
 from dmcmc.solving.planning.divided_problem import divide_problem

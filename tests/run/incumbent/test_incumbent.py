@@ -25,7 +25,7 @@ from dmcmc import Factor, Problem
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
@@ -174,7 +174,7 @@ def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path):
 def test_a_run_that_ends_before_its_first_cycle_reports_its_agents_tables(monkeypatch):
     run = start_run(hard_problem(variables=6, domain=4), local={"method": "gibbs"}, budget={"time": 5.0})
     monkeypatch.setattr(
-        "dmcmc.solving.rank_tables.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late"))
+        "dmcmc.solving.rank_tables.message_scheme", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late"))
     )
     result = finish_run(run)
     assert result.status == "timeout" and all(agent.method == "gibbs" and agent.updates for agent in result.agents)

@@ -11,7 +11,7 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc.cli.main import main
-from dmcmc.config.keywords import settings_from
+from dmcmc.config.settings import settings_from
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.run.resolving import bound_values, value_bounds

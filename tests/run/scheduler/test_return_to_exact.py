@@ -91,10 +91,10 @@ def test_a_larger_combination_that_takes_too_long_changes_nothing(monkeypatch):
     run.agree(before)
 
     def run_late(*arguments):
-        assert arguments[6] == TABLE_GROWTH_FACTOR
+        assert arguments[3].size_factor == TABLE_GROWTH_FACTOR
         raise OutOfTime("late")
 
-    monkeypatch.setattr(rank_tables, "run_cycle", run_late)
+    monkeypatch.setattr(rank_tables, "message_scheme", run_late)
     run.improve(Directive(False, allocations=(Allocation(RECOMBINATION, None, 0.1),)))
     assert run.combine() is before
     assert not [proposal for proposal in run.work.proposals(before) if proposal.improver == RECOMBINATION]

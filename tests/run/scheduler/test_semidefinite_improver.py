@@ -30,7 +30,7 @@ class FakeAgent:
         self.awaits_relaxation, self.work_done = not known, 0
         self.awaits_per_row_relaxation = self.relaxation_resumable = False
         self.relaxation_may_follow = self.search_awaited = False
-        self.weight, self.left, self.seconds, self.charges = 1.0, 10.0, [], []
+        self.left, self.seconds, self.charges = 10.0, [], []
         self.upper = SimpleNamespace(
             exhausted=False,
             has_time_for_relaxation=lambda seconds: quick and seconds > needs,

@@ -9,8 +9,7 @@ from support.ranks import documents, in_turn, needs_mpirun
 
 import dmcmc
 from dmcmc.cli.main import main
-from dmcmc.config.keywords import settings_from
-from dmcmc.config.settings import Settings, Stay
+from dmcmc.config.settings import Settings, Stay, settings_from
 from dmcmc.formats import agent_files
 from dmcmc.formats.convert import write
 from dmcmc.results.moves import Moves

@@ -19,8 +19,7 @@ from dmcmc.samplers.constraint_search.state_kernels import DEGREE, SOFT, WEIGHTE
 from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
 from dmcmc.samplers.constraint_search.uncompiled_state import UncompiledState
 from dmcmc.samplers.constraint_search.walker import Walker
-from dmcmc.samplers.local_search.ascent import ConstraintAscent
-from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.local_search.local_search import ConstraintAscent, LocalSearch
 
 
 def problems(count):

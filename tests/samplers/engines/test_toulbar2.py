@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import dmcmc
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.problem import Factor, choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.samplers.contract.protocol import Sampling
@@ -36,7 +35,7 @@ def test_costs_give_upper_bounds_on_utilities(data):
     costs = costs_of([f.scope for f in factors], [f.table for f in factors], np.array([2, 3]))
     for values in product(range(2), range(3)):
         utility = sum(
-            (dmcmc.inference.model.exact_sum.exact_sum([f.entry(values[: len(f.scope)])]) for f in factors), 0
+            (dmcmc.inference.model.arithmetic.exact_sum([f.entry(values[: len(f.scope)])]) for f in factors), 0
         )
         assert costs.bound(costs.of(np.array(values))) >= utility
         if costs.exact:

@@ -19,7 +19,6 @@ from dmcmc.run.compilation.gpu.agent_sets import GpuKernels
 from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.planning.combination_plan import will_prove
 from dmcmc.solving.planning.setup import Setup
 
 _LOG = logging.getLogger(__name__)
@@ -79,7 +78,7 @@ def prepare_gpu(
     """
     required = setup.backend.device == "cuda"
     uses_gpu = required or (setup.backend.device == "auto" and setup.limits.gpu)
-    searches = concurrent is not None and world.rank == 0 and not will_prove(setup) and gpu_chains.wanted(setup.config)
+    searches = concurrent is not None and world.rank == 0 and not setup.will_prove and gpu_chains.wanted(setup.config)
     uses_gpu = uses_gpu or searches
     if not any(world.allgather(uses_gpu)):
         return PreparedRun(setup, 0.0, {})

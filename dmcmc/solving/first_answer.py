@@ -1,13 +1,11 @@
-"""The first steps of a run: a first answer to the problem as given, and a local search with an initial incumbent.
+"""The first answer to the problem as given: a greedy assignment, and the assignment to start from if one is given.
 
-With a time budget, :func:`find_first_answer` comes before presolve, division and planning, whose time grows with the
-problem. :func:`begin` follows when the problem is divided.
+With a time budget it comes before presolve, division and planning, whose time grows with the problem.
 """
 
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,23 +14,17 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import Solution, TracePoint
-from dmcmc.samplers.local_search.ascent import ConstraintAscent, ascent_of
+from dmcmc.samplers.local_search.local_search import ConstraintAscent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.agent.uncombined_bound import largest_total
-from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.metrics import solution_of
 from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.planning.divided_problem import DividedProblem, arithmetic_for
+from dmcmc.solving.planning.divided_problem import arithmetic_for
 from dmcmc.solving.presolve.presolve_problem import FirstAnswer
-from dmcmc.solving.rank_search import RankSearch
-from dmcmc.solving.warm_start.start_assignment import carried_over, completed, start_of
-
-Search = TypeVar("Search", bound=RankSearch)
+from dmcmc.solving.rank_search import has_start
+from dmcmc.solving.warm_start.start_assignment import completed, start_of
 
 # Seconds after the start of the run at which an incomplete greedy assignment is reported: users expect an answer
 # within half a second, and its evaluation takes some hundredths of a second for 10^5 factors.
@@ -59,7 +51,7 @@ class _FirstTrace:
         self.constants = [factor for factor in problem.factors if not factor.scope]
         self.values = np.zeros(problem.n_variables, dtype=np.int64)
         self.quality: AssignmentQuality | None = None
-        self.bound: Number | None = None
+        self.bound: int | float | None = None
         self.points = list[TracePoint]()
 
     @property
@@ -80,14 +72,9 @@ class _FirstTrace:
         if outcome.objective is not None:
             self.progress.solution(partial(self._solution, point, outcome.objective, values))
 
-    def _solution(self, point: TracePoint, objective: Number, values: NDArray[np.int64]) -> Solution:
+    def _solution(self, point: TracePoint, objective: int | float, values: NDArray[np.int64]) -> Solution:
         """Return an assignment that breaks no hard constraint, by variable names."""
         return Solution(point.time, objective, self.problem.assignment(values), point.found_by)
-
-
-def has_start(problem: Problem, settings: Settings) -> bool:
-    """Return whether the settings or the problem give an assignment to start from."""
-    return settings.start is not None or (bool(problem.initial_values) and settings.local_search != "none")
 
 
 def find_first_answer(
@@ -153,61 +140,3 @@ def find_first_answer(
             ascent.improve_until(can_plan, trace.values, trace.record)
     assert trace.quality is not None
     return FirstAnswer(trace.values, trace.quality, trace.bound, tuple(trace.points), ascent)
-
-
-def begin(
-    parts: DividedProblem,
-    world: World,
-    stop: Deadline,
-    start: float,
-    progress: ProgressReporter,
-    search_of: Callable[[DividedProblem, Incumbent, World, Deadline], Search],
-    may_wait: bool = False,
-) -> Search:
-    """Return a local search that has an initial incumbent; called by all ranks.
-
-    Parameters
-    ----------
-    parts
-        The divided problem.
-    world
-        The ranks.
-    stop
-        Deadline of the run.
-    start
-        Time at which the run's clock started (``time.perf_counter``).
-    progress
-        Receives each point of the trace.
-    search_of
-        Makes the search of this rank: :class:`.rank_search.RankSearch`, or one that has a time budget.
-    may_wait
-        Whether the first assignment may be computed later, while a GPU is at work; see ``RankSearch.first``. The caller
-        then has to run ``RankSearch.overlapped``.
-    """
-    deadline, first = stop.until if parts.timed else None, parts.given.first
-    incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
-    if first is not None:
-        incumbent.trace += first.trace
-    incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
-    search = search_of(parts, incumbent, world, stop)
-    search.first(may_wait)
-    carried = world.on_first_rank(partial(_start_of_presolved, parts, stop))
-    if carried is not None:
-        search.make_1_optimal(carried if world.rank == 0 else None)
-    if parts.timed and parts.config.checkpoint is not None:
-        search.resume_from(parts.config.checkpoint)
-    return search
-
-
-def _start_of_presolved(parts: DividedProblem, stop: Deadline) -> NDArray[np.int64] | None:
-    """Return the first answer as an assignment of the problem that is solved, if a start was given (rank 0).
-
-    Values that presolve has removed are replaced greedily.
-    """
-    given, problem = parts.given, parts.original
-    if given.first is None or given.proven_infeasible or not has_start(given.problem, parts.config):
-        return None
-    if given.reduction is None:
-        return given.first.values
-    compiled = not isinstance(given.first.ascent, UncompiledAscent)
-    return completed(problem, carried_over(given.first.values, given.problem, problem), compiled, stop)
