@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import writable_once
@@ -23,9 +24,6 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import Memo, digest
 from dmcmc.inference.runtime.types import Ints
 
-# problem variables per participating variable, above which the plan is made over the participating ones only
-_MIN_UNUSED_RATIO = 16
-_MAX_CACHED_TABLES = 1 << 14  # total tables of plans whose merged plan is cached
 _CONTIGUOUS = (-1, -1)  # key of the contiguous plan in ``EliminationPlan.derived_plans``
 
 
@@ -119,6 +117,11 @@ class EliminationPlan:
         """Number of entries of all tables together."""
         return sum(self.sizes.tolist())
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the elimination takes less time than the choice of a better method for it."""
+        return self.cells + self.entries < tuning.SMALL_STEP_CELLS
+
     @cached_property
     def shape_key(self) -> bytes:
         """Digest of the plan without the domain sizes of the problem's variables."""
@@ -200,7 +203,7 @@ def plan_flat(
     If only few of the problem's variables take part (one agent of many), the cost does not depend on the others.
     """
     domains = writable_once(domains)
-    if _MIN_UNUSED_RATIO * (len(order) + len(keep)) < domains.size:
+    if tuning.MIN_COMPRESSION * (len(order) + len(keep)) < domains.size:
         return _plan_renumbered(scope_start, scope, domains, order, keep)
     eliminated, rank = np.array(order, dtype=np.int64), rank_of(domains, order, keep)
     start, scopes, size, input_start, inputs, remaining, cells, row_axes = plan_buckets(
@@ -321,7 +324,7 @@ class MergedPlan(NamedTuple):
         return found
 
 
-_MERGED = Memo[MergedPlan](16)  # the merged plans of this process, at most 16
+_MERGED = Memo[MergedPlan].for_shapes()  # the merged plans of this process
 
 
 def mergeable(plans: Sequence[EliminationPlan]) -> bool:
@@ -345,7 +348,7 @@ def merge_plans_cached(plans: Sequence[EliminationPlan]) -> MergedPlan | None:
 
     Plans derived from the merged plan (``divide_work``) are cached with it.
     """
-    if not plans or sum(plan.tables for plan in plans) > _MAX_CACHED_TABLES:
+    if not plans or sum(plan.tables for plan in plans) > tuning.MAX_CACHED_PLANS:
         return merge_plans(plans) if mergeable(plans) else None
     domains = plans[0].program.domains  # plans may hold copies of it
     if not all(plan.program.domains is domains or np.array_equal(plan.program.domains, domains) for plan in plans):

@@ -22,12 +22,10 @@ from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
-from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, memory_limit
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.join import all_values, sparse_table_of
 from dmcmc.inference.sparse.sparse_table import KeyTooWide
-
-_DEFAULT_FACTOR_BYTES = 1 << 33  # limit on a factor's expanded table if no memory limit is given
 
 TableFormat = Literal["auto", "dense", "incomplete"]
 
@@ -138,7 +136,7 @@ class DenseTreeTables:
     """Tables with all entries, in one array; see ``JunctionTreeTables``."""
 
     def __init__(self, problem: Problem, maximise: bool, resources: TreeResources) -> None:
-        dense = densify(problem, _DEFAULT_FACTOR_BYTES if resources.memory is None else resources.memory).problem
+        dense = densify(problem, memory_limit() if resources.memory is None else resources.memory).problem
         self.numbers = _choose_numbers(dense.factors, maximise)
         tables = [self.numbers.encode(f) for f in dense.factors if f.scope]
         tables += [
@@ -203,7 +201,7 @@ class SparseTreeTables:
 
     def __init__(self, problem: Problem, maximise: bool, resources: TreeResources) -> None:
         problem = densify(
-            problem, _DEFAULT_FACTOR_BYTES if resources.memory is None else resources.memory, keep_sparse=True
+            problem, memory_limit() if resources.memory is None else resources.memory, keep_sparse=True
         ).problem
         self.numbers, domains = _choose_numbers(problem.factors, maximise), problem.domains
         tables = [sparse_table_of(factor, domains, self.numbers) for factor in problem.factors if factor.scope]

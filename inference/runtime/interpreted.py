@@ -19,11 +19,8 @@ from typing import Any
 import numpy as np
 from numba import config
 
+from dmcmc.inference import tuning
 from dmcmc.inference.runtime.compile_first import compiles_first
-
-# Steps that a process may interpret in total: about half a second, as long as loading the compiled kernels of a run.
-MAX_STEPS = 500_000.0
-_SWITCH_STEPS = 500.0  # steps of switching all kernels of a process to the interpreter and back (measured)
 
 _LOCK = threading.Lock()
 _KERNELS: "weakref.WeakSet[Any]" = weakref.WeakSet()  # all kernels of this process
@@ -99,7 +96,7 @@ def interpreted_kernels() -> Iterator[None]:
 @contextmanager
 def interpreted_if_short(steps: float) -> Iterator[None]:
     """Interpret all kernels in this block if this process may still interpret a number of steps."""
-    if STEPS.take(_SWITCH_STEPS + steps):
+    if STEPS.take(tuning.SWITCH_STEPS + steps):
         with interpreted_kernels():
             yield
     else:

@@ -11,7 +11,7 @@ from dmcmc.formats.calendar.data.plan import Calendar, union
 from dmcmc.formats.calendar.participations import Participation
 from dmcmc.formats.calendar.sums import bounded_sum, free_run
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
-from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTRIES, GlobalConstraint
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints

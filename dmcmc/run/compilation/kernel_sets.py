@@ -19,9 +19,14 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import MIN_REORDERED_CELLS, compile_search
-from dmcmc.inference.orders.estimate_cost import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES, joins_at_least
-from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.orders.best_order import compile_search
+from dmcmc.inference.orders.estimate_cost import joins_at_least
+from dmcmc.inference.orders.tuning import (
+    MAX_BITSET_VARIABLES,
+    MAX_EXACT_VARIABLES,
+    MAX_INTERPRETED_VARIABLES,
+    MIN_REORDERED_CELLS,
+)
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import compiled_marker

@@ -16,7 +16,7 @@ from dmcmc.inference.dpop.memory_shares import MemoryShares, largest_share
 from dmcmc.inference.dpop.pseudotree import PseudoTree, neighbours_of
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import narrow
-from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.mpi.message_contents import SentMessages
