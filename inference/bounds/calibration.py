@@ -125,9 +125,7 @@ class CalibratedBoundState:
         self.cycles = FourCycleAscent(self.dual)
         self._cycle_ascent = _BoundMethod(
             lambda: (
-                max(2 * MIN_STEP_SECONDS, STEP_FRACTION * self._cycle_ascent.spent)
-                if self.cycles.may_gain
-                else math.inf
+                max(MAX_CHECK_INTERVAL, STEP_FRACTION * self._cycle_ascent.spent) if self.cycles.may_gain else math.inf
             ),
             self.cycles.ascend,
         )

@@ -45,7 +45,7 @@ class InterpretedSteps:
         Number of steps that may be interpreted in total.
     """
 
-    def __init__(self, limit: float = MAX_STEPS) -> None:
+    def __init__(self, limit: float = tuning.MAX_INTERPRETED_STEPS) -> None:
         self.limit, self._taken = limit, 0.0
 
     @property

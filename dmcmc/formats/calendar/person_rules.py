@@ -36,7 +36,7 @@ def meetings_apart(calendar: Calendar, p: int, attended: Sequence[Participation]
         The meetings that the person attends or may attend.
     """
     # The size of a table over all meetings of a person, as elimination needs it, is limited like a decomposition's.
-    if len(attended) < 3 or prod(x.size for x in attended) <= MAX_DECOMPOSITION_ENTRIES:
+    if len(attended) < 3 or prod(x.size for x in attended) <= MAX_ENUMERATED_ENTRIES:
         return None
     gap = _common_gap(calendar, p, attended)
     if gap is None or not _is_busy(calendar, attended, gap):

@@ -211,7 +211,7 @@ def describe_agents(states: Sequence[DualState], shared_bytes: int) -> GroupReco
         table_start = table_start + entries
         block_entries = max(block_entries, hidden_entries)
     # As much shared memory as a block can use if two blocks share a multiprocessor; at least what each agent needs.
-    shared = max(min_shared, min(max_shared, (shared_bytes // _BLOCKS_PER_MULTIPROCESSOR - _RESERVED_BYTES) // 4))
+    shared = max(min_shared, min(max_shared, (shared_bytes // BLOCKS_PER_MULTIPROCESSOR - _RESERVED_BYTES) // 4))
     return GroupRecords(agents, np.concatenate(descriptors), table_start, block_entries, shared)
 
 
