@@ -16,6 +16,7 @@ from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 from dmcmc.samplers.tuning import common
 
 
