@@ -23,7 +23,7 @@ CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25, "constants": 250}
 WANTED |= {"private patches": 20, "private imports": 0}
-REACHED = {"files": 47, "depth": 10, "steps back": 7, "chain": 24, "constants": 248, "literals": 107}
+REACHED = {"files": 47, "depth": 10, "steps back": 7, "chain": 24, "constants": 338, "literals": 107}
 REACHED_INTERPRETED = {"files": 43, "depth": 10, "steps back": 7}  # without kernels, as small problems are solved
 REACHED |= {"private patches": 102, "private imports": 1}  # in tests, which should use what is public
 
@@ -48,19 +48,15 @@ DESCRIBING = {
 # file changes that one of them imports; the others are limits that engines, papers or arrays prescribe.
 OUTSIDE: dict[str, int] = {
     "dmcmc/solving": 60,
-    "inference/bounds": 20,
-    "inference/constraints": 3,
-    "inference/dpop": 16,
-    "inference/elimination": 21,
-    "inference/execution": 4,
-    "inference/junction_tree": 7,
-    "inference/minibuckets": 5,
-    "inference/model": 20,
-    "inference/orders": 32,
-    "inference/presolve": 15,
-    "inference/runtime": 8,
-    "inference/sparse": 17,
-    "inference/storage": 2,
+    "inference/bounds": 15,
+    "inference/elimination": 4,
+    "inference/junction_tree": 2,
+    "inference/minibuckets": 1,
+    "inference/model": 1,
+    "inference/orders": 2,
+    "inference/presolve": 1,
+    "inference/sparse": 1,
+    "inference/storage": 1,
     "inference/sums": 3,
     "mpi/launcher": 1,
     "samplers/blocks": 3,

@@ -32,7 +32,7 @@ from dmcmc.inference.sparse.function_filtering import FunctionFiltering
 from dmcmc.inference.sparse.join_steps import Bucket, BucketInput, steps_of
 from dmcmc.inference.sparse.outside_bounds import MiniBucketRelaxation
 from dmcmc.inference.sparse.row_steps import RowLimits
-from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS
+from dmcmc.inference.sparse.size_statistics import max_dense_cells
 from dmcmc.inference.sparse.sparse_table import SparseTable
 
 DENSITIES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
@@ -153,7 +153,7 @@ def densities(report: Report, size: int, processor: bool) -> None:
         message, rows = timed(partial(join, query), 3, max_seconds=2)
         _, dense = timed(partial(eliminate, query.tables, plan, query.arithmetic, cores()), 3)
         rounds = [
-            [timed_message(query, how, processor) for how in (0, 1 << 62, MAX_DENSE_CELLS)] for _ in range(ROUNDS)
+            [timed_message(query, how, processor) for how in (0, 1 << 62, max_dense_cells())] for _ in range(ROUNDS)
         ]
         milliseconds = [1e3 * min(one[variant][0] for one in rounds) for variant in range(3)]
         how = "dense" if rounds[0][2][1] else "rows"

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 import dmcmc
-import dmcmc.inference.execution.backend as backends
 from benchmarks.harness import ROOT, Report, options, timed
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.cuda.batch import eliminate_batch
@@ -31,7 +30,7 @@ from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import eliminate, merge_plans
 from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.execution import cost_model
+from dmcmc.inference.execution import cost_model, tuning
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import FlatTables, flatten
@@ -101,7 +100,7 @@ def measure_elimination(sizes: Sequence[tuple[int, int]], count: int, report: Re
         def work(plans=plans, flat=flat, merged=merged, program=program):  # type: ignore[no-untyped-def]
             threshold, _ = best_threshold(
                 program.variable, program.input_start, program.inputs, program.cells,
-                merged.plan.tables - merged.plan.buckets, backends._GPU_THRESHOLDS,
+                merged.plan.tables - merged.plan.buckets, tuning.GPU_THRESHOLDS,
                 cost_model.COSTS.seconds_per_cell, cost_model.COSTS.seconds_per_wave,
             )  # fmt: skip
             hybrid = divide_work(merged.plan, int(threshold))
@@ -109,7 +108,7 @@ def measure_elimination(sizes: Sequence[tuple[int, int]], count: int, report: Re
                 done.remaining()
 
         agent_seconds = median(work) / count
-        large = program.cells[program.cells >= backends._GPU_THRESHOLDS[0]]
+        large = program.cells[program.cells >= tuning.GPU_THRESHOLDS[0]]
         rows.append([1.0, large.size / count, float(large.sum(dtype=float)) / count])
         seconds.append(agent_seconds)
         report(f"  {count:3d} agents |L| {size:2d} |D| {domain:2d}: {rows[-1][1]:5.1f} buckets,"
@@ -215,7 +214,7 @@ def main() -> None:
         return
     report = Report(__file__, given, device="cuda")
     if given.quick:  # even tiny buckets go to the GPU
-        backends._GPU_THRESHOLDS, cost_model.COSTS = np.array([1]), cost_model.CostModel(seconds_per_cell=1.0)
+        tuning.GPU_THRESHOLDS, cost_model.COSTS = np.array([1]), cost_model.CostModel(seconds_per_cell=1.0)
     constants(given.quick, report)
     measure_default(given.repeats, {"domain_size": 2, "variables_per_agent": 3} if given.quick else {}, report)
     report.keep()

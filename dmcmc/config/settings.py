@@ -28,7 +28,7 @@ from dmcmc.config.units import MAX_COUNT, Cells, Count, Memory, Positive, Seed, 
 from dmcmc.config.validate import struct_of, suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.inference.runtime.memo import Memo
-from dmcmc.inference.runtime.memory import MAX_TABLE_BYTES, free_memory
+from dmcmc.inference.runtime.memory import free_memory, memory_limit
 
 if TYPE_CHECKING:
     from msgspec import StructMeta
@@ -204,7 +204,7 @@ def automatic_memory(ranks: int = 1) -> int:
         Number of ranks that share the machine.
     """
     free = free_memory()
-    part = (MAX_TABLE_BYTES if free is None else free // _FREE_MEMORY_DIVISOR) // ranks
+    part = (memory_limit() if free is None else free // _FREE_MEMORY_DIVISOR) // ranks
     if part < _MIN_RANK_BYTES:
         return _MIN_RANK_BYTES
     power = 1 << (part.bit_length() - 1)

@@ -240,7 +240,7 @@ def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
 
     Function filtering drops the table entries that cannot beat the best answer. Sparse tables hold only the others.
     """
-    from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS, forecast
+    from dmcmc.inference.sparse.size_statistics import forecast, max_dense_cells
 
     lines, size = [], setup.arithmetic.dtype.itemsize
     for agent in filter(setup.may_filter, range(setup.problem.n_agents)):
@@ -248,7 +248,7 @@ def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
         cells = [float(prod(factor.shape)) for factor in local.factors]
         possible = [n - factor.forbidden_entries() for n, factor in zip(cells, local.factors, strict=True)]
         expected = forecast(local.plan, [p / n for p, n in zip(possible, cells, strict=True)], size)
-        dense = int((local.plan.program.cells <= MAX_DENSE_CELLS).sum())
+        dense = int((local.plan.program.cells <= max_dense_cells()).sum())
         lines.append(
             f"{setup.problem.agents[agent]}: {100 * sum(possible) / max(1.0, sum(cells)):.3g} % of the factors' entries"
             f" are allowed; {dense} messages dense, {expected.messages - dense} dense or sparse, whichever is cheaper"

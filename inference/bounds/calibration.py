@@ -24,10 +24,11 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.reparametrised_tables import triplets_fit
 from dmcmc.inference.bounds.mini_bucket import MiniBucketState
 from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS
-from dmcmc.inference.bounds.tuning.mini_buckets import ENTRIES_PER_SWEEP, LEADER_WEIGHT, MIN_STEP_SECONDS, STEP_FRACTION
+from dmcmc.inference.bounds.tuning.mini_buckets import ENTRIES_PER_SWEEP, LEADER_WEIGHT, STEP_FRACTION
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 
 
 @dataclass
@@ -124,14 +125,12 @@ class CalibratedBoundState:
         self.cycles = FourCycleAscent(self.dual)
         self._cycle_ascent = _BoundMethod(
             lambda: (
-                max(2 * MIN_STEP_SECONDS, STEP_FRACTION * self._cycle_ascent.spent)
-                if self.cycles.may_gain
-                else math.inf
+                max(MAX_CHECK_INTERVAL, STEP_FRACTION * self._cycle_ascent.spent) if self.cycles.may_gain else math.inf
             ),
             self.cycles.ascend,
         )
         self._ascent = _BoundMethod(
-            lambda: max(MIN_STEP_SECONDS, STEP_FRACTION * self._ascent.spent), lambda s: self.dual.improve(seconds=s)
+            lambda: max(MAX_CHECK_INTERVAL, STEP_FRACTION * self._ascent.spent), lambda s: self.dual.improve(seconds=s)
         )
         self._other_methods = [*map(_bucket_method, self.buckets), self._cycle_ascent]
         self._backend = backend

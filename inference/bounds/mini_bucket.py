@@ -21,7 +21,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.mini_buckets import DUAL_SWEEPS, MAX_BYTES, MAX_CELLS
+from dmcmc.inference.bounds.tuning.mini_buckets import DUAL_SWEEPS, MAX_Z_BYTES, MAX_Z_CELLS, Z_SHARE
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.execution.backend import CPU, Backend
@@ -80,7 +80,7 @@ class MiniBucketState:
         if self.exhausted:
             return math.inf
         plan = self._plan()
-        if plan.cells > MAX_CELLS or plan.entries * 8 > MEMORY_ACCOUNT.budget_share(1 / 8, MAX_BYTES):
+        if plan.cells > MAX_Z_CELLS or plan.entries * 8 > MEMORY_ACCOUNT.budget_share(Z_SHARE, MAX_Z_BYTES):
             self.exhausted = True
             return math.inf
         return self._slowdown * self._estimate(plan)

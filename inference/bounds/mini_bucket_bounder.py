@@ -28,13 +28,13 @@ from dmcmc.inference.bounds.branch_and_bound.dual_bounder import allowed_values
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.reparametrised_tables import LOWEST, elimination_of, tables_of
-from dmcmc.inference.bounds.tuning.mini_buckets import ORDER_BUDGET
-from dmcmc.inference.bounds.tuning.search import STATIC_BATCH_SIZE, STATIC_CELLS
+from dmcmc.inference.bounds.tuning.search import MAX_NODES_PER_BATCH, PREPARED_CELLS
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.choose_z import upper_bound_on_z
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import SHORT_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Ints
@@ -97,12 +97,12 @@ class MiniBucketBounder:
     def __init__(self, state: DualState, memory_limit: int) -> None:
         local, self.scale, self.allowed, self.runner = state.local, state.layout.scale, allowed_values(state), _RUNNER
         self.work = NodeWork(root=1, restored=1, branch=1)  # a bound does not depend on the amount of work
-        self.capacity, self.batch_size = 1 << 20, STATIC_BATCH_SIZE  # branches inherit nothing: entries are empty
+        self.capacity, self.batch_size = 1 << 20, MAX_NODES_PER_BATCH  # branches inherit nothing: entries are empty
         self.max_branches = min(_MAX_BRANCHES, self.allowed.shape[1])
         self._shape, names = local.interface_shape, (*local.hidden, *local.interface)
         tables = tables_of(state.layout.whole, state.potentials, names)
         scopes, domains = [table.scope for table in tables], local.domains
-        order = best_order(scopes, domains, local.hidden, local.interface, budget=ORDER_BUDGET).variables
+        order = best_order(scopes, domains, local.hidden, local.interface, budget=SHORT_BUDGET).variables
         self.z = _largest_z(scopes, domains, order, local.interface, memory_limit)
         query = elimination_of(tables, domains, order, local.interface)
         resources = Resources(memory_limit, state.backend)
@@ -182,6 +182,6 @@ def _largest_z(
     least, entries = least_z(scopes, order), memory_limit // 8
     for z in range(max(least, upper_bound_on_z(domains, order, entries)), least, -1):
         plan = plan_mini_buckets(scopes, domains, order, keep, z, True)
-        if plan.entries <= entries and plan.cells <= STATIC_CELLS:
+        if plan.entries <= entries and plan.cells <= PREPARED_CELLS:
             return z
     return least

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.graph import table_width
-from dmcmc.inference.bounds.tuning.mini_buckets import FIRST_FRACTION
+from dmcmc.inference.bounds.tuning.mini_buckets import STEP_FRACTION
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.time_shares import TimeShares
@@ -75,9 +75,9 @@ def tighten(
         if own_seconds is None or enough is None:
             request.carry_out(own_seconds, budget.sweeps)
         else:
-            request.carry_out(FIRST_FRACTION * own_seconds)
+            request.carry_out(STEP_FRACTION * own_seconds)
             if not enough(index):
-                request.carry_out((1 - FIRST_FRACTION) * own_seconds)
+                request.carry_out((1 - STEP_FRACTION) * own_seconds)
         spent.append(time.perf_counter() - start)
     return spent
 

@@ -14,10 +14,7 @@ from dmcmc.inference.model.sparse_factor import check_expansion
 from dmcmc.inference.model.tables import forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
-
-_MAX_ENUMERATED_ENTRIES = 2**20  # limit on the entries of a table that is evaluated one by one
-MAX_SMALL_TABLE_ENTRIES = 1024
-"""A part of a decomposition of up to this many entries is stored as a table."""
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES, MIN_COMPRESSION, SMALL_TABLE_ENTRIES
 
 
 class DegreeFactor(Factor):
@@ -79,7 +76,7 @@ class DegreeFactor(Factor):
     @property
     def table(self) -> Array:
         """The dense table of all entries; raises ResourceError if it is too large."""
-        check_expansion(self, _MAX_ENUMERATED_ENTRIES)
+        check_expansion(self, MAX_ENUMERATED_ENTRIES)
         degrees = np.array([self.degree(values) for values in product(*map(range, self.shape))], dtype=np.int64)
         return normalise(self.utilities(degrees).reshape(self.shape))
 
@@ -104,7 +101,7 @@ class DegreeFactor(Factor):
         """Return the number of forbidden entries of the expanded table, or 1 if the table is too large to count."""
         if self.cost is not None:
             return 0
-        if prod(self.shape) > _MAX_ENUMERATED_ENTRIES // 16:
+        if prod(self.shape) > MAX_ENUMERATED_ENTRIES // MIN_COMPRESSION:
             return 1
         return sum(1 for values in product(*map(range, self.shape)) if self.degree(values))
 
@@ -141,7 +138,7 @@ class DegreeFactor(Factor):
         if not varying:
             return Factor((), normalise(utilities[0]), self.name)
         factor = automaton_of_sum(scope, [weights[i] for i in varying], utilities, self.name)
-        if prod(factor.shape) <= MAX_SMALL_TABLE_ENTRIES:
+        if prod(factor.shape) <= SMALL_TABLE_ENTRIES:
             return Factor(factor.scope, factor.table, self.name)
         bounds = self._sum_bounds([weights[i] for i in varying], penalty[offset : largest + 1])
         return AutomatonFactor(factor.scope, factor.layers, self.name, bounds)

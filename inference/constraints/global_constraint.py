@@ -13,14 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import CellLoads
-from dmcmc.inference.constraints.degree_factor import MAX_SMALL_TABLE_ENTRIES, DegreeFactor
+from dmcmc.inference.constraints.degree_factor import DegreeFactor
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array
-
-MAX_DECOMPOSITION_ENTRIES = 2**20
-"""A decomposition with more entries than this is replaced by the relaxation (8 MiB at 8 bytes per entry)."""
+from dmcmc.inference.tuning import SMALL_TABLE_ENTRIES
 
 Domains = Sequence[NDArray[np.bool_]]
 """For each variable of a scope, whether each of its values remains."""
@@ -113,7 +111,7 @@ class GlobalConstraint(DegreeFactor):
     @cached_property
     def _decomposition(self) -> tuple[Factor, ...] | None:
         """Factors with tables or automata whose sum is this factor; None if they would be too large."""
-        if prod(self.shape) <= MAX_SMALL_TABLE_ENTRIES:
+        if prod(self.shape) <= SMALL_TABLE_ENTRIES:
             return (Factor(self.scope, self.table, self.name),)
         try:
             parts = self.parts()

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, time_grid
 from dmcmc.inference.constraints.global_constraint import (
-    MAX_DECOMPOSITION_ENTRIES,
     Domains,
     LoadConstraint,
     int_arrays,
@@ -19,6 +18,7 @@ from dmcmc.inference.constraints.matching import supported_values
 from dmcmc.inference.constraints.timetable import filter_starts, overload
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 
 
 class NoOverlapConstraint(LoadConstraint):
@@ -160,7 +160,7 @@ class NoOverlapConstraint(LoadConstraint):
         pair_entries = sum(sizes[i] * sizes[j] for i, j in pairs)
         chain_entries = 4 * sum(size for size in sizes) * self.loads.cells
         if self.places is not None or pair_entries <= chain_entries or self.cost is not None:
-            if pair_entries > MAX_DECOMPOSITION_ENTRIES:
+            if pair_entries > MAX_ENUMERATED_ENTRIES:
                 return None
             return [part for i, j in pairs if (part := self._pair_table(i, j)) is not None]
         return overload(self, self.times, self.durations, [1] * self.intervals, 1)

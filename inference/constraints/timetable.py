@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import excess_penalty, time_grid
-from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTRIES, Domains, GlobalConstraint
+from dmcmc.inference.constraints.global_constraint import Domains, GlobalConstraint
 from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 
 
 def filter_starts(
@@ -103,7 +104,7 @@ def overload(
     can_run = np.cumsum(possible[:-1], axis=0) > 0
     states = np.minimum(can_run @ np.array([demands[i] for i in members], dtype=np.int64), capacity + 1) + 1
     sizes = can_run @ np.array([starts[i].size for i in members], dtype=np.int64)
-    if int((sizes * states * np.minimum(states, 2)).sum()) > MAX_DECOMPOSITION_ENTRIES:
+    if int((sizes * states * np.minimum(states, 2)).sum()) > MAX_ENUMERATED_ENTRIES:
         return None
     found = []
     for now in range(steps):

@@ -18,22 +18,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from dmcmc.inference.dpop import tuning
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.division_cost import DivisionCost, cost_of
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.tree_cuts import BucketTree, NeighbourSets, bisected, bucket_tree, narrowest_cuts
+from dmcmc.inference.dpop.tuning import MAX_COSTED_DEGREES, MAX_MOVE_PASSES, SIZE_TOLERANCE
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import MAX_EXACT_CELLS
 from dmcmc.inference.runtime.errors import ConfigError, DivisionWarning
-
-_SIZE_TOLERANCE = 0.15  # largest relative excess of a part over an equal share of the variables
-_MAX_PASSES = 8  # passes over all variables that move them between parts
-_MAX_IMPROVED_DEGREES = 4_000_000  # sum of degrees; a larger graph's parts are not improved
-_MAX_COSTED_DEGREES = 200_000  # sum of degrees; on a larger graph the cost of divisions is not computed
-_ACCEPTED_CELLS = 1e9  # any division with no more joined cells is accepted
-_MAX_EXACT_CELLS = 1e12  # a problem with more joined cells is not eliminated exactly, so its division is not optimised
-_ACCEPTED_RATIO = 4.0  # a division is accepted up to this multiple of the undivided problem's joined cells
-_WARNING_RATIO = 16.0  # a division that exceeds this multiple is reported with a warning
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
 
 def split(problem: Problem, agents: int, method: str = "tree") -> Problem:
@@ -76,25 +71,25 @@ def by_tree(problem: Problem, agents: int) -> list[int]:
 
     Parts of about equal size are tried first. If their messages or tables make the elimination of an eliminable problem
     much more expensive, subtrees that share few variables are cut off instead. Their smallest allowed size is halved
-    until the agents' joined cells are at most the larger of ``_ACCEPTED_CELLS`` and ``_ACCEPTED_RATIO`` times those of
+    until the agents' joined cells are at most the larger of ``ACCEPTED_CELLS`` and ``ACCEPTED_RATIO`` times those of
     the undivided problem. A :class:`DivisionWarning` reports that no such division was found.
     """
     graph = primal_neighbours(problem)
     order = best_order([f.scope for f in problem.factors], problem.domains, range(len(graph)))
     tree = bucket_tree(graph, order.variables, problem.domains)
     balanced = _improved(graph, bisected(tree, agents), agents)
-    if agents == 1 or order.cells > _MAX_EXACT_CELLS or sum(map(len, graph)) > _MAX_COSTED_DEGREES:
+    if agents == 1 or order.cells > MAX_EXACT_CELLS or sum(map(len, graph)) > MAX_COSTED_DEGREES:
         return balanced
     costs: list[tuple[DivisionCost, list[int]]] = []
     for owner in _divisions(problem, graph, tree, agents, balanced):
         cost = division_cost(_with_owners(problem, owner, agents))
-        if cost.cells <= max(_ACCEPTED_CELLS, _ACCEPTED_RATIO * order.cells):
+        if cost.cells <= max(tuning.ACCEPTED_CELLS, tuning.ACCEPTED_RATIO * order.cells):
             return owner
         costs.append((cost, owner))
     cost, owner = min(costs, key=lambda pair: pair[0].cells)
-    if cost.cells > _MAX_EXACT_CELLS:  # no division will be eliminated exactly
+    if cost.cells > MAX_EXACT_CELLS:  # no division will be eliminated exactly
         cost, owner = costs[0]
-    if cost.cells > max(_ACCEPTED_CELLS, _WARNING_RATIO * order.cells):
+    if cost.cells > max(tuning.ACCEPTED_CELLS, tuning.ACCEPTED_RATIO * order.cells):
         warnings.warn(
             f"{agents} agents: exact elimination per agent joins {cost.cells:.2g} table cells, and the largest message"
             f" has {cost.message_cells:.2g} cells; the undivided problem needs {order.cells:.2g} cells."
@@ -197,7 +192,7 @@ def by_blocks(problem: Problem, agents: int) -> list[int]:
 
 def _improved(graph: NeighbourSets, owner: list[int], agents: int) -> list[int]:
     """Move variables to the part with most of their neighbours, then reconnect the parts."""
-    if sum(map(len, graph)) <= _MAX_IMPROVED_DEGREES:
+    if sum(map(len, graph)) <= MAX_EXAMINED_ENTRIES:
         _join_components(graph, owner, agents)
         _move(graph, owner, agents)
         _join_components(graph, owner, agents)
@@ -208,13 +203,13 @@ def _move(graph: NeighbourSets, owner: list[int], agents: int) -> None:
     """Move variables while that reduces the links between agents, and parts stay connected and of about equal size.
 
     No move leaves a part with less than half of an equal share of the variables, or with an excess above
-    ``_SIZE_TOLERANCE``.
+    ``SIZE_TOLERANCE``.
     """
     parts: list[set[int]] = [set() for _ in range(agents)]
     for v, agent in enumerate(owner):
         parts[agent].add(v)
-    min_size, max_size = int(len(graph) / agents / 2), int((1 + _SIZE_TOLERANCE) * len(graph) / agents) + 1
-    for _ in range(_MAX_PASSES):
+    min_size, max_size = int(len(graph) / agents / 2), int((1 + SIZE_TOLERANCE) * len(graph) / agents) + 1
+    for _ in range(MAX_MOVE_PASSES):
         moved = False
         for v, neighbours in enumerate(graph):
             current = owner[v]

@@ -30,12 +30,12 @@ from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.subproblem import LocalFacts, Subproblem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import LONG_BUDGET, Order, best_order, order_as_given
+from dmcmc.inference.orders.tuning import SMALL_BUDGET
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import Memo
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 
-_AGENT_ORDER_BUDGET = 1_000_000  # words touched (2 ns each) by one agent's order search; there may be many agents
 _ORDERS = Memo[Order]()  # by structure key; the variables are positions among the agent's hidden variables
 
 
@@ -66,7 +66,7 @@ class LocalProblem(Subproblem):
             return order_as_given([f.scope for f in self.factors], self.domains, self.given_order, self.interface)
         # An agent without an interface usually is the whole problem.
         over = self.stop is not NO_DEADLINE and self.stop.over
-        budget = min(self.order_budget, _AGENT_ORDER_BUDGET if self.interface else LONG_BUDGET, 0.0 if over else np.inf)
+        budget = min(self.order_budget, SMALL_BUDGET if self.interface else LONG_BUDGET, 0.0 if over else np.inf)
         cached: Order | None = self.known.find(("order", budget))
         if cached is not None:
             return cached

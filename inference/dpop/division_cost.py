@@ -16,13 +16,13 @@ from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import SHORT_BUDGET
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree
 
-_ORDER_BUDGET = 100_000  # words touched (about 2 ns each) by the search for one agent's order
 
 Scope = tuple[int, ...]
 
@@ -115,7 +115,7 @@ def agent_costs(
 
     def plan_for(scopes: Sequence[Scope], eliminated: Scope, keep: Scope) -> EliminationPlan:
         """Plan the elimination of the variables ``eliminated`` from tables over ``scopes``, with ``keep`` remaining."""
-        order = best_order(scopes, sizes, eliminated, keep, budget=_ORDER_BUDGET).variables
+        order = best_order(scopes, sizes, eliminated, keep, budget=SHORT_BUDGET).variables
         return plan_elimination(scopes, sizes, order, keep)
 
     for agent in tree.bottom_up:

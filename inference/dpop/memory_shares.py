@@ -7,12 +7,10 @@ the roots down.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dmcmc.inference.dpop.tuning import STEPS_SHARE, WORK_SHARE
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import format_bytes
-
-_WORK_SHARE = 0.75  # of the budget that the problem's tables leave
-_STEPS_SHARE = 2 / 3  # of the work share, for the UTIL steps that stay in memory
 
 
 class MemoryShares(NamedTuple):
@@ -62,8 +60,8 @@ def split_memory_after_tables(size: int, budget: int) -> MemoryShares:
             f"the problem's own tables take {format_bytes(size)} and budget.memory allows {format_bytes(budget)};"
             " raise budget.memory"
         )
-    work = int(_WORK_SHARE * (budget - size))
-    return MemoryShares(size, work, int(_STEPS_SHARE * work), budget - size - work)
+    work = int(WORK_SHARE * (budget - size))
+    return MemoryShares(size, work, int(STEPS_SHARE * work), budget - size - work)
 
 
 def largest_share(needs: Sequence[float], total: float) -> float:

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
-from dmcmc.inference.orders.best_order import DEFAULT_BUDGET, best_order
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import DEFAULT_BUDGET, SHORT_BUDGET
 from dmcmc.inference.runtime.types import Ints
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 Scope = tuple[int, ...]
-
-_SHORT_BUDGET = 1e5  # words touched by a short search, about 2 ns each
 
 
 class PredictedStep(NamedTuple):
@@ -84,7 +83,7 @@ def predict_steps(
         local_scopes, crossing, interface, separator = inputs[agent]
         messages = [step.message for child in tree.children[agent] if (step := predicted[child]) is not None]
         scopes = (*local_scopes, *crossing, *(scope for message in messages for scope in message))
-        budget = _SHORT_BUDGET if short_search else DEFAULT_BUDGET
+        budget = SHORT_BUDGET if short_search else DEFAULT_BUDGET
         order = best_order(scopes, sizes, interface, separator, budget).variables
         step = PredictedStep(scopes, order, separator, ())
         plan = step.plan(sizes)

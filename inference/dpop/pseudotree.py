@@ -20,20 +20,19 @@ from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.trees import registry
 from dmcmc.inference.dpop.trees.contract import AgentGraph, checked_parents
 from dmcmc.inference.dpop.trees.depth_first import depth_first_forests
-from dmcmc.inference.dpop.trees.elimination_trees import MAX_AGENTS, elimination_tree, rule_tree
+from dmcmc.inference.dpop.trees.elimination_trees import MAX_RULE_AGENTS, elimination_tree, rule_tree
+from dmcmc.inference.dpop.tuning import MAX_ROOTS, MAX_TREE_NODES
+from dmcmc.inference.model.building.unknown_names import list_shortly
 from dmcmc.inference.model.compact_sequences import IndexGroups, flatten_groups
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import RULES, best_order
-from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.orders.best_order import MAX_EXACT_VARIABLES, RULES, best_order
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ConfigError, OutOfTime
-from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, Memo, digest
+from dmcmc.inference.runtime.memo import Memo, digest, is_short_key
 from dmcmc.inference.runtime.types import Ints
 
-_MAX_ROOTS = 32  # depth-first trees tried per component
-_TREES = Memo["PseudoTree"](64)  # by domain sizes, owners and crossing scopes
+_TREES = Memo["PseudoTree"].for_shapes()  # by domain sizes, owners and crossing scopes
 _MAX_INTERFACE_CELLS = 1e300  # cells over one agent's interface are cut off here, to avoid overflow
-_MAX_NAMED_AGENTS = 10  # agents that an error message lists
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,7 @@ def root_agent(problem: Problem, name: str | None) -> int | None:
     for agent, agent_name in enumerate(problem.agents):
         if agent_name == name:
             return agent
-    known = ", ".join(problem.agents[:_MAX_NAMED_AGENTS]) + ", ..." * (len(problem.agents) > _MAX_NAMED_AGENTS)
-    raise ConfigError(f"combine.root: no agent is named {name!r} (agents: {known})")
+    raise ConfigError(f"combine.root: no agent is named {name!r} (agents: {list_shortly(problem.agents)})")
 
 
 def build_pseudotree(
@@ -191,7 +189,7 @@ def build_pseudotree(
         parents = checked_parents(registry.get(heuristic), graph, root_index)
         return complete_tree(problem, division, parents, stop)
 
-    if problem.n_variables + len(division.crossing) > MAX_KEY_SIZE:
+    if not is_short_key(problem.n_variables + len(division.crossing)):
         return build()
     start, flat = flatten_groups(division.scopes)
     shape = digest(problem.domains, problem.owner, np.array(problem.n_agents), np.diff(start), flat)
@@ -268,15 +266,15 @@ def neighbours_of(problem: Problem, division: Division) -> IndexGroups:
 def _candidates(graph: AgentGraph, root: int | None) -> Iterator["array[int]"]:
     """Yield parent vectors of candidate trees: depth-first trees, then the trees of elimination orders.
 
-    The number of roots is limited so that all trees together have about 20,000 nodes. Above 2000 agents, elimination
-    orders are not tried, because their graph as a matrix grows with the square. If ``root`` is given, it is the root of
-    all candidates.
+    The number of roots is limited so that all trees together have about ``MAX_TREE_NODES`` nodes. Above
+    ``MAX_RULE_AGENTS`` agents, elimination orders are not tried, because their graph as a matrix grows with the
+    square. If ``root`` is given, it is the root of all candidates.
     """
     neighbours, n, ranked = graph.neighbours, len(graph.neighbours), graph.by_degree(root)
     crosses = len(graph.scopes) > 0
-    others = ranked[1 : min(_MAX_ROOTS, max(2, 20_000 // n))] if root is None and crosses else []
+    others = ranked[1 : min(MAX_ROOTS, max(2, MAX_TREE_NODES // n))] if root is None and crosses else []
     yield from depth_first_forests(neighbours, chain([ranked], ([other, *ranked] for other in others)))
-    if n > MAX_AGENTS or not crosses:
+    if n > MAX_RULE_AGENTS or not crosses:
         return
     last = () if root is None else (root,)
     eliminated = [agent for agent in range(n) if agent != root]

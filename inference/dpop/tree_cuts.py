@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.dpop.tuning import MAX_PART_RATIO, SIZE_TOLERANCE
 from dmcmc.inference.runtime.types import Ints
 
 NeighbourSets = list[set[int]]
-
-_SIZE_TOLERANCE = 0.15  # largest relative excess of a part over an equal share of the variables
 
 
 class BucketTree(NamedTuple):
@@ -122,7 +121,7 @@ def narrowest_cuts(tree: BucketTree, agents: int, min_variables: int) -> list[in
         fits = np.flatnonzero(
             unassigned
             & (size >= min_variables)
-            & (size <= 1.5 * equal_share)
+            & (size <= MAX_PART_RATIO * equal_share)
             & (remaining_size >= min_variables * (agents - 1 - part))
         )
         if not fits.size:
@@ -165,8 +164,8 @@ def _cut(part: list[int], parent: list[int], shared: list[int], wanted: int, lea
             children[parent[v]].append(v)
             size[parent[v]] += size[v]
     wanted = max(wanted, least)
-    max_size = min(wanted + int(_SIZE_TOLERANCE * wanted), len(part) - (n_agents - least))
-    fitting = [v for v in part if abs(size[v] - wanted) <= _SIZE_TOLERANCE * wanted and size[v] <= max_size]
+    max_size = min(wanted + int(SIZE_TOLERANCE * wanted), len(part) - (n_agents - least))
+    fitting = [v for v in part if abs(size[v] - wanted) <= SIZE_TOLERANCE * wanted and size[v] <= max_size]
     if fitting:
         return _below(min(fitting, key=lambda v: (shared[v], abs(size[v] - wanted), v)), children, set())
     taken: set[int] = set()

@@ -33,9 +33,9 @@ from dmcmc.inference.sparse.sparse_table import (
     as_dense,
     fields_of,
 )
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
 _INDEX_BYTES = 8  # bytes of the index of a variable in a message
-_MAX_PROJECTION_BYTES = 1 << 26  # bytes of the tables of one projection, which takes about 0.1 s
 _RELAXATION = Relaxation("auto", None, "scope", False)  # mini-buckets keep more rows than necessary, which is sound
 
 
@@ -96,7 +96,8 @@ def rows_for_children(
     tables += [_zero_where(rows, scope, arithmetic) for scope, rows in known]
     if not tables:
         return [() for _ in child_separators]
-    memory = _MAX_PROJECTION_BYTES if resources.memory is None else min(resources.memory, _MAX_PROJECTION_BYTES)
+    limit = 8 * MAX_EXAMINED_ENTRIES
+    memory = limit if resources.memory is None else min(resources.memory, limit)
     resources = replace(resources, memory=memory, magnitude_limit=None, owner="the usable rows of an agent")
     usable = list[tuple[UsableRows, ...]]()
     for separator in child_separators:

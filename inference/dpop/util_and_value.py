@@ -37,7 +37,7 @@ from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, Memo
+from dmcmc.inference.runtime.memo import Memo, is_short_key
 from dmcmc.inference.sparse.functional_variables import Substitution, substitute_functional
 from dmcmc.inference.sparse.sparse_elimination import SparseElimination, SparseQuery, eliminate_sparse
 from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable, as_dense
@@ -48,8 +48,6 @@ UtilMessage = tuple[AnyTable, ...]
 Values = dict[int, int]
 
 _INDEX_BYTES = 8  # bytes of the index of a variable or a value in a message
-_MAX_KEYED_DOMAINS = 512  # variables; the domain sizes of smaller problems are part of the key
-_MAX_SMALL_CELLS = 1 << 16  # cells plus entries; a smaller step costs less than the choice of the best method
 
 
 @dataclass(frozen=True)
@@ -230,11 +228,11 @@ def _step_plan(
         """Search for the order and plan the elimination."""
         order = best_order(scopes, domains, eliminate, keep, stop=stop).variables if given is None else tuple(given)
         plan = plan_elimination(scopes, domains, order, keep)
-        return _StepPlan(order, plan, _layout(scopes, plan) if plan.cells + plan.entries < _MAX_SMALL_CELLS else None)
+        return _StepPlan(order, plan, _layout(scopes, plan) if plan.is_small else None)
 
-    if len(scopes) + len(eliminate) + len(keep) > MAX_KEY_SIZE:
+    if not is_short_key(len(scopes) + len(eliminate) + len(keep)):
         return make_plan()
-    full_key = domains.size <= _MAX_KEYED_DOMAINS
+    full_key = is_short_key(domains.nbytes)  # the domain sizes of all variables are in the key if it stays small
     sizes = (domains if full_key else domains[np.array([*eliminate, *keep], dtype=np.int64)]).tobytes()
     key = tuple(scopes), tuple(eliminate), tuple(keep), sizes, domains.size, None if given is None else tuple(given)
     step = _PLANS.find(key)

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.arena_kernels import choose_values, choose_values_in_rows, place_inputs
 from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bucket
 from dmcmc.inference.elimination.plan import BucketProgram, EliminationPlan, plan_elimination, table_offsets
@@ -28,14 +29,6 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array, Ints
 
-_MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which a bucket is spread over several threads
-_MIN_TASK_CELLS = 1 << 17  # least joined cells of a thread's task: starting one costs about 50 microseconds
-# joined cells between two checks of the deadline: 10 ms, or 100 ms if tables exceed the caches
-_CELLS_PER_CHECK = 1 << 24
-# cells charged for a bucket in addition to its joined cells: its fixed cost of some microseconds
-_CELLS_PER_BUCKET = 1 << 12
-_ENTRIES_PER_CHECK = 1 << 22  # copied entries between two checks of the deadline
-_MAX_CACHED_TABLES = 1 << 14  # total tables of plans whose merged plan is cached
 _CONTIGUOUS = (-1, -1)  # key of the contiguous plan in ``EliminationPlan.derived_plans``
 
 
@@ -240,7 +233,7 @@ def eliminate(
     lowest = arithmetic.lowest_scalar
     place_tables(plan, done.arena, flat, lowest, stop)
     del flat  # a copy of all inputs
-    if plan.cells + _CELLS_PER_BUCKET * plan.buckets >= _MIN_PARALLEL_CELLS:
+    if plan.cells + tuning.CELLS_PER_BUCKET * plan.buckets >= tuning.MIN_PARALLEL_CELLS:
         run_on_cpu(done, 0, plan.buckets, semiring, threads, stop)
     elif plan.buckets:  # no bucket is large
         stop.check()
@@ -283,7 +276,7 @@ class MergedPlan(NamedTuple):
         return found
 
 
-_MERGED = Memo[MergedPlan](16)  # the merged plans of this process, at most 16
+_MERGED = Memo[MergedPlan].for_shapes()  # the merged plans of this process
 
 
 def mergeable(plans: Sequence[EliminationPlan]) -> bool:
@@ -307,7 +300,7 @@ def merge_plans_cached(plans: Sequence[EliminationPlan]) -> MergedPlan | None:
 
     Plans derived from the merged plan (``divide_work``) are cached with it.
     """
-    if not plans or sum(plan.tables for plan in plans) > _MAX_CACHED_TABLES:
+    if not plans or sum(plan.tables for plan in plans) > tuning.MAX_CACHED_PLANS:
         return merge_plans(plans) if mergeable(plans) else None
     domains = plans[0].program.domains  # plans may hold copies of it
     if not all(plan.program.domains is domains or np.array_equal(plan.program.domains, domains) for plan in plans):
@@ -414,16 +407,18 @@ def place_tables(
         If the deadline passes.
     """
     program = plan.program
-    if stop is NO_DEADLINE or flat.data.size < _ENTRIES_PER_CHECK:
+    if stop is NO_DEADLINE or flat.data.size < tuning.CELLS_PER_CHECK:
         if stop is not NO_DEADLINE:
             stop.check()
         place_inputs(program, arena, *flat, lowest)
         return
     sizes = np.diff(flat.at)
-    cuts = np.unique([0, *(1 + np.flatnonzero(np.diff(np.cumsum(sizes) // _ENTRIES_PER_CHECK))).tolist(), flat.tables])
+    cuts = np.unique(
+        [0, *(1 + np.flatnonzero(np.diff(np.cumsum(sizes) // tuning.CELLS_PER_CHECK))).tolist(), flat.tables]
+    )
     for first, last in pairwise(cuts.tolist()):
         stop.check()
-        if last == first + 1 and sizes[first] > _ENTRIES_PER_CHECK:
+        if last == first + 1 and sizes[first] > tuning.CELLS_PER_CHECK:
             _place_large(plan, arena, flat, first, stop)
             continue
         program_part = program._replace(at=program.at[first:], scope_start=program.scope_start[first:])
@@ -437,12 +432,12 @@ def _place_large(plan: EliminationPlan, arena: Array, flat: FlatTables, t: int, 
     source = flat.data[flat.at[t] : flat.at[t + 1]].reshape(sizes).transpose([scope.index(v) for v in target_scope])
     at = int(plan.program.at[t])
     target = arena[at : at + source.size].reshape(source.shape)
-    for index in pieces_of(source.shape):
+    for index in pieces_of(source.shape, tuning.CELLS_PER_CHECK):
         stop.check()
         target[index] = source[index]
 
 
-def pieces_of(shape: Sequence[int], entries: int = _ENTRIES_PER_CHECK) -> Iterator[tuple[int | slice, ...]]:
+def pieces_of(shape: Sequence[int], entries: int = tuning.CELLS_PER_CHECK) -> Iterator[tuple[int | slice, ...]]:
     """Yield indices that cover an array in parts of at most about ``entries`` entries; each fixes the first few axes.
 
     >>> list(pieces_of((2, 3, 4), 12)) == [(0,), (1,)]
@@ -481,14 +476,16 @@ def run_on_cpu(
     # no bucket is large, nor is their sum
     if (
         not elimination.external_tables
-        and elimination.plan.cells + _CELLS_PER_BUCKET * elimination.plan.buckets < _MIN_PARALLEL_CELLS
+        and elimination.plan.cells + tuning.CELLS_PER_BUCKET * elimination.plan.buckets < tuning.MIN_PARALLEL_CELLS
     ):
         if first < last:
             stop.check()
             run_buckets(program, elimination.arena, first, last, lowest, semiring.operation)
         return
     cells = program.cells[first:last]
-    large = cells > (_MIN_PARALLEL_CELLS if threads > 1 else _CELLS_PER_CHECK if stop is not NO_DEADLINE else np.inf)
+    large = cells > (
+        tuning.MIN_PARALLEL_CELLS if threads > 1 else tuning.CELLS_PER_CHECK if stop is not NO_DEADLINE else np.inf
+    )
     for t in elimination.external_tables:
         large[t - elimination.plan.output(first)] = True
     large_buckets = first + np.flatnonzero(large)
@@ -506,7 +503,7 @@ def _deadline_checks(cells: NDArray[np.int64], first: int, last: int, stop: Dead
     """Return the bucket numbers at which to check the deadline; all these buckets are small."""
     if stop is NO_DEADLINE:
         return [first, last]
-    count = np.cumsum(np.maximum(cells[first:last], _CELLS_PER_BUCKET)) // _CELLS_PER_CHECK
+    count = np.cumsum(np.maximum(cells[first:last], tuning.CELLS_PER_BUCKET)) // tuning.CELLS_PER_CHECK
     return [first, *(first + 1 + np.flatnonzero(np.diff(count))).tolist(), last]
 
 
@@ -595,8 +592,10 @@ def _tasks(
     first, last = begin // parts[1], end_entry // parts[1]
     kernel = partial(cast(Callable[..., None], join), elimination.arena, out, *parts, lowest, semiring.operation)
     cells = (last - first) * parts[1] * parts[2]
-    # 4 tasks per thread, so that uneven tasks balance out; more if a task would exceed _CELLS_PER_CHECK cells
-    pieces = max(1, min(last - first, max(4 * threads, cells // _CELLS_PER_CHECK), cells // _MIN_TASK_CELLS))
+    # 4 tasks per thread, so that uneven tasks balance out; more if a task would exceed CELLS_PER_CHECK cells
+    pieces = max(
+        1, min(last - first, max(4 * threads, cells // tuning.CELLS_PER_CHECK), cells // tuning.MIN_TASK_CELLS)
+    )
     bounds = [first + (last - first) * i // pieces for i in range(pieces + 1)]
     return [partial(kernel, a, b) for a, b in pairwise(bounds)]
 

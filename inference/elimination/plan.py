@@ -16,15 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import digest
 from dmcmc.inference.runtime.types import Ints
-
-# problem variables per participating variable, above which the plan is made over the participating ones only
-_MIN_UNUSED_RATIO = 16
 
 
 class BucketProgram(NamedTuple):
@@ -117,6 +115,11 @@ class EliminationPlan:
         """Number of entries of all tables together."""
         return sum(self.sizes.tolist())
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the elimination takes less time than the choice of a better method for it."""
+        return self.cells + self.entries < tuning.SMALL_STEP_CELLS
+
     @cached_property
     def shape_key(self) -> bytes:
         """Digest of the plan without the domain sizes of the problem's variables."""
@@ -204,7 +207,7 @@ def plan_flat(
     If only few of the problem's variables take part (one agent of many), the cost does not depend on the others.
     """
     domains = writable_once(domains)
-    if _MIN_UNUSED_RATIO * (len(order) + len(keep)) < domains.size:
+    if tuning.MIN_COMPRESSION * (len(order) + len(keep)) < domains.size:
         return _plan_renumbered(scope_start, scope, domains, order, keep)
     eliminated, rank = np.array(order, dtype=np.int64), rank_of(domains, order, keep)
     start, scopes, size, input_start, inputs, remaining, cells, row_axes = plan_buckets(

@@ -6,17 +6,10 @@ Sizes saturate at ``HUGE`` instead of overflowing, so that a plan too large for 
 
 import numpy as np
 
+from dmcmc.inference.elimination.tuning import GATHERED_COST, MAX_ROW_CELLS, MAX_ROW_SUMS, ROW_COST
 from dmcmc.inference.runtime.compile import njit
 
 HUGE = 1 << 60  # entries; the saturation value of every larger product or sum
-
-# Estimated cost of a joined cell, in nanoseconds of one core; only the proportions matter.
-_CELL_COST = 0.06  # per joined cell
-_ROW_COST = 80.0  # per row
-_DENSE_COST = 0.12  # per cell, for each table whose row is contiguous
-_GATHERED_COST = 0.5  # per cell, for each table whose row is gathered
-_MAX_ROW_CELLS = 1 << 12  # cells of a row
-_MAX_ROW_SUMS = 1 << 16  # entries of the sums of a row, for all values of the variable: they should stay in the cache
 
 
 @njit(nogil=True, allocates=False)
@@ -143,7 +136,7 @@ def choose_row(start, scopes, inputs, output, x_size, rank, domains):
     every row. This is cheap if it varies with all variables of the row, and expensive if its entries must be gathered.
     The sum of the other tables is shared by neighbouring rows. The cost per cell, in nanoseconds, is::
 
-        _CELL_COST + _ROW_COST / width + Σ (_DENSE_COST or _GATHERED_COST) · f
+        ROW_COST / width + Σ (1 or GATHERED_COST) · f
 
     The sum is over the tables that depend on variables of the row and on leading variables. f is 1 for a table that
     varies with the last leading variable, otherwise 1 / (its domain size).
@@ -167,14 +160,14 @@ def choose_row(start, scopes, inputs, output, x_size, rank, domains):
     for row_axes in range(last - first + 1):
         if row_axes > 0:
             width = times(width, domains[scopes[last - row_axes]])
-        if row_axes > 1 and (times(width, x_size) > _MAX_ROW_SUMS or width > _MAX_ROW_CELLS):
+        if row_axes > 1 and (times(width, x_size) > MAX_ROW_SUMS or width > MAX_ROW_CELLS):
             break
         # variables of this rank and above belong to the row
         first_row_rank = rank[scopes[last - row_axes]] if row_axes > 0 else HUGE
         # the leading variable that changes with every row
         last_leading = rank[scopes[last - row_axes - 1]] if row_axes < last - first else -1
         row_share = 1.0 / domains[scopes[last - row_axes - 1]] if last_leading >= 0 else 0.0
-        cost = _CELL_COST + _ROW_COST / width
+        cost = ROW_COST / width
         for t in inputs:
             shared_axes, per_row, has_leading = 0, False, False
             for s in range(start[t] + 1, start[t + 1]):
@@ -185,7 +178,7 @@ def choose_row(start, scopes, inputs, output, x_size, rank, domains):
                     has_leading = True
                     per_row |= r == last_leading
             if shared_axes > 0 and has_leading:
-                cost += (_DENSE_COST if shared_axes == row_axes else _GATHERED_COST) * (1.0 if per_row else row_share)
+                cost += (1.0 if shared_axes == row_axes else GATHERED_COST) * (1.0 if per_row else row_share)
         if cost < best_cost:
             best_axes, best_cost = row_axes, cost
     return best_axes

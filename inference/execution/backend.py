@@ -3,9 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, merge_plans_cached, separated
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
@@ -15,12 +12,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_problem, is_gpu_in_use, resolve_device, shared_device
-
-# candidate thresholds: joined cells from which a bucket goes to the GPU
-_GPU_THRESHOLDS = np.array([1 << 18, 1 << 15, 1 << 12, 0])
-
-# joined cells and table entries of all plans together, below which starting each plan costs more than running it
-_SMALL_BATCH = 1 << 19
+from dmcmc.inference.tuning import MIN_PARALLEL_CELLS
 
 
 @dataclass(frozen=True)
@@ -134,7 +126,7 @@ class Backend:
             The semiring.
         """
         n_inputs = [plan.tables - plan.buckets for plan in plans]
-        all_small = sum(plan.cells + plan.entries for plan in plans) < _SMALL_BATCH
+        all_small = sum(plan.cells + plan.entries for plan in plans) < MIN_PARALLEL_CELLS
         merged = merge_plans_cached(plans) if len(plans) > 1 and (all_small or self.device != "cpu") else None
         if merged is not None:
             threshold = self._gpu_threshold(merged.plan)
@@ -173,9 +165,11 @@ class Backend:
         if self.device == "cpu":
             return False
         if self.device == "auto" and not is_gpu_in_use():
-            # 2 and 10 are tuning constants
-            return seconds > 2 * cost_model.COSTS.gpu_start * self.threads and gpu_problem() is None
-        return seconds > 10 * cost_model.COSTS.gpu_round_trip
+            return (
+                seconds > cost_model.COSTS.min_bound_starts * cost_model.COSTS.gpu_start * self.threads
+                and gpu_problem() is None
+            )
+        return seconds > cost_model.COSTS.min_bound_round_trips * cost_model.COSTS.gpu_round_trip
 
     def worth_gpu(self, seconds: float) -> bool:
         """Return whether work that takes one core this many seconds should run on the GPU."""
@@ -196,15 +190,11 @@ class Backend:
 
     def _gpu_threshold(self, plan: EliminationPlan) -> int | None:
         """Return the joined cells from which buckets should run on the GPU; None if the CPU alone is faster."""
-        program = plan.program
         cpu_seconds = float(plan.cells) * cost_model.COSTS.seconds_per_cell
         if not self._worth_a_gpu(cpu_seconds):
             return None
-        threshold, hybrid_seconds = best_threshold(
-            program.variable, program.input_start, program.inputs, program.cells, plan.tables - plan.buckets,
-            _GPU_THRESHOLDS, cost_model.COSTS.seconds_per_cell, cost_model.COSTS.seconds_per_wave,
-        )  # fmt: skip
-        return int(threshold) if self._worth_a_gpu(cpu_seconds - hybrid_seconds) else None
+        threshold, hybrid_seconds = cost_model.best_division(plan)
+        return threshold if self._worth_a_gpu(cpu_seconds - hybrid_seconds) else None
 
     def _worth_a_gpu(self, seconds: float) -> bool:
         """Return whether this many seconds of one core exceed the cost of using the GPU."""

@@ -1,13 +1,11 @@
 """Choose where the passes over a junction tree run: on the CPU, or on a GPU if that is faster and fits its memory."""
 
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.tuning import CELLS_PER_SECOND, SECONDS_PER_SPARSE_ROW
 from dmcmc.inference.junction_tree.cliques import CliqueTree
 from dmcmc.inference.junction_tree.passes import CliqueTreePasses, MessagePassing
 from dmcmc.inference.junction_tree.sparse_passes import SparsePasses
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
-
-_SECONDS_PER_ENTRY = 3e-9  # seconds per clique entry on one core, for all passes
-_SECONDS_PER_ROW = 8e-7  # seconds per row of a sparse clique on one core, for all passes
 
 
 def passes_on(backend: Backend, host: CliqueTreePasses, tree: CliqueTree) -> MessagePassing:
@@ -22,7 +20,7 @@ def passes_on(backend: Backend, host: CliqueTreePasses, tree: CliqueTree) -> Mes
     tree
         The clique tree.
     """
-    if not backend.worth_gpu(_SECONDS_PER_ENTRY * float(host.layout.cells.sum(dtype=float))):
+    if not backend.worth_gpu(float(host.layout.cells.sum(dtype=float)) / CELLS_PER_SECOND):
         return host
     from dmcmc.inference.junction_tree.cuda.passes import CudaPasses, TreeExceedsDevice
 
@@ -47,7 +45,7 @@ def row_passes_on(backend: Backend, host: SparsePasses) -> MessagePassing:
     host
         The passes on the CPU; returned if they are to be used.
     """
-    if not backend.worth_gpu(_SECONDS_PER_ROW * host.rows):
+    if not backend.worth_gpu(SECONDS_PER_SPARSE_ROW * host.rows):
         return host
     from dmcmc.inference.junction_tree.cuda.passes import TreeExceedsDevice
     from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaSparsePasses

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.tuning import STORED_SHARE
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice
-
-_MEMORY_DIVISOR = 2  # share of the device memory for sparse tables: 1 / 2; dense tables need the rest
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class RowsOnGpu:
         from dmcmc.inference.sparse.cuda.extend_rows import GpuRowExtender, RowsExceedDevice
 
         try:
-            extender = GpuRowExtender(builder, shared_device(), self.backend.limit() // _MEMORY_DIVISOR)
+            extender = GpuRowExtender(builder, shared_device(), int(STORED_SHARE * self.backend.limit()))
             builder.add_ranges(ranges, extender.carry(ranges[0][0], ranges[-1][1], builder.start, stop))
         except RowsExceedDevice:
             return False

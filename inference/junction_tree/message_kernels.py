@@ -44,15 +44,14 @@ from dmcmc.inference.junction_tree.sum_product_kernels import (
     sweep_products,
     to_logarithms,
 )
+from dmcmc.inference.junction_tree.tuning import MAX_ROW_ENTRIES, MIN_RUN
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 _LOG_SUM = LOG_SUM
-_MAX_ROW_ENTRIES = 1 << 10  # largest number of entries of a row; a tuning constant
 # Codes of ``run``: the table does not depend on l; its entries must be gathered. Larger values are lengths of runs.
 _NUMBER = 0
 _GATHERED = 1
-_MIN_RUN = 4  # contiguous entries below which a table is gathered
 # Modes of a sweep: project the row's maxima, add exponentials relative to a table, or add them relative to one number.
 MAXIMISE = 0
 ADD = 1
@@ -70,7 +69,7 @@ def row_axes(sizes):
     """
     width, axes = 1, 0
     for j in range(sizes.size - 1, -1, -1):
-        if axes > 0 and width * sizes[j] > _MAX_ROW_ENTRIES:
+        if axes > 0 and width * sizes[j] > MAX_ROW_ENTRIES:
             break
         width *= sizes[j]
         axes += 1
@@ -129,7 +128,7 @@ def describe_tables(program, scope, tables):
                 for assignment in range(n_assignments):
                     offsets[i, value * n_assignments + assignment] = offsets[i, assignment] + value * stride_of[j]
             n_assignments *= n_values[j]
-            if is_contiguous and n_assignments >= min(_MIN_RUN, width):
+            if is_contiguous and n_assignments >= min(MIN_RUN, width):
                 run[i] = n_assignments
     return n_values[:k], width, at, strides, run, offsets
 

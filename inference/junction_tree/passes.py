@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.semirings import LOG_SUM, Semiring
 from dmcmc.inference.junction_tree.message_kernels import (
     ADD,
@@ -49,8 +50,6 @@ from dmcmc.inference.runtime.types import Array, Ints
 
 # linear-scale entries, peak and range per table (logarithms), and whether the logarithms of a table are out of date
 LinearTables = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
-
-_ENTRIES_PER_CHECK = 1 << 23  # clique entries between two checks of the deadline: about a tenth of a second
 
 
 class ProductUnderflow(Exception):
@@ -111,7 +110,7 @@ class CliqueTreePasses:
             work = self.layout.cells[self.layout.program.parent[cliques] if table_kind == DOWN else cliques]
         for begin, end in _groups(work.tolist()):
             self.stop.check()
-            if end == begin + 1 and work[begin] > _ENTRIES_PER_CHECK:
+            if end == begin + 1 and work[begin] > tuning.CELLS_PER_CHECK:
                 self._large(table_kind, int(cliques[begin]))
             else:
                 lowest, operation = self._lowest, self.semiring.operation
@@ -186,7 +185,7 @@ class CliqueTreePasses:
         ``parts`` is the result of ``describe_tables``: its first two items are the numbers of values of the leading
         variables, and the length of a row.
         """
-        rows, step = prod(parts[0].tolist()), max(1, _ENTRIES_PER_CHECK // parts[1])
+        rows, step = prod(parts[0].tolist()), max(1, tuning.CELLS_PER_CHECK // parts[1])
         for begin in range(0, rows, step):
             self.stop.check()
             yield begin, min(rows, begin + step)
@@ -204,12 +203,12 @@ class CliqueTreePasses:
 def _groups(work: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield ranges of cliques: a large clique alone, small ones together up to the limit of work.
 
-    >>> list(_groups([1, 2, 1 << 24, 3]))
+    >>> list(_groups([1, 2, 1 << 25, 3]))
     [(0, 2), (2, 3), (3, 4)]
     """
     cuts, group_cells = [0], 0
     for i, cells in enumerate(work):
-        if i > cuts[-1] and group_cells + cells > _ENTRIES_PER_CHECK:
+        if i > cuts[-1] and group_cells + cells > tuning.CELLS_PER_CHECK:
             cuts.append(i)
             group_cells = 0
         group_cells += cells

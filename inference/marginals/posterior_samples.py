@@ -15,8 +15,8 @@ from dmcmc.inference.junction_tree.sum_product_kernels import to_logarithms
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import fields_of
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 
-_ENTRIES_AT_ONCE = 1 << 20  # weights in memory at a time, 8 MB per array; a clique's single row may be longer
 _BYTES_PER_ENTRY = 40  # offset, weight, its exponential, the running sum and a copy
 
 
@@ -90,7 +90,7 @@ def sample_dense(
         group = group.reshape(-1)
         entries, order = len(free_values), np.argsort(group, kind="stable")
         MEMORY_ACCOUNT.claim(_BYTES_PER_ENTRY * entries, "the weights of a clique for sampling")
-        at_once = max(1, _ENTRIES_AT_ONCE // entries)
+        at_once = max(1, MAX_ENUMERATED_ENTRIES // entries)
         for first in range(0, len(given), at_once):
             rows = given[first : first + at_once]
             begin, end = np.searchsorted(group[order], [first, first + len(rows)])

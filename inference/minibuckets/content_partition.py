@@ -27,8 +27,7 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
-
-_SAMPLES = 128  # separator assignments from which the gain of a merge is estimated
+from dmcmc.inference.tuning import SAMPLE_SIZE
 
 
 def eliminate_by_content(
@@ -170,10 +169,10 @@ class _ContentElimination:
             return [list(bucket)]
         axis_of = {u: i for i, u in enumerate(separator)}
         rng = np.random.Generator(np.random.Philox(len(self.groups)))
-        sample = np.stack([rng.integers(0, int(self.domains[u]), _SAMPLES) for u in separator])
+        sample = np.stack([rng.integers(0, int(self.domains[u]), SAMPLE_SIZE) for u in separator])
         ranked = sorted(bucket, key=lambda t: -len(self.tables[t].scope))
         scopes = np.zeros((len(ranked), len(separator)), dtype=np.bool_)
-        sums = np.empty((len(ranked), _SAMPLES, int(self.domains[v])), dtype=np.float64)
+        sums = np.empty((len(ranked), SAMPLE_SIZE, int(self.domains[v])), dtype=np.float64)
         for i, t in enumerate(ranked):
             scope, values = self.tables[t]
             axes = [axis_of[u] for u in scope[1:]]

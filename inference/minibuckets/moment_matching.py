@@ -25,22 +25,19 @@ from typing import Any, cast
 
 import numpy as np
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, place_tables, run_on_cpu
 from dmcmc.inference.elimination.join_kernels import MAX_MARGINAL, join, split_bucket
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.minibuckets import moment_matching_kernels as max_marginals
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
+from dmcmc.inference.minibuckets.tuning import HEADROOM
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array
-
-HEADROOM = 8  # required ratio of the range of the numbers to the sum of the problem's own entries
-_MIN_PARALLEL_CELLS = 1 << 19  # joined cells from which a mini-bucket is spread over several threads
-_CELLS_PER_CHECK = 1 << 24  # joined cells between two checks of the deadline
-_MIN_CELLS_PER_BUCKET = 1 << 12  # least number of cells charged for a mini-bucket: its fixed cost of some microseconds
 
 
 @dataclass(frozen=True)
@@ -185,7 +182,7 @@ def _large_variables(plan: EliminationPlan) -> list[tuple[int, int]]:
     """Return the bucket ranges of the variables with a large mini-bucket, and an empty range at the end."""
     variable = plan.program.variable
     ranges: list[tuple[int, int]] = []
-    for b in np.flatnonzero(plan.program.cells > _MIN_PARALLEL_CELLS).tolist():
+    for b in np.flatnonzero(plan.program.cells > tuning.MIN_PARALLEL_CELLS).tolist():
         if ranges and b < ranges[-1][1]:
             continue
         first, last = b, b + 1
@@ -200,7 +197,10 @@ def _large_variables(plan: EliminationPlan) -> list[tuple[int, int]]:
 def _with_deadline_checks(plan: EliminationPlan, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the ranges, with empty ranges in between at which the deadline is checked."""
     variable = plan.program.variable
-    checks_due = np.cumsum(np.clip(plan.program.cells, _MIN_CELLS_PER_BUCKET, _MIN_PARALLEL_CELLS)) // _CELLS_PER_CHECK
+    checks_due = (
+        np.cumsum(np.clip(plan.program.cells, tuning.CELLS_PER_BUCKET, tuning.MIN_PARALLEL_CELLS))
+        // tuning.CELLS_PER_CHECK
+    )
     is_small = np.ones(plan.buckets + 1, dtype=np.bool_)
     for first, last in ranges:
         is_small[first:last] = False
@@ -231,7 +231,7 @@ def _large_max_marginal(done: Elimination, b: int, threads: int, stop: Deadline)
     rows = int(plan.program.cells[b]) // (x_size * width)
     n_ranges = min(rows, 4 * threads) if threads > 1 else 1
     cuts = [rows * i // n_ranges for i in range(n_ranges + 1)]
-    step = rows if stop is NO_DEADLINE else max(1, _CELLS_PER_CHECK // (x_size * width))
+    step = rows if stop is NO_DEADLINE else max(1, tuning.CELLS_PER_CHECK // (x_size * width))
     lowest = done.arithmetic.dtype.type(done.arithmetic.lowest)
     blocks = np.full((n_ranges, x_size, width), lowest, dtype=done.arithmetic.dtype)
     kernel = cast(Callable[..., None], join)

@@ -19,10 +19,7 @@ from dmcmc.inference.model.sparse_factor import SparseFactor, check_expansion, f
 from dmcmc.inference.model.tables import forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Array
-
-_MAX_UNROLLED_TRANSITIONS = 2**20  # limit on the (state, value) pairs that ``unroll`` enumerates one by one
-_MAX_AUTOMATON_ENTRIES = 2**27  # limit on the (state, value) pairs of one layer of a sparse factor's automaton
-_MAX_EXPANDED_ENTRIES = 2**28  # limit on the entries of a table that is expanded on demand
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES, MAX_EXPANDED_ENTRIES
 
 # (position in the scope, state, value) -> (next state, utility); a utility of None forbids the transition.
 StepFunction = Callable[[int, Any, int], tuple[Hashable, int | float | None]]
@@ -101,7 +98,7 @@ class AutomatonFactor(Factor):
     @property
     def table(self) -> Array:
         """The dense table of all entries; raises ResourceError if it is too large."""
-        check_expansion(self, _MAX_EXPANDED_ENTRIES)
+        check_expansion(self, MAX_EXPANDED_ENTRIES)
         exact = all(layer.utility.dtype.kind == "i" for layer in self.layers)
         total = np.zeros(1, dtype=np.int64 if exact else np.float64)
         state, is_forbidden = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=bool)
@@ -227,9 +224,9 @@ def unroll(
     n_transitions, is_satisfiable = 0, True
     for position, size in enumerate(shape):
         n_transitions += len(state_numbers) * size
-        if n_transitions > _MAX_UNROLLED_TRANSITIONS:
+        if n_transitions > MAX_ENUMERATED_ENTRIES:
             raise ResourceError(
-                f"factor {name or list(scope)}: needs an automaton of more than {_MAX_UNROLLED_TRANSITIONS} steps"
+                f"factor {name or list(scope)}: needs an automaton of more than {MAX_ENUMERATED_ENTRIES} steps"
             )
         following = np.zeros((len(state_numbers), size), dtype=np.int32)
         step_utilities: list[list[int | float | None]] = []
@@ -281,8 +278,10 @@ def automaton_of_sum(
     for w in weights:
         totals = (sums[-1][:, None] + w).reshape(-1)
         sums.append(np.flatnonzero(np.bincount(totals)))
-        if sums[-1].size * w.size > _MAX_AUTOMATON_ENTRIES:
-            raise ResourceError(f"factor {name or list(scope)}: needs an automaton of more than 2^27 steps")
+        if sums[-1].size * w.size > MAX_EXPANDED_ENTRIES:
+            raise ResourceError(
+                f"factor {name or list(scope)}: needs an automaton of more than {MAX_EXPANDED_ENTRIES} steps"
+            )
     merged_state, doomed = np.zeros(sums[-1].size, dtype=np.intp), np.zeros(1, dtype=np.bool_)
     layers: list[Layer] = []
     lowest = forbidden_value(utilities.dtype)
@@ -323,7 +322,7 @@ def automaton_of(factor: SparseFactor) -> AutomatonFactor:
         prefix = np.cumsum(starts[i - 1]) - 1 if i else np.zeros(count, dtype=np.int64)
         states = int(prefix[-1]) + 1 if count else 1
         n_rows = states + (i > 0)  # the last state is for prefixes that no tuple has
-        if n_rows * shape[i] > _MAX_AUTOMATON_ENTRIES:
+        if n_rows * shape[i] > MAX_EXPANDED_ENTRIES:
             what = f"factor {factor.name or list(factor.scope)}"
             raise ResourceError(
                 f"{what}: needs an automaton of {format_count(n_rows * shape[i])} steps; raise budget.memory"

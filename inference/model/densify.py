@@ -24,28 +24,14 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference import tuning
 from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.sparse_factor import SparseFactor, format_count
+from dmcmc.inference.model.sparse_factor import MAX_ARRAY_AXES, SparseFactor, format_count
 from dmcmc.inference.model.tables import forbidden, forbidden_value
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
-
-# A table of up to this many entries is expanded, except for automata that are far smaller as chains; a chain of up to
-# this size is never replaced by a list.
-_MAX_ALWAYS_EXPANDED_ENTRIES = 2**20
-_MIN_LIST_SAVING = 4  # a list replaces a chain if it has at least this many times fewer entries
-_MAX_WORDS_PER_TRANSITION = 16  # an automaton becomes a list if it has at most this many words per transition
-_LIST_MEMORY_DIVISOR = 8  # such a list may take 1/8 of the memory limit
-_EXPANSION_MEMORY_DIVISOR = 64  # expanding a factor that could be a chain may take 1/64 of the memory limit
-# An automaton with a larger table stays a chain if the chain has at least ``_MIN_CHAIN_SAVING`` times fewer entries.
-# Of 2^10, 2^13, 2^16 and 2^20 this gave the best bound after 20 s on cliques of up to 23 variables.
-_MAX_TABLE_OF_CHAIN_ENTRIES = 2**16
-_MIN_CHAIN_SAVING = 16
-# Limit on the entries of the decompositions of all global constraints of a problem (32 MiB); larger ones are relaxed.
-_MAX_DECOMPOSED_ENTRIES = 2**22
-_MAX_EXPANDED_AXES = 32  # limit on the axes of an expanded table
 
 
 @dataclass(frozen=True)
@@ -139,7 +125,7 @@ def tabular_factors(problem: Problem, relax: bool) -> Sequence[Factor]:
     used = 0
     for i in sorted(sizes, key=lambda i: (sizes[i], i)):
         used += sizes[i]
-        if used > _MAX_DECOMPOSED_ENTRIES:
+        if used > tuning.MAX_EXAMINED_ENTRIES:
             parts[i] = ()
     return [part for found in parts for part in found]
 
@@ -167,15 +153,15 @@ def _is_best_expanded(factor: Factor, memory: int) -> bool:
     bounds on it are slow to improve, while dual ascent passes messages along a chain of small tables at once.
     """
     n_entries = prod(factor.shape)
-    if len(factor.shape) > _MAX_EXPANDED_AXES:
+    if len(factor.shape) > MAX_ARRAY_AXES:
         return False
     if (
         isinstance(factor, AutomatonFactor)
-        and n_entries > _MAX_TABLE_OF_CHAIN_ENTRIES
-        and _MIN_CHAIN_SAVING * sum(chain_sizes(factor)) <= n_entries
+        and n_entries > tuning.SMALL_STEP_CELLS
+        and tuning.MIN_COMPRESSION * sum(chain_sizes(factor)) <= n_entries
     ):
         return False
-    return n_entries <= max(_MAX_ALWAYS_EXPANDED_ENTRIES, memory // (8 * _EXPANSION_MEMORY_DIVISOR))
+    return n_entries <= max(tuning.MAX_ENUMERATED_ENTRIES, tuning.SHARE_PER_ITEM * memory / 8)
 
 
 def chain_sizes(chain: AutomatonFactor) -> list[int]:
@@ -194,8 +180,8 @@ def as_sparse(factor: Factor, memory: int) -> SparseFactor | None:
     if not isinstance(factor, AutomatonFactor):
         return None
     n_words, n_transitions = _count_words(factor) or 0, sum(layer.following.size for layer in factor.layers)
-    max_words = memory // (_LIST_MEMORY_DIVISOR * 4 * (len(factor.scope) + 2))
-    return factor.to_sparse() if n_words <= min(_MAX_WORDS_PER_TRANSITION * n_transitions, max_words) else None
+    max_words = tuning.WORKSPACE_SHARE * memory / (4 * (len(factor.scope) + 2))
+    return factor.to_sparse() if n_words <= min(tuning.MIN_COMPRESSION * n_transitions, max_words) else None
 
 
 def _count_words(factor: Factor) -> int | None:
@@ -232,15 +218,15 @@ class DenseProblemBuilder:
         """Add a factor as a chain, as a dense table if that is half as large, or as a list of its allowed tuples."""
         chain = factor if isinstance(factor, AutomatonFactor) else automaton_of(_sparse(factor))
         table_sizes = chain_sizes(chain)
-        n_words = _count_words(factor) if sum(table_sizes) > _MAX_ALWAYS_EXPANDED_ENTRIES else None
+        n_words = _count_words(factor) if sum(table_sizes) > tuning.MAX_ENUMERATED_ENTRIES else None
         if n_words:
             is_smaller = (
-                _MIN_LIST_SAVING * n_words * sum(factor.shape) < sum(table_sizes) or 8 * max(table_sizes) > memory
+                tuning.MIN_COMPRESSION * n_words * sum(factor.shape) < sum(table_sizes) or 8 * max(table_sizes) > memory
             )
             if is_smaller and 8 * n_words * max(factor.shape) <= memory:
                 self._add_list(factor.to_sparse() if isinstance(factor, AutomatonFactor) else _sparse(factor))
                 return
-        if len(factor.shape) <= _MAX_EXPANDED_AXES and 16 * prod(factor.shape) <= min(memory, 8 * sum(table_sizes)):
+        if len(factor.shape) <= MAX_ARRAY_AXES and 16 * prod(factor.shape) <= min(memory, 8 * sum(table_sizes)):
             self.expand(factor)
             return
         what = f"factor {factor.name or list(factor.scope)}"

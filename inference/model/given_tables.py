@@ -17,12 +17,11 @@ from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.model.tables import as_array, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array, Label
+from dmcmc.inference.tuning import MAX_EXPANDED_ENTRIES, SMALL_TABLE_ENTRIES
 
 Utilities = ArrayLike | Sequence[Any] | Callable[..., float] | Mapping[Any, float]
 
-_MAX_LIST_ENTRIES = 64  # tables of up to this many entries are filled as lists, which takes half of NumPy's time
 _NUMBERS = (int, float)  # the types of most values; others are converted, NaN is rejected
-_MAX_FUNCTION_CALLS = 10**7  # limit on the calls of one factor's function
 
 
 def factor_of(
@@ -78,7 +77,7 @@ def _factor_of_mapping(
         values.append(value)
     default = python_number(default, f"{what}: default")
     scope, shape = named.indices(names), [size for size, _ in axes]
-    if prod(shape) <= _MAX_LIST_ENTRIES:
+    if prod(shape) <= SMALL_TABLE_ENTRIES:
         entries = [default] * prod(shape)
         for flat_index, value in zip(flat_indices, values, strict=True):
             entries[flat_index] = value
@@ -105,7 +104,7 @@ def _tabulate_function(
 ) -> Array:
     """Return the table of a function's values; the last variable changes fastest."""
     calls = prod(len(d) for d in domains)
-    if calls > _MAX_FUNCTION_CALLS:
+    if calls > MAX_EXPANDED_ENTRIES:
         raise ProblemError(f"{what}: its function would be called {calls:,} times; give an array, or a mapping")
 
     def numbers() -> Iterator[int | float]:

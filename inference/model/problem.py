@@ -19,14 +19,14 @@ from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, 
 from dmcmc.inference.model.summary import html_table, one_line, problem_facts
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, DerivedFacts, Memo, digest
+from dmcmc.inference.runtime.memo import DerivedFacts, Memo, digest, is_short_key
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.runtime.types import Label as Label
 
 if TYPE_CHECKING:
     from dmcmc.inference.model.builder import Builder
 
-_FACTS_BY_SHAPE = Memo[DerivedFacts](64)  # derived facts by a digest of the problem's structure, for small problems
+_FACTS_BY_SHAPE = Memo[DerivedFacts].for_shapes()  # by a digest of a small problem's structure
 
 
 @dataclass(frozen=True, eq=False)
@@ -511,13 +511,13 @@ class Problem:
     def shape_facts(self) -> DerivedFacts:
         """A cache of facts derived from the structure alone, shared by all problems with the same structure.
 
-        Problems share it if they differ only in names and table entries. A problem whose structure exceeds
-        ``MAX_KEY_SIZE`` numbers does not share its cache.
+        Problems share it if they differ only in names and table entries. A large problem (``is_short_key``)
+        does not share its cache.
         """
-        if self.n_variables + len(self.factors) > MAX_KEY_SIZE:
+        if not is_short_key(self.n_variables + len(self.factors)):
             return DerivedFacts()
         start, scope = self.scope_arrays
-        if self.n_variables + start.size + scope.size > MAX_KEY_SIZE:
+        if not is_short_key(self.n_variables + start.size + scope.size):
             return DerivedFacts()
         key = digest(np.array(self.n_agents), self.domains, self.owner, start, scope)
         return _FACTS_BY_SHAPE.get(key, DerivedFacts)

@@ -14,11 +14,9 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import as_array, forbidden, normalise
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import MAX_EXPANDED_ENTRIES, MIN_COMPRESSION, SMALL_TABLE_ENTRIES
 
-_MAX_ALWAYS_DENSE_ENTRIES = 2048  # a factor of up to this many entries is always stored as a dense table
-_MAX_EXPANSION_FACTOR = 16  # a dense table may have up to this many entries per listed tuple
-_MAX_ARRAY_AXES = 64  # NumPy's limit on the number of dimensions
-_MAX_EXPANDED_ENTRIES = 2**31  # limit on the entries of a table that is expanded on demand
+MAX_ARRAY_AXES = 64  # NumPy's limit on the number of dimensions
 
 
 class SparseFactor(Factor):
@@ -63,7 +61,7 @@ class SparseFactor(Factor):
     @property
     def table(self) -> Array:
         """The dense table of all entries; raises ResourceError if it is too large."""
-        check_expansion(self, _MAX_EXPANDED_ENTRIES)
+        check_expansion(self, MAX_EXPANDED_ENTRIES)
         table: Array = np.full(self.shape, self.utilities[-1], dtype=self.utilities.dtype)
         table[tuple(self.tuples.T)] = self.utilities[:-1]
         table.flags.writeable = False
@@ -118,7 +116,7 @@ class SparseFactor(Factor):
 def check_expansion(factor: Factor, max_entries: int) -> None:
     """Raise ResourceError if a factor's table would exceed ``max_entries`` or NumPy's limit on axes."""
     cells = prod(factor.shape)
-    if cells > max_entries or len(factor.shape) > _MAX_ARRAY_AXES:
+    if cells > max_entries or len(factor.shape) > MAX_ARRAY_AXES:
         what = f"factor {factor.name or list(factor.scope)}"
         raise ResourceError(f"{what}: a table of {format_count(cells)} entries does not fit the memory")
 
@@ -180,10 +178,7 @@ def tabulate(
         raise ProblemError(f"{what}: tuple {is_outside.any(axis=1).argmax()} has a value outside its domain")
     all_values = _append_default(utility_values, as_array(default, what))
     cells = prod(int(size) for size in shape)
-    if (
-        cells <= max(_MAX_ALWAYS_DENSE_ENTRIES, _MAX_EXPANSION_FACTOR * utility_values.size)
-        and len(shape) <= _MAX_ARRAY_AXES
-    ):
+    if cells <= max(SMALL_TABLE_ENTRIES, MIN_COMPRESSION * utility_values.size) and len(shape) <= MAX_ARRAY_AXES:
         table = np.full(tuple(shape), all_values[-1], dtype=all_values.dtype)
         if shape:
             table[tuple(value_rows.T)] = all_values[:-1]

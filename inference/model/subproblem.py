@@ -12,12 +12,11 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference import tuning
 from dmcmc.inference.model.factor_graph import FactorGraph, graph_of_tables
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.memo import DerivedFacts, digest
-
-_MAX_CACHED_POSITIONS = 10_000  # positions of all scopes of an agent whose factor graph is cached
+from dmcmc.inference.runtime.memo import DerivedFacts, digest, is_short_key
 
 
 class LocalFacts(dict[int, DerivedFacts]):
@@ -99,7 +98,7 @@ class Subproblem:
         The part that depends on the structure alone is cached for small agents.
         """
         flat = self.flat
-        if flat.scope.size > _MAX_CACHED_POSITIONS:
+        if not is_short_key(flat.scope.size):
             return self._graph(flat)
         key = "graph", flat.data.dtype
         return self.known.get_or_compute(key, lambda: self._graph(flat)._replace(data=flat.data[:0].copy()))._replace(
@@ -130,6 +129,11 @@ class Subproblem:
     def interface_shape(self) -> tuple[int, ...]:
         """Domain sizes of the interface variables."""
         return self.known.get_or_compute("interface", lambda: tuple([int(self.domains[v]) for v in self.interface]))
+
+    @property
+    def is_enumerable(self) -> bool:
+        """Whether the rows are few enough to be enumerated."""
+        return self.rows <= tuning.MAX_ENUMERATED_ENTRIES
 
     @property
     def rows(self) -> int:

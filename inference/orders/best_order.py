@@ -19,30 +19,28 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.orders.bitset import pack
 from dmcmc.inference.orders.bitset_kernels import graph_of_scopes
-from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES, exact_order, order_cost
+from dmcmc.inference.orders.exact_order import exact_order, order_cost
 from dmcmc.inference.orders.greedy_kernels import MAX_CELLS, first_costs, greedy, seeded
 from dmcmc.inference.orders.order_search_kernels import plain_order, search
 from dmcmc.inference.orders.reorder_subtrees import improve_subtrees
+from dmcmc.inference.orders.tuning import (
+    DEFAULT_BUDGET,
+    MAX_EXACT_CELLS,
+    MAX_SEARCH_WORDS,
+    MIN_REORDERED_CELLS,
+    SUBTREE_BUDGET_RATIO,
+    SUBTREE_WORDS_PER_CELL,
+)
+from dmcmc.inference.orders.tuning import LONG_BUDGET as LONG_BUDGET
+from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES as MAX_EXACT_VARIABLES
 from dmcmc.inference.orders.window_kernels import bucket_tree, totals
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.memo import MAX_KEY_SIZE, Memo, digest
+from dmcmc.inference.runtime.memo import Memo, digest, is_short_key
 
 RULES = ("min-fill", "min-weight", "weighted-min-fill", "min-degree")
 # The heuristic of GpuBE's journal paper, and the usual one.
 DEPTH_FIRST_RULES = ("least-connected-first", "most-connected-first")
-DEFAULT_BUDGET = 10_000_000  # words of search: about 20 ms
-LONG_BUDGET = 1_000_000_000  # words, about 3 s; for runs that consist of one elimination which takes longer
-_MAX_SEARCH_WORDS = 100_000_000  # limit on the words of the search; subtree reordering gains more beyond
-MIN_REORDERED_CELLS = 1e8  # cells from which on subtrees are reordered
-_SUBTREE_WORDS_PER_CELL = 0.125  # words of subtree reordering per cell (chosen by measurement)
-# Upper bound on the words of subtree reordering per word of the budget (chosen by measurement).
-_SUBTREE_BUDGET_RATIO = 20.0
-# Upper bound on the words of subtree reordering for budgets below this number: about 0.1 s.
-_MAX_SMALL_BUDGET_WORDS = 5e7
-_MAX_EXTENDED_CELLS = 1e13  # cells; above, subtrees are reordered only with a budget of _MAX_SEARCH_WORDS or more
-_MAX_RULE_WORDS = 100_000_000  # a rule is abandoned on huge graphs after these words: about 0.2 s
-_MAX_CACHED_ORDERS = 256  # orders of large plans in the cache
-_REORDERED: dict[bytes, NDArray[np.int64]] = {}
+_REORDERED = Memo[NDArray[np.int64]]()  # orders of large plans
 _ORDERS = Memo["Order"]()  # by graphs with their vertices numbered in the order of the request
 _UNITS_PER_BIT = 256  # integer weights in units of 1/256 bit, so that no choice depends on a rounding error
 
@@ -221,7 +219,7 @@ def _key(
 
     ``parameters`` are the budget in words and the expected cells.
     """
-    if variables.size + len(scopes) > MAX_KEY_SIZE:
+    if not is_short_key(variables.size + len(scopes)):
         return None
     positions = {v: i for i, v in enumerate(variables.tolist())}
     scope_positions = [positions[v] for scope in scopes for v in scope]
@@ -254,9 +252,9 @@ def _searched_order(
     # With equal domain sizes the weighted rules equal the plain ones.
     rules = np.arange(2 if (sizes == sizes[0]).all() else len(RULES))
     order = np.empty(count, dtype=np.int64)
-    search_words = float(min(budget, _MAX_SEARCH_WORDS))
+    search_words = float(min(budget, MAX_SEARCH_WORDS))
     cells, largest, width, rule, _ = search(
-        graph, sizes, weight, count, rules, search_words, float(_MAX_RULE_WORDS), 0, False, order
+        graph, sizes, weight, count, rules, search_words, float(MAX_SEARCH_WORDS), 0, False, order
     )
     subtree_work = _subtree_work(cells if expected_cells is None else expected_cells, budget)
     if subtree_work and rule != -1:
@@ -295,12 +293,12 @@ def _exact(
 def _subtree_work(cells: float, budget: float) -> float:
     """Return the words of work for subtree reordering; 0 for none.
 
-    It is the least of ``_SUBTREE_WORDS_PER_CELL`` · cells, ``_SUBTREE_BUDGET_RATIO`` · budget, and the larger of the
-    budget and ``_MAX_SMALL_BUDGET_WORDS``.
+    It is the least of ``SUBTREE_WORDS_PER_CELL`` · cells, ``SUBTREE_BUDGET_RATIO`` · budget, and the larger of the
+    budget and ``MAX_SEARCH_WORDS``.
     """
-    if cells < MIN_REORDERED_CELLS or (cells > _MAX_EXTENDED_CELLS and budget < _MAX_SEARCH_WORDS):
+    if cells < MIN_REORDERED_CELLS or (cells > MAX_EXACT_CELLS and budget < MAX_SEARCH_WORDS):
         return 0.0
-    return min(_SUBTREE_WORDS_PER_CELL * cells, _SUBTREE_BUDGET_RATIO * budget, max(budget, _MAX_SMALL_BUDGET_WORDS))
+    return min(SUBTREE_WORDS_PER_CELL * cells, SUBTREE_BUDGET_RATIO * budget, max(budget, MAX_SEARCH_WORDS))
 
 
 def _with_subtrees_reordered(
@@ -314,13 +312,11 @@ def _with_subtrees_reordered(
     """Return an order with reordered subtrees, cached because cycles of messages repeat the same request."""
     content = graph.tobytes() + sizes.tobytes() + order.tobytes() + np.float64(work).tobytes()
     key = hashlib.blake2b(content, digest_size=16).digest()
-    reordered = _REORDERED.get(key)
+    reordered = _REORDERED.find(key)
     if reordered is None:
         reordered = improve_subtrees(graph, sizes, weight, order, work, stop)
         if not stop.over:  # else it depends on the clock
-            if len(_REORDERED) >= _MAX_CACHED_ORDERS:
-                _REORDERED.clear()
-            _REORDERED[key] = reordered
+            _REORDERED.put(key, reordered)
     return reordered
 
 

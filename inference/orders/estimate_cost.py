@@ -7,12 +7,13 @@ from math import inf, prod
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.orders import tuning
 from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import MAX_BITSET_VARIABLES as MAX_BITSET_VARIABLES
+from dmcmc.inference.orders.tuning import MAX_INTERPRETED_VARIABLES as MAX_INTERPRETED_VARIABLES
+from dmcmc.inference.orders.tuning import SHORT_BUDGET
 
-MAX_INTERPRETED_VARIABLES = 128  # variables; the estimate then takes some milliseconds
-_SHORT_BUDGET = 100_000  # words of a short search
 # Variables of an 8 MB graph as rows of bits; its size and the work on it grow with the square.
-MAX_BITSET_VARIABLES = 1 << 13
 
 
 def cells_upper_bound(scopes: Sequence[Sequence[int]], domains: NDArray[np.int64], eliminate: Sequence[int]) -> float:
@@ -62,9 +63,9 @@ def joins_at_least(
     >>> joins_at_least([(0, 1), (1, 2)], np.array([2, 3, 5]), [0, 1], [2], cells=22)
     False
     """
-    if len(eliminate) + len(keep) > MAX_BITSET_VARIABLES:
+    if len(eliminate) + len(keep) > tuning.MAX_BITSET_VARIABLES:
         return _min_weight_cells(scopes, domains, eliminate, cells) >= cells
-    return best_order(scopes, domains, eliminate, keep, budget=_SHORT_BUDGET, expected_cells=0).cells >= cells
+    return best_order(scopes, domains, eliminate, keep, budget=SHORT_BUDGET, expected_cells=0).cells >= cells
 
 
 def _min_weight_cells(

@@ -13,7 +13,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_EXACT_VARIABLES = 12  # variables with an exact order, besides those that are safe to eliminate first: 2 ms
+from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
+
 _MAX_CELLS = 1e300  # upper limit on the counted cells of a table
 _MAX_VERTICES = 62  # vertices as bits of a positive int64
 _CHUNK_BITS = 11  # vertices per lookup table of products: 2^11 entries

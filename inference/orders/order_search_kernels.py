@@ -17,18 +17,20 @@ import numpy as np
 from dmcmc.inference.orders.bitset_kernels import bit, members, subgraph
 from dmcmc.inference.orders.depth_first_kernels import depth_first
 from dmcmc.inference.orders.greedy_kernels import MIN_WEIGHT, first_costs, greedy, seeded
+from dmcmc.inference.orders.tuning import (
+    HIGH_NOISE,
+    LOW_NOISE,
+    MIN_IDLE_BATCHES,
+    ORDERS_PER_BATCH,
+    PATIENCE_SHARE,
+    SHORT_BUDGET,
+)
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree, totals
 from dmcmc.inference.runtime.compile import njit
 
 GREEDY_RULES = 4
 PLAIN_RULES = 6  # the greedy rules and the two depth-first ones
 _NOISE_LEVELS = 2  # low and high noise, see below
-_LOW_NOISE = 0.5  # costs are multiplied by factors of 1 to 1.5
-_HIGH_NOISE = 2.0  # costs are multiplied by factors of 1 to 3
-_ORDERS_PER_BATCH = 2  # greedy orders per batch; windows improve the best of them
-_MIN_WORK = 50_000.0  # words that the search may always use: 0.1 ms
-_PATIENCE = 0.5  # share of the budget that may pass without a gain, in addition to twice the work at the last one
-_MIN_IDLE_BATCHES = 100  # batches without a gain before the search may end early
 _OVERFLOW_CELLS = 1e200  # above, products of cells overflow and windows cannot compare orders
 
 
@@ -111,8 +113,8 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
 
     A variant is a rule with a noise level. Every other batch uses the variant with the best result so far; the others
     alternate. A greedy order is abandoned when it reaches 1000 times the cells of the best one. The search ends early
-    when the work exceeds ``_PATIENCE`` · budget + 2 · (work at the last gain) and ``_MIN_IDLE_BATCHES`` batches gained
-    nothing.
+    when the work exceeds ``PATIENCE_SHARE`` · budget + 2 · (work at the last gain) and ``MIN_IDLE_BATCHES`` batches
+    gained nothing.
 
     Parameters
     ----------
@@ -140,8 +142,10 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
     ties = np.zeros(n, dtype=np.int64)
     order = np.empty(eliminate, dtype=np.int64)
     chosen = np.empty(eliminate, dtype=np.int64)
-    batch, last_gain, patience = 0, 0, _PATIENCE * budget
-    while work < min(budget, max(best_cells, _MIN_WORK)) and (work < patience or batch < last_gain + _MIN_IDLE_BATCHES):
+    batch, last_gain, patience = 0, 0, PATIENCE_SHARE * budget
+    while work < min(budget, max(best_cells, SHORT_BUDGET)) and (
+        work < patience or batch < last_gain + MIN_IDLE_BATCHES
+    ):
         variant = batch // 2 % variants if batch >= variants else batch
         if batch >= variants and batch % 2:
             variant = 0
@@ -151,7 +155,7 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
         batch += 1
         rule = rules[variant // _NOISE_LEVELS]
         limit = 1e3 * best_cells
-        for _ in range(_ORDERS_PER_BATCH):
+        for _ in range(ORDERS_PER_BATCH):
             cells, words_used = greedy(
                 graph.copy(),
                 costs[variant // _NOISE_LEVELS].copy(),
@@ -159,7 +163,7 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
                 weight,
                 eliminate,
                 rule,
-                _HIGH_NOISE if variant % _NOISE_LEVELS else _LOW_NOISE,
+                HIGH_NOISE if variant % _NOISE_LEVELS else LOW_NOISE,
                 ties,
                 state,
                 limit,
@@ -182,7 +186,7 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
         if cells < best_cells:
             best_cells, best_rule = cells, rule
             order_of_tree(parent, best)
-            patience, last_gain = _PATIENCE * budget + 2 * work, batch
+            patience, last_gain = PATIENCE_SHARE * budget + 2 * work, batch
     return best_cells, best_rule, work
 
 
@@ -286,7 +290,7 @@ def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, kno
         )
         separator, parent, joined = bucket_tree(core, core_sizes, best_core_order)
         if cells < _OVERFLOW_CELLS:
-            limit = min(0.25 * budget, max(cells, _MIN_WORK))
+            limit = min(0.25 * budget, max(cells, SHORT_BUDGET))
             work += improve(core, core_sizes, separator, parent, joined, True, limit, state)
             order_of_tree(parent, best_core_order)
         for i in range(n_core):

@@ -29,22 +29,21 @@ from dmcmc.inference.orders.greedy_kernels import first_costs, greedy, random_un
 from dmcmc.inference.orders.reorder_subtrees_kernels import extract_piece, insert_piece
 from dmcmc.inference.orders.safe_elimination_kernels import eliminate_almost_simplicial
 from dmcmc.inference.orders.sweep_order_kernels import sweep_order
+from dmcmc.inference.orders.tuning import (
+    DEFAULT_BUDGET,
+    HIGH_NOISE,
+    LONG_BUDGET,
+    MAX_CELL_RATIO,
+    SMALL_BUDGET,
+    START_SHARE,
+    START_TEMPERATURE,
+    STARTS,
+)
 from dmcmc.inference.orders.vertex_separator_kernels import cut_orders
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
-# Number of independent searches, and the share of the work of each; the best one continues with the remaining work.
-_FEW_STARTS = (4, 0.08)
-_MANY_STARTS = (8, 0.04)  # with much work
-_MANY_WORDS = 5e8  # words of work from which on there are more starts, and annealing
-_START_TEMPERATURE = 0.01  # mean accepted increase at the start of annealing, as a share of all cells
-_FINAL_SHARE = 0.15  # last share of the work, at temperature 0
-_WINDOW_SHARE = 0.05  # share of the work that is reserved for windows at the end
-_PATIENCE = 1e7  # words without a gain after which a search ends, in addition to those before the last gain
 _OVERFLOW_CELLS = 1e200  # above, products of cells overflow
-_SAFE_CELLS_DIVISOR = 64.0  # the safe eliminations together have at most this fraction (1/64) of the cells
-_MAX_WINDOW_WORK = 1e6  # words for windows of one order
-_MAX_CELL_RATIO = 64.0  # windows improve an order only if it has at most this multiple of the current cells
 _METHODS = 3  # sweep, separator, greedy
 _UNITS_PER_BIT = 256  # integer weights in units of 1/256 bit
 
@@ -107,15 +106,15 @@ class _OrderSearch:
     def run(self, work: float, stop: Deadline, temperature: float = 0.0) -> None:
         """Continue from the best order for ``work`` words, until the deadline, or until gains have stopped.
 
-        The temperature falls quadratically from ``temperature``, and is 0 at the end.
+        The temperature falls quadratically from ``temperature`` to 0.
         """
         begin = self.work
         if self.total > self.cells:
             self.order = self.best
             self._evaluate()
-        while self.work < begin + work and self.work < 2 * self.gained + _PATIENCE and not stop.over:
+        while self.work < begin + work and self.work < 2 * self.gained + DEFAULT_BUDGET and not stop.over:
             progress = (self.work - begin) / work
-            self._step(temperature * (1.0 - progress) ** 2 if progress < 1.0 - _FINAL_SHARE else 0.0)
+            self._step(temperature * max(0.0, 1.0 - progress) ** 2)
 
     def _step(self, temperature: float) -> None:
         """Reorder one piece by one method; accept an increase with mean ``temperature`` times all cells.
@@ -140,9 +139,9 @@ class _OrderSearch:
         for order in orders:
             local_separator, local_parent, joined = bucket_tree(local, sizes, order)
             used += 4 * local.size
-            if joined.sum() < _MAX_CELL_RATIO * limit:
+            if joined.sum() < MAX_CELL_RATIO * limit:
                 used += improve(
-                    local, sizes, local_separator, local_parent, joined, False, _MAX_WINDOW_WORK, self.state
+                    local, sizes, local_separator, local_parent, joined, False, float(SMALL_BUDGET), self.state
                 )
             if joined.sum() < limit:
                 limit = joined.sum()
@@ -177,10 +176,10 @@ class _OrderSearch:
         work : int
             Words used.
         """
-        rule, noise = int(3 * random_unit(self.state)), 2.0 * random_unit(self.state) ** 2
+        rule, noise = int(3 * random_unit(self.state)), HIGH_NOISE * random_unit(self.state) ** 2
         cost, work = first_costs(local, weight, count, rule)
         orders = np.empty((1, count), dtype=np.int64)
-        ties, limit = np.zeros(1, dtype=np.int64), _MAX_CELL_RATIO * current_cells
+        ties, limit = np.zeros(1, dtype=np.int64), MAX_CELL_RATIO * current_cells
         cells, greedy_work = greedy(
             local.copy(), cost, sizes, weight, count, rule, noise, ties, self.state, limit, np.inf, orders[0]
         )
@@ -218,7 +217,7 @@ def improve_subtrees(
     count = order.size
     remaining_graph = graph.copy()
     safe = np.empty(count, dtype=np.int64)
-    n_safe, _ = eliminate_almost_simplicial(remaining_graph, sizes, count, cells / (_SAFE_CELLS_DIVISOR * count), safe)
+    n_safe, _ = eliminate_almost_simplicial(remaining_graph, sizes, count, cells / (MAX_CELL_RATIO * count), safe)
     remaining = np.setdiff1d(np.arange(graph.shape[0]), safe[:n_safe])
     position = np.full(graph.shape[0], -1, dtype=np.int64)
     position[remaining] = np.arange(remaining.size)
@@ -227,19 +226,19 @@ def improve_subtrees(
     if start.size < 3:
         return order
     core = subgraph(remaining_graph, remaining)
-    (starts, share), temperature = (_FEW_STARTS, 0.0) if budget < _MANY_WORDS else (_MANY_STARTS, _START_TEMPERATURE)
+    temperature = 0.0 if budget < LONG_BUDGET else START_TEMPERATURE
     best: _OrderSearch | None = None
-    for seed in range(starts):
+    for seed in range(STARTS):
         search = _OrderSearch(core, sizes[remaining], weight[remaining], start, seed)
-        search.run(share * budget, stop)
+        search.run(START_SHARE * budget, stop)
         if best is None or search.cells < best.cells:
             best = search
     assert best is not None
-    best.run((1 - starts * share) * budget, stop, temperature)
+    best.run((1 - STARTS * START_SHARE) * budget, stop, temperature)
     improved_order = np.concatenate([safe[:n_safe], remaining[best.best]])
     separator, parent, joined = bucket_tree(graph, sizes, improved_order)
     if not stop.over:
-        improve(graph, sizes, separator, parent, joined, True, min(_WINDOW_SHARE * budget, _PATIENCE), best.state)
+        improve(graph, sizes, separator, parent, joined, True, float(SMALL_BUDGET), best.state)
         order_of_tree(parent, improved_order)
     return improved_order if joined.sum() < cells else order
 

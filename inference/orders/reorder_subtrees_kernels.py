@@ -20,9 +20,8 @@ import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest
 from dmcmc.inference.orders.greedy_kernels import random_unit
+from dmcmc.inference.orders.tuning import MIN_PIECE_SIZE
 from dmcmc.inference.runtime.compile import njit
-
-_MIN_PIECE_SIZE = 12  # smallest size of a piece, about
 
 
 @njit(nogil=True)
@@ -176,7 +175,7 @@ def extract_piece(graph, order, separator, parent, cells, state):
             if draw > score:
                 score, start = draw, v
     max_size = min(
-        eliminate, int(_MIN_PIECE_SIZE * (max(eliminate, _MIN_PIECE_SIZE) / _MIN_PIECE_SIZE) ** random_unit(state)) + 4
+        eliminate, int(MIN_PIECE_SIZE * (max(eliminate, MIN_PIECE_SIZE) / MIN_PIECE_SIZE) ** random_unit(state)) + 4
     )
     draw = random_unit(state)
     noise = 4.0 * (draw * draw) * math.log2(cells[start])

@@ -9,10 +9,11 @@ import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest
 from dmcmc.inference.orders.greedy_kernels import random_unit
+from dmcmc.inference.orders.tuning import HIGH_NOISE
 from dmcmc.inference.orders.vertex_separator_kernels import farthest, neighbour_lists
 from dmcmc.inference.runtime.compile import njit
 
-_MAX_NOISE = 512.0  # in units of 1/256 bit of log2 cells, i.e. two bits
+_UNITS_PER_BIT = 256  # integer weights in units of 1/256 bit of log2 cells
 
 
 @njit(nogil=True)
@@ -111,6 +112,6 @@ def sweep_order(local, weight, count, state):
         begin = farthest(start, ends, begin, distance, queue, state)
         if random_unit(state) < 0.7:
             begin = farthest(start, ends, begin, distance, queue, state)
-    noise = 0.0 if random_unit(state) < 0.5 else _MAX_NOISE * random_unit(state)
+    noise = 0.0 if random_unit(state) < 0.5 else HIGH_NOISE * _UNITS_PER_BIT * random_unit(state)
     orders = np.empty((1, count), dtype=np.int64)
     return orders, 3 * ends.size + sweep(local, weight, count, begin, noise, state, orders[0])

@@ -22,13 +22,13 @@ import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, lowest
 from dmcmc.inference.orders.greedy_kernels import random_unit
+from dmcmc.inference.orders.tuning import MAX_CUTS
 from dmcmc.inference.runtime.compile import njit
 
 # Codes of ``side``: which side has taken in a vertex.
 _FREE = 0
 _SOURCE = 1
 _TARGET = 2
-_MAX_CUTS = 64  # cuts of one search; the search ends when they are full
 _BALANCES = 3  # number of exponents of the balance for which the best cut is tried
 # Larger than differences of distances: a vertex whose piercing opens an augmenting path comes last.
 _NEW_PATH_PENALTY = 1e6
@@ -354,8 +354,8 @@ def cut_orders(local, weight, count, heaviest, state):
     orders = np.empty((_BALANCES, count), dtype=np.int64)
     if distance[target] < 2:
         return orders[:0], 2 * ends.size
-    cuts = np.empty((_MAX_CUTS, count), dtype=np.bool_)
-    cut_weights, smaller_sides = np.empty(_MAX_CUTS, dtype=np.int64), np.empty(_MAX_CUTS, dtype=np.int64)
+    cuts = np.empty((MAX_CUTS, count), dtype=np.bool_)
+    cut_weights, smaller_sides = np.empty(MAX_CUTS, dtype=np.int64), np.empty(MAX_CUTS, dtype=np.int64)
     found, work = balanced_cuts(
         start, ends, opposite, weight[:count], source, target, heaviest, cuts, cut_weights, smaller_sides, state
     )

@@ -32,12 +32,9 @@ import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, has, lowest, members, popcount
 from dmcmc.inference.orders.greedy_kernels import MAX_CELLS, random_unit
+from dmcmc.inference.orders.tuning import FEW_ROUNDS, LARGE_WINDOW, MANY_ROUNDS, SMALL_WINDOW
 from dmcmc.inference.runtime.compile import njit
 
-_SMALL_WINDOW = 5  # vertices of a window in a quick improvement: 32 subsets
-_LARGE_WINDOW = 8  # vertices of a window in a thorough improvement: 256 subsets
-_FEW_ROUNDS = 3  # rounds of a quick improvement; both numbers of rounds were chosen by measurement
-_MANY_ROUNDS = 40  # of a thorough improvement
 _NOT_ELIMINATED = -2  # parent of a kept vertex; −1 is a root's
 
 
@@ -296,7 +293,7 @@ def improve(graph, sizes, separator, parent, cells, thorough, work_limit, state)
         A random generator's state.
     """
     n = parent.size
-    size = _LARGE_WINDOW if thorough else _SMALL_WINDOW
+    size = LARGE_WINDOW if thorough else SMALL_WINDOW
     window = np.empty(size, dtype=np.int64)
     inside = np.zeros(n, dtype=np.bool_)
     vertices = np.empty(64, dtype=np.int64)
@@ -305,7 +302,7 @@ def improve(graph, sizes, separator, parent, cells, thorough, work_limit, state)
     cost = np.empty(1 << size)
     last = np.empty(1 << size, dtype=np.int64)
     work, idle_rounds = 0, 0
-    for r in range(_MANY_ROUNDS if thorough else _FEW_ROUNDS):
+    for r in range(MANY_ROUNDS if thorough else FEW_ROUNDS):
         total = cells.sum()
         gained = 0.0
         for start in np.argsort(-cells, kind="mergesort"):

@@ -7,10 +7,9 @@ import numpy as np
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.presolve.tuning import MAX_GROUP_STATES, MAX_GROUP_VALUES
 
 _MIN_GROUP_SIZE = 3  # variables; arc consistency of the tables suffices for smaller groups
-_MAX_VALUES = 1000  # largest domain of a group's variables
-_MAX_STATES = 64  # largest number of states of an automaton that is examined
 
 
 def all_different_groups(problem: Problem) -> list[tuple[int, ...]]:
@@ -20,7 +19,7 @@ def all_different_groups(problem: Problem) -> list[tuple[int, ...]]:
     recognised as a clique of tables over two variables.
     """
     groups = dict.fromkeys((*_groups_from_automata(problem.factors), *_groups_from_pairs(problem.factors)))
-    return [group for group in groups if problem.domains[list(group)].max() <= _MAX_VALUES]
+    return [group for group in groups if problem.domains[list(group)].max() <= MAX_GROUP_VALUES]
 
 
 def _groups_from_automata(factors: Sequence[Factor]) -> list[tuple[int, ...]]:
@@ -28,7 +27,7 @@ def _groups_from_automata(factors: Sequence[Factor]) -> list[tuple[int, ...]]:
     limited_values: dict[tuple[int, ...], set[int]] = {}
     sizes: dict[tuple[int, ...], int] = {}
     for factor in factors:
-        if isinstance(factor, AutomatonFactor) and max(factor.states) <= _MAX_STATES:
+        if isinstance(factor, AutomatonFactor) and max(factor.states) <= MAX_GROUP_STATES:
             limited_values.setdefault(factor.scope, set()).update(_values_allowed_once(factor))
             sizes[factor.scope] = max(factor.shape)
     return [

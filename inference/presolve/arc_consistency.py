@@ -6,10 +6,8 @@ import numpy as np
 
 from dmcmc.inference.constraints.matching import supported_values
 from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.presolve.tuning import MAX_CONSISTENCY_PASSES
 from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
-
-# Upper bound on the cells read, as a multiple of the tables' cells. An early end only leaves removable values.
-_MAX_PASSES = 64
 
 
 def enforce_arc_consistency(working: WorkingProblem, groups: Sequence[tuple[int, ...]] = ()) -> int:
@@ -30,7 +28,10 @@ def enforce_arc_consistency(working: WorkingProblem, groups: Sequence[tuple[int,
     Infeasible
         If a variable has lost all its values, or a group has too few: a proof of infeasibility.
     """
-    remaining_cells, removed = _MAX_PASSES * sum(working.tables[scope].size for scope in working.consistency_pending), 0
+    remaining_cells, removed = (
+        MAX_CONSISTENCY_PASSES * sum(working.tables[scope].size for scope in working.consistency_pending),
+        0,
+    )
     value_counts = [-1] * len(groups)  # remaining values of each group's variables at its last revision
     while remaining_cells > 0 and not working.limit.over:
         if working.consistency_pending:

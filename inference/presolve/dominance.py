@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.presolve.tuning import MAX_RIVALS
 from dmcmc.inference.presolve.working_problem import WorkingProblem
 from dmcmc.inference.runtime.types import Array
-
-MAX_RIVALS = 2  # values per variable that all others are compared with; keeps the work linear in the tables
 
 
 def remove_dominated(working: WorkingProblem) -> int:

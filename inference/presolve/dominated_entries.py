@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.presolve.tuning import MIN_LOSS_RATIO
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
-_MAX_ENTRIES = 1 << 24  # entries of all tables; larger problems are not copied
-_ROUNDING = 1e-9  # relative to the sum of the absolute utilities
-# Forbid only if the smallest forbidden loss exceeds the largest remaining loss by this factor: otherwise the entries
-# are no constraint, and the temperatures do not change.
-_MIN_LOSS_RATIO = 8.0
+_ROUNDING = 1e-9  # exceeds all rounding errors; relative to the sum of the absolute utilities
 
 
 def slack_of(problem: Problem, values: NDArray[np.int64]) -> float:
@@ -34,7 +32,7 @@ def slack_of(problem: Problem, values: NDArray[np.int64]) -> float:
     values : (n,) int64
         The assignment; if it has a violation, or the problem is large, the result is ∞.
     """
-    if sum(f.table.size for f in problem.factors) > _MAX_ENTRIES or problem.appraise(values)[0].violation:
+    if sum(f.table.size for f in problem.factors) > MAX_EXAMINED_ENTRIES or problem.appraise(values)[0].violation:
         return np.inf
     flat = problem.flat
     if not flat.tables:
@@ -64,7 +62,7 @@ def forbid_dominated(problem: Problem, slack: float) -> Problem:
     dominated = allowed & (loss > slack)
     largest_kept_loss = float(loss[allowed & ~dominated].max(initial=0.0))
     smallest_forbidden_loss = float(loss[dominated].min(initial=np.inf))
-    if not _MIN_LOSS_RATIO * largest_kept_loss < smallest_forbidden_loss < np.inf:
+    if not MIN_LOSS_RATIO * largest_kept_loss < smallest_forbidden_loss < np.inf:
         return problem
     factors = list(problem.factors)
     for index in np.flatnonzero(np.logical_or.reduceat(dominated, starts)).tolist():

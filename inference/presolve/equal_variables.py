@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.presolve.presolve import PresolvedProblem, RemovalCounts
-
-_MAX_ENTRIES = 2**22  # of a table that is examined
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
 
 def merge_equal_variables(problem: Problem) -> PresolvedProblem | None:
@@ -68,7 +67,7 @@ def _is_equality(factor: Factor) -> bool:
     """Return whether a factor is a table that allows equal value indices of two variables only."""
     if type(factor) is not Factor or len(factor.scope) != 2 or factor.table.shape[0] != factor.table.shape[1]:
         return False
-    if factor.table.size > _MAX_ENTRIES:
+    if factor.table.size > MAX_EXAMINED_ENTRIES:
         return False
     allowed = ~forbidden(factor.table)
     return bool(allowed.diagonal().all()) and int(np.count_nonzero(allowed)) == len(allowed)

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.presolve.dominance import MAX_RIVALS
 from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.presolve.small_buckets import may_eliminate
+from dmcmc.inference.presolve.tuning import MAX_RIVALS
 from dmcmc.inference.presolve.working_problem import WorkingProblem
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import SAMPLE_SIZE
 
-_SAMPLE_SIZE = 32  # variables
 _MAX_INT32_MAGNITUDE = 1 << 30  # differences of smaller entries fit 32 bits
 
 
@@ -72,7 +72,7 @@ def _draw_sample(problem: Problem) -> _Sample:
     if not private_variables.size:
         return _Sample(0, 0, 0, [], [])
     sampled = private_variables[
-        np.linspace(0, private_variables.size - 1, min(_SAMPLE_SIZE, private_variables.size)).astype(np.int64)
+        np.linspace(0, private_variables.size - 1, min(SAMPLE_SIZE, private_variables.size)).astype(np.int64)
     ].tolist()
     nearby_factors = np.unique(table[np.isin(scope, sampled)]).tolist()
     eliminable = _eliminable(problem, nearby_factors, sampled)

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
+from dmcmc.inference.presolve.tuning import SECONDS_PER_TABLE, SECONDS_PER_TABLE_CELL
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-
-_SECONDS_PER_TABLE = 4e-5  # of one operation on a table, without its cells (measured)
-_SECONDS_PER_CELL = 8e-9  # of one operation on a table, per cell (measured)
 
 
 @dataclass
@@ -36,7 +34,7 @@ class PresolveLimit:
         cells
             The number of cells of these tables in total.
         """
-        self.spent += _SECONDS_PER_TABLE * tables + _SECONDS_PER_CELL * cells
+        self.spent += SECONDS_PER_TABLE * tables + SECONDS_PER_TABLE_CELL * cells
 
     @property
     def over(self) -> bool:

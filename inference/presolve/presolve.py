@@ -21,10 +21,7 @@ from dmcmc.inference.presolve.propagate_constraints import propagate_constraints
 from dmcmc.inference.presolve.restrict_domains import restrict_domains
 from dmcmc.inference.presolve.small_buckets import eliminate_small
 from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
-
-_MAX_ROUNDS = 16  # rounds of all steps; most problems need two
-_MAX_EXPANDED_ENTRIES = 4096  # a factor of up to this many entries may become a table
-_MIN_SAVING = 16  # a larger factor keeps its representation if that has at least this many times fewer numbers
+from dmcmc.inference.tuning import MIN_COMPRESSION, SMALL_TABLE_ENTRIES
 
 Groups = Sequence[tuple[int, ...]]
 
@@ -195,7 +192,7 @@ def _presolve_dense(problem: Problem, groups: Groups, limit: PresolveLimit, merg
         working = WorkingProblem.of(problem, limit)
         if working is None:
             return _unchanged(problem)
-        for _ in range(_MAX_ROUNDS):
+        while True:  # each round but the last one removes something
             before = sum(counts.values())
             counts["inconsistent"] += enforce_arc_consistency(working, groups)
             counts["fixed"] += _remove_fixed(working)
@@ -215,11 +212,11 @@ def _is_worth_keeping(factor: Factor) -> bool:
     if type(factor) is Factor:
         return False
     if not factor.is_tabular:
-        return factor.decomposition is None or prod(factor.shape) > _MAX_EXPANDED_ENTRIES
+        return factor.decomposition is None or prod(factor.shape) > SMALL_TABLE_ENTRIES
     if isinstance(factor, AutomatonFactor) and factor.sum_bounds is not None:
         return True
     entries = prod(factor.shape)
-    return entries > _MAX_EXPANDED_ENTRIES and entries > _MIN_SAVING * sum(array.size for array in factor.arrays())
+    return entries > SMALL_TABLE_ENTRIES and entries > MIN_COMPRESSION * sum(array.size for array in factor.arrays())
 
 
 def _unchanged(problem: Problem) -> PresolvedProblem:

@@ -8,9 +8,7 @@ import numpy as np
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.presolve.working_problem import EliminatedVariable, WorkingProblem, add_tables, broadcast_table
 from dmcmc.inference.runtime.types import Array
-
-_MAX_JOINED_CELLS = 2**16  # cells of the join of a variable's tables (chosen by measurement)
-_MAX_NEIGHBOURS = 16  # axes of a message; with more neighbours a variable is not eliminated
+from dmcmc.inference.tuning import SMALL_STEP_CELLS
 
 
 def eliminate_small(working: WorkingProblem) -> int:
@@ -30,10 +28,10 @@ def eliminate_small(working: WorkingProblem) -> int:
     while queue and not working.limit.over:
         cells, v = heapq.heappop(queue)
         if not working.touching[v] or cells != (current := _joined_cells(working, v)):
-            if working.touching[v] and current < _MAX_JOINED_CELLS:
+            if working.touching[v] and current < SMALL_STEP_CELLS:
                 heapq.heappush(queue, (current, v))
             continue
-        if cells > _MAX_JOINED_CELLS:
+        if cells > SMALL_STEP_CELLS:
             break
         if not may_eliminate(working, v):
             continue
@@ -64,7 +62,7 @@ def _joined_cells(working: WorkingProblem, v: int) -> int:
 def may_eliminate(working: WorkingProblem, v: int) -> bool:
     """Return whether a variable may be eliminated: it is private to its agent, and the result has no more cells."""
     neighbours = _neighbours(working, v)
-    if not working.private[v] or len(neighbours) > _MAX_NEIGHBOURS:
+    if not working.private[v] or len(neighbours) > SMALL_STEP_CELLS.bit_length():
         return False
     if _cells(working, neighbours) > sum(working.tables[scope].size for scope in working.touching[v]):
         return False

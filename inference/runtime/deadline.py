@@ -1,17 +1,17 @@
 """Deadlines and cancellation: work ends at a time, or soon after somebody requests it (Ctrl-C).
 
 Work checks its deadline in one of two ways. Work that is done in pieces of at most ``MAX_CHECK_INTERVAL`` seconds
-checks between them: with ``Deadline.check``, or with ``deadline.over`` if its intermediate results are useful. A long
-kernel reads a flag, an array ``halt`` of one ``uint8``, every few milliseconds of its loops and returns early when it
-is set; ``dmcmc.inference.runtime.threads.run_watched`` runs the kernel and sets the flag from another thread.
+(``inference/tuning.py``) checks between them: with ``Deadline.check``, or with ``deadline.over`` if its intermediate
+results are useful. A long kernel reads a flag, an array ``halt`` of one ``uint8``, every few milliseconds of its loops
+and returns early when it is set; ``dmcmc.inference.runtime.threads.run_watched`` runs the kernel and sets the flag from
+another thread.
 """
 
 import time
 from dataclasses import dataclass, field
 
 from dmcmc.inference.runtime.errors import OutOfTime
-
-MAX_CHECK_INTERVAL = 0.1  # seconds; the longest time between two checks of the deadline
+from dmcmc.inference.tuning import MAX_CHECK_INTERVAL as MAX_CHECK_INTERVAL
 
 
 @dataclass

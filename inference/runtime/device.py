@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import DEVICE_SHARE as DEVICE_SHARE
+from dmcmc.inference.tuning import WORKSPACE_SHARE
 
 
 @lru_cache
@@ -126,8 +128,6 @@ class GpuClaims:
 
 GPU_CLAIMS = GpuClaims()
 
-_RESERVED_SHARE = 1 / 16  # of the device's memory, which leases leave for named buffers
-
 # Specialisations of kernels in this process: the compiled code by kernel and argument types, and the bytes of shared
 # memory that each may use.
 _COMPILED: dict[tuple[Any, ...], Any] = {}
@@ -177,9 +177,9 @@ class Device:
     def limit(self) -> int:
         """The bytes that the tables of an elimination may take.
 
-        By default it is 85 % of the memory that is free at the first use; the remainder is a reserve for other buffers.
+        By default it is ``DEVICE_SHARE`` of the memory that is free at the first use; other buffers need the rest.
         """
-        return int(0.85 * self.free_bytes()) if self._limit is None else self._limit
+        return int(DEVICE_SHARE * self.free_bytes()) if self._limit is None else self._limit
 
     def buffer(self, name: str, entries: int, dtype: np.dtype[Any]) -> Any:
         """Return the buffer with this name and dtype, for at least ``entries`` entries; its contents are undefined.
@@ -312,7 +312,7 @@ def _new_lease(entries: int, dtype: np.dtype[Any], unused: list[Any]) -> Any:
 def _leasable_bytes() -> int:
     """Return the bytes that a new lease may take."""
     free, total = _memory()
-    return free - int(_RESERVED_SHARE * total)
+    return free - int(WORKSPACE_SHARE * total)
 
 
 def allow_shared(kernel: Any, arguments: tuple[Any, ...], size: int) -> None:

@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from numba import config
 
+from dmcmc.inference import tuning
+
 COMPILE_FIRST = {"DMCMC_COMPILE": "first"}  # as an environment for other processes
 
 
@@ -45,10 +47,6 @@ def compiling_first() -> Iterator[None]:
             if value is not None:
                 os.environ[name] = value
 
-
-# Steps that a process may interpret in total: about half a second, as long as loading the compiled kernels of a run.
-MAX_STEPS = 500_000.0
-_SWITCH_STEPS = 500.0  # steps of switching all kernels of a process to the interpreter and back (measured)
 
 _LOCK = threading.Lock()
 _KERNELS: "weakref.WeakSet[Any]" = weakref.WeakSet()  # all kernels of this process
@@ -73,7 +71,7 @@ class InterpretedSteps:
         Number of steps that may be interpreted in total.
     """
 
-    def __init__(self, limit: float = MAX_STEPS) -> None:
+    def __init__(self, limit: float = tuning.MAX_INTERPRETED_STEPS) -> None:
         self.limit, self._taken = limit, 0.0
 
     @property
@@ -124,7 +122,7 @@ def interpreted_kernels() -> Iterator[None]:
 @contextmanager
 def interpreted_if_short(steps: float) -> Iterator[None]:
     """Interpret all kernels in this block if this process may still interpret a number of steps."""
-    if STEPS.take(_SWITCH_STEPS + steps):
+    if STEPS.take(tuning.SWITCH_STEPS + steps):
         with interpreted_kernels():
             yield
     else:

@@ -6,16 +6,27 @@ A key contains everything that the result depends on.
 import hashlib
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.tuning import MAX_CACHED_PLANS, MAX_CACHED_SHAPES, MAX_KEY_SIZE
+
 T = TypeVar("T")
 
-_MAX_FACTS = 64  # limit on the facts that are cached about one object
 _MEMOS: "weakref.WeakSet[Memo[Any]]" = weakref.WeakSet()  # the caches of this process
-MAX_KEY_SIZE = 1 << 12  # limit on the numbers in a key; larger problems take longer to plan than the cache saves
+
+
+def is_short_key(numbers: int) -> bool:
+    """Return whether a key of this many numbers is short enough for a cache.
+
+    Parameters
+    ----------
+    numbers : int
+        The number of numbers in the key. Larger problems take longer to plan than a cache saves.
+    """
+    return numbers <= MAX_KEY_SIZE
 
 
 def digest(*arrays: NDArray[Any]) -> bytes:
@@ -39,9 +50,14 @@ class Memo(Generic[T]):
         structure.
     """
 
-    def __init__(self, limit: int = 1 << 14) -> None:
+    def __init__(self, limit: int = MAX_CACHED_PLANS) -> None:
         self._limit, self._results = limit, dict[Hashable, T]()
         _MEMOS.add(self)
+
+    @classmethod
+    def for_shapes(cls) -> Self:
+        """Return a cache of results for whole problems of one shape, which are larger than those of an agent."""
+        return cls(MAX_CACHED_SHAPES)
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the result for a key; compute and store it if it is missing."""
@@ -82,7 +98,7 @@ class DerivedFacts(Memo[Any]):
     """
 
     def __init__(self) -> None:  # not one of the caches of the process: there is one per object
-        self._limit, self._results = _MAX_FACTS, {}
+        self._limit, self._results = MAX_CACHED_SHAPES, {}
 
     def get_or_compute(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the fact for a key; compute and store it if it is missing."""

@@ -8,10 +8,13 @@ from functools import cache
 from typing import Any
 
 from dmcmc.inference.runtime.errors import OutOfMemory
-
-MAX_TABLE_BYTES = 2**34  # 16 GiB; upper limit on the tables of one problem by default
-INTERPRETER_BYTES = 200 << 20  # bytes that the interpreter and its libraries take before a run
-_MIN_CHECKED_BYTES = 1 << 22  # smaller requests, in bytes, are not checked
+from dmcmc.inference.tuning import (
+    INTERPRETER_BYTES,
+    MAX_TABLE_BYTES,
+    MAX_WORKSPACE_BYTES,
+    MIN_CHECKED_BYTES,
+    WORKSPACE_SHARE,
+)
 
 
 def memory_limit() -> int:
@@ -115,6 +118,10 @@ class MemoryAccount:
         """Return a share of the budget, but at most ``limit`` bytes; ``limit`` if there is no budget."""
         return limit if self.budget is None else min(limit, int(share * self.budget))
 
+    def workspace_bytes(self) -> int:
+        """Return the bytes that one large workspace may take."""
+        return self.budget_share(WORKSPACE_SHARE, MAX_WORKSPACE_BYTES)
+
     def available_bytes(self) -> int | None:
         """Return the bytes of the budget that are still available; None if there is no budget."""
         return None if self.budget is None else self.budget + self._baseline - resident_memory()
@@ -134,7 +141,7 @@ class MemoryAccount:
         OutOfMemory
             If ``size`` exceeds the available bytes.
         """
-        if self.budget is None or size < _MIN_CHECKED_BYTES:
+        if self.budget is None or size < MIN_CHECKED_BYTES:
             return
         available = self.budget + self._baseline - resident_memory()
         if size > available:

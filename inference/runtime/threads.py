@@ -16,9 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-
-_CHECK_INTERVAL = 0.02  # seconds between two checks of the deadline
-_LOW_PRIORITY_NICENESS = 4  # niceness: about two fifths of the share of a normal thread on the same core
+from dmcmc.inference.tuning import LOW_PRIORITY_NICENESS, MAX_CHECK_INTERVAL
 
 
 def cores() -> int:
@@ -40,7 +38,7 @@ def lower_priority() -> None:
     """Lower the scheduling priority of the calling thread permanently, where the system supports it."""
     if sys.platform == "linux":  # other systems have no niceness per thread
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY_NICENESS)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW_PRIORITY_NICENESS)
 
 
 @lru_cache(maxsize=8)
@@ -129,7 +127,7 @@ def run_watched(
         return run_parallel(tasks, threads)
     futures = [_pool(threads, low_priority).submit(task) for task in tasks]
     try:
-        while wait(futures, timeout=_CHECK_INTERVAL).not_done:
+        while wait(futures, timeout=MAX_CHECK_INTERVAL).not_done:
             halt[0] |= stop.over
     except BaseException:  # a second Ctrl-C
         halt[0] = 1

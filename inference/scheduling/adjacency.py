@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, time_grid
-from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTRIES, LoadConstraint, int_arrays
+from dmcmc.inference.constraints.global_constraint import LoadConstraint, int_arrays
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 
 
 class AdjacencyConstraint(LoadConstraint):
@@ -69,7 +70,7 @@ class AdjacencyConstraint(LoadConstraint):
     def parts(self) -> list[Factor] | None:
         """Return a table per pair of intervals; None if they would be too large."""
         sizes = [t.size for t in self.times]
-        if sum(a * b for a, b in combinations(sizes, 2)) > MAX_DECOMPOSITION_ENTRIES:
+        if sum(a * b for a, b in combinations(sizes, 2)) > MAX_ENUMERATED_ENTRIES:
             return None
         found = []
         for i, j in combinations(range(len(sizes)), 2):

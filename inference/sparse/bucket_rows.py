@@ -16,14 +16,10 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.inference.sparse import row_steps
+from dmcmc.inference.sparse import tuning
 from dmcmc.inference.sparse.join_steps import JoinStep
 from dmcmc.inference.sparse.row_steps import RowLimits, Rows, RowSteps
 from dmcmc.inference.sparse.sparse_table import SparseTable
-
-_MIN_RANGES = 256  # least number of ranges if there are as many rows
-_TIMING_SAMPLE = 32  # one range in 32 runs on the CPU and is timed before the rest goes to the GPU
-_COUNT_SAMPLE = 64  # one range in 64 estimates the number of candidates: on one thread, so the sample is small
 
 
 class RowDevice(Protocol):
@@ -113,7 +109,7 @@ class RowBuilder:
             return 0.0
         n_before, sample, estimate = (
             self.row_steps.candidates,
-            self._missing_shuffled()[: max(1, len(ranges) // _COUNT_SAMPLE)],
+            self._missing_shuffled()[: max(1, int(tuning.SAMPLED_SHARE * len(ranges)))],
             0.0,
         )
         for n_rows, i in enumerate(sample, 1):
@@ -155,7 +151,7 @@ class RowBuilder:
             self.cut_ranges(stop)
             tasks: list[Callable[[], None]] = [partial(self._build_range, i, stop) for i in self._missing_shuffled()]
             if row_device is not None and tasks:
-                sample, start = tasks[: max(1, len(tasks) // _TIMING_SAMPLE)], time.perf_counter()
+                sample, start = tasks[: max(1, int(tuning.SAMPLED_SHARE * len(tasks)))], time.perf_counter()
                 tasks = tasks[len(sample) :]
                 if not run_parallel(sample, 1, stop):
                     stop.check()
@@ -214,7 +210,7 @@ class RowBuilder:
         if self._ranges is not None:
             return self._ranges
         assert self.row_steps.steps[0].table is not None
-        rows, n_ranges = self.row_steps.steps[0].table.keys.size, _MIN_RANGES
+        rows, n_ranges = self.row_steps.steps[0].table.keys.size, tuning.MIN_RANGES
         if rows < n_ranges:
             j, block = 1, self.row_steps.first(0, rows)
             while block[0].size < n_ranges and j < len(self.row_steps.steps):
@@ -223,7 +219,7 @@ class RowBuilder:
                 )
                 j += 1
             self._start, rows = (j, block), block[0].size
-        n_ranges = min(max(n_ranges, rows // row_steps.ROWS_PER_BLOCK + 1), max(1, rows))
+        n_ranges = min(max(n_ranges, rows // tuning.ROWS_PER_BLOCK + 1), max(1, rows))
         cuts = [rows * i // n_ranges for i in range(n_ranges + 1)]
         self._ranges = [(a, b) for a, b in pairwise(cuts) if a < b]
         return self._ranges

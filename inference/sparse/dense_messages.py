@@ -12,8 +12,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array, Number
 from dmcmc.inference.sparse.join_steps import Bucket
-
-_ENTRIES_PER_PIECE = 1 << 16  # entries of a dense message that are filtered at once
+from dmcmc.inference.tuning import SMALL_STEP_CELLS
 
 
 def dense_message(bucket: Bucket, threads: int, stop: Deadline) -> EncodedTable:
@@ -64,7 +63,7 @@ def drop_dominated(
     number = np.int64 if arithmetic.exact else np.float64
     lowest, values = number(arithmetic.lowest), message.values
     axes, piece = 0, values.size
-    while piece > _ENTRIES_PER_PIECE and axes < values.ndim:
+    while piece > SMALL_STEP_CELLS and axes < values.ndim:
         piece //= values.shape[axes]
         axes += 1
 

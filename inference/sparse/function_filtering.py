@@ -7,7 +7,6 @@ back. Small messages are dense tables; the others are sparse (CUBE calls them in
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -26,17 +25,9 @@ from dmcmc.inference.sparse.join_steps import Bucket, BucketInput, steps_of
 from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds, with_wider_numbers
 from dmcmc.inference.sparse.read_back import read_back
 from dmcmc.inference.sparse.row_steps import RowLimits, TooManyRows
-from dmcmc.inference.sparse.size_statistics import MAX_DENSE_CELLS, MAX_ENTRIES_PER_ROW, SizeStatistics
-from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseTable, size_of
+from dmcmc.inference.sparse.size_statistics import BucketCost, SizeStatistics, max_dense_cells
+from dmcmc.inference.sparse.sparse_table import SparseTable, is_nearly_full, size_of
 
-# Estimated costs, in units of the time per dense joined cell; the numbers were chosen by measurement.
-_CELLS_PER_CANDIDATE = 200.0  # per candidate for a row
-_CELLS_PER_VALUE = 3.0  # per value of a candidate's vector
-_CELLS_PER_DENSE_ENTRY = 30.0  # per entry of a dense message, for the comparison with its bound
-_MIN_ALLOWED_ENTRIES = 16  # allowed joined entries from which rows take at least as long as a small dense table
-_PARALLEL_START = 1.1e7  # to start all cores, in dense joined cells: some milliseconds
-_MIN_SPARSE_INPUT = 1 << 16  # entries from which an input table may be stored as a sparse table
-_SPARSE_RATIO = 8  # entries per allowed entry from which it is
 _ROUNDING_FACTOR = 8  # the rounding error of a sum of all tables, times this, is added to the cutoff's tolerance
 
 
@@ -104,7 +95,7 @@ class FunctionFiltering:
         Number of rows over all steps after which the elimination gives up; the default 2^62 means no limit.
     dense
         Joined cells up to which a bucket is eliminated with dense tables; larger buckets use the cheaper way by an
-        estimate. 0: never dense.
+        estimate. 0: never dense. None: as many as take less time than the estimate.
 
     Attributes
     ----------
@@ -127,11 +118,12 @@ class FunctionFiltering:
         threads: int = 1,
         stop: Deadline = NO_DEADLINE,
         work: int = 1 << 62,
-        dense: int = MAX_DENSE_CELLS,
+        dense: int | None = None,
     ) -> None:
         self.query = query = with_wider_numbers(query)
         self.arithmetic: Arithmetic = query.arithmetic
-        self.incumbent, self.memory, self.threads, self.dense = incumbent, memory, threads, dense
+        self.incumbent, self.memory, self.threads = incumbent, memory, threads
+        self.dense = max_dense_cells() if dense is None else dense
         self.exact = plan_elimination(query.scopes, query.domains, query.order)
         self.relaxation = MiniBucketRelaxation(query.domains, query.arithmetic, z, threads, stop)
         self.outside = OutsideBounds(query, self.exact, self.relaxation)
@@ -145,7 +137,9 @@ class FunctionFiltering:
         position = {v: b for b, v in enumerate(query.order)}
         for table in query.tables:
             if table.scope:
-                self._inputs[min(position[v] for v in table.scope)].append(_as_input(table, query))
+                self._inputs[min(position[v] for v in table.scope)].append(
+                    BucketInput.of(table, query.domains, query.arithmetic)
+                )
             else:
                 self._total = max(self._total + table.values.item(), query.arithmetic.lowest)
 
@@ -207,18 +201,16 @@ class FunctionFiltering:
         if fits and cells <= self.dense:
             return self._dense(b, stop)
         if self._builder is None:
-            work = cells * (1 + _CELLS_PER_DENSE_ENTRY / size)  # cost with dense tables, in units of a dense cell
-            cells_per_candidate = _CELLS_PER_CANDIDATE + _CELLS_PER_VALUE * size
-            candidates = int(work / cells_per_candidate)
-            # a sample of rows would take as long
-            if fits and work <= _PARALLEL_START and cells * _fill(self._inputs[b], self.query) >= _MIN_ALLOWED_ENTRIES:
-                return self._dense(b, stop, candidates)
+            cost = BucketCost(cells, size)
+            # a sample of rows would take as long, unless no entry of the join is expected to be allowed
+            if fits and cost.is_short and cells * _fill(self._inputs[b], self.query) >= 1:
+                return self._dense(b, stop, int(cost.candidates))
             scope, steps = steps_of(self._bucket(b, self.outside.bounds_of(b)), self.relaxation)
             self._row_limits.message_rows = _max_rows(self.memory - self.message_bytes, self.arithmetic)
             self._builder = RowBuilder(scope, steps, size, self.arithmetic, self._threshold(), self._row_limits)
-            if fits and _expects_more(self._builder, max(0.0, work - _PARALLEL_START) / cells_per_candidate, stop):
+            if fits and _expects_more(self._builder, cost.candidates_after_start, stop):
                 self._builder = None
-                return self._dense(b, stop, candidates)
+                return self._dense(b, stop, int(cost.candidates))
         return self._builder.resume(self.threads, stop, self.row_device)
 
     def _fits_dense(self, b: int) -> bool:
@@ -257,7 +249,7 @@ class FunctionFiltering:
         bounds = self.outside.bounds_of(b)
         drop_dominated(message, bounds, self._threshold(), self.arithmetic, self.threads, stop)
         n_allowed = int(np.count_nonzero(message.values > self.arithmetic.lowest))
-        if n_allowed and n_allowed * MAX_ENTRIES_PER_ROW >= message.values.size:
+        if n_allowed and is_nearly_full(n_allowed, message.values.size, message.values.dtype.itemsize):
             return message
         return SparseTable.of(message, self.query.domains, self.arithmetic)
 
@@ -266,7 +258,7 @@ class FunctionFiltering:
         domains, size = self.query.domains, self.arithmetic.dtype.itemsize
         entries = size_of(message.scope, domains)
         rows = message.rows if isinstance(message, SparseTable) else int(entries)
-        if isinstance(message, SparseTable) and entries <= max(1, MAX_ENTRIES_PER_ROW * rows):
+        if isinstance(message, SparseTable) and (entries <= 1 or is_nearly_full(rows, entries, size)):
             message = message.dense(domains, self.arithmetic)
         memory = message.bytes if isinstance(message, SparseTable) else int(entries) * size
         self.messages.append(
@@ -278,16 +270,6 @@ class FunctionFiltering:
             return
         bounds = self.outside.inside_bounds(b) if isinstance(message, SparseTable) else ()
         self._inputs[self.outside.parent[b]].append(BucketInput(message, bounds))
-
-
-def _as_input(table: EncodedTable, query: EliminationQuery) -> BucketInput:
-    """Return a table as an input; a large table with few allowed entries becomes sparse and is its own bound."""
-    if table.values.size >= _MIN_SPARSE_INPUT:
-        possible = int(np.count_nonzero(table.values > query.arithmetic.forbidden_below))
-        if possible * _SPARSE_RATIO <= table.values.size:
-            with suppress(KeyTooWide):
-                return BucketInput(SparseTable.of(table, query.domains, query.arithmetic), (table,))
-    return BucketInput(table)
 
 
 def _max_rows(free_bytes: int, arithmetic: Arithmetic) -> int:
@@ -334,7 +316,7 @@ def compile_filtering(arithmetic: Arithmetic) -> None:
     equality = np.where(np.eye(3, dtype=np.bool_), 1, arithmetic.lowest).astype(arithmetic.dtype)
     tables = [EncodedTable(scope, equality if scope[0] < 2 else np.zeros_like(equality)) for scope in scopes]
     query = EliminationQuery(tables, np.full(5, 3), range(5), (), arithmetic)
-    for dense in (0, MAX_DENSE_CELLS):
+    for dense in (0, None):
         FunctionFiltering(query, None, 1, 1 << 20, 1, Deadline(float("inf")), dense=dense).resume(
             Deadline(float("inf"))
         )

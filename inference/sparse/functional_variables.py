@@ -19,8 +19,7 @@ from dmcmc.inference.model.arithmetic import EncodedTable, is_allowed
 from dmcmc.inference.model.cuda.device_table import DeviceTable
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable, as_dense
-
-_MAX_ENTRIES = 1 << 22  # entries up to which a sparse table is made dense, so that a variable in it can be replaced
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
 
 class Substitution(NamedTuple):
@@ -87,7 +86,7 @@ def _is_replaceable(table: AnyTable) -> bool:
     """Return whether a variable of the table can be replaced: the table is on the host, and dense or small."""
     if isinstance(table, DeviceTable):
         return False
-    return isinstance(table, EncodedTable) or prod(table.shape) <= _MAX_ENTRIES
+    return isinstance(table, EncodedTable) or prod(table.shape) <= MAX_EXAMINED_ENTRIES
 
 
 def _substituted(table: AnyTable, substitution: Substitution) -> AnyTable:

@@ -9,15 +9,18 @@ yields the bounds of all steps at once. The steps are run by :mod:`dmcmc.inferen
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from dmcmc.inference import tuning
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.sparse.lookups import JoinPartner, LookupTables, RowLayout, lay_out_lookups, lay_out_partner
 from dmcmc.inference.sparse.sparse_table import (
     GroupedTable,
+    KeyTooWide,
     SparseTable,
     bits_of,
     fields_of,
@@ -44,6 +47,16 @@ class BucketInput:
 
     table: EncodedTable | SparseTable
     bounds: tuple[EncodedTable, ...] = ()
+
+    @classmethod
+    def of(cls, table: EncodedTable, domains: Ints, arithmetic: Arithmetic) -> "BucketInput":
+        """Return a table as an input; a large table with few allowed entries becomes sparse and is its own bound."""
+        if table.values.size >= tuning.SMALL_STEP_CELLS:
+            possible = int(np.count_nonzero(table.values > arithmetic.forbidden_below))
+            if possible * tuning.MIN_COMPRESSION <= table.values.size:
+                with suppress(KeyTooWide):
+                    return cls(SparseTable.of(table, domains, arithmetic), (table,))
+        return cls(table)
 
     @property
     def scope(self) -> tuple[int, ...]:

@@ -10,10 +10,9 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.types import Array, Ints
+from dmcmc.inference.sparse import tuning
 from dmcmc.inference.sparse.join_steps import JoinStep
 from dmcmc.inference.sparse.row_kernels import best_of, extend, fill_vectors, join_rows
-
-ROWS_PER_BLOCK = 1 << 13  # rows per block: some milliseconds of a kernel
 
 # Keys (n,) int64 and vectors (n, x_size), one utility per value of the bucket's variable; of finished rows: keys and
 # values (n,), the largest utility of each vector.
@@ -113,8 +112,8 @@ class RowSteps:
         step, at = self.steps[j], np.zeros(3, dtype=np.int64)
         if j not in scratch:
             scratch[j] = (
-                np.empty(ROWS_PER_BLOCK, dtype=np.int64),
-                np.empty((ROWS_PER_BLOCK, self.size), dtype=self.dtype),
+                np.empty(tuning.ROWS_PER_BLOCK, dtype=np.int64),
+                np.empty((tuning.ROWS_PER_BLOCK, self.size), dtype=self.dtype),
             )
         keys, vectors = scratch[j]
         while at[0] < rows[0].size:

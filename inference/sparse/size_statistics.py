@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.plan import EliminationPlan
-
-# Joined cells up to which a dense elimination takes less time than calling the kernels of sparse rows (measured).
-MAX_DENSE_CELLS = 1 << 17
-MAX_ENTRIES_PER_ROW = 2  # entries per row up to which a message is stored densely
+from dmcmc.inference.sparse.sparse_table import is_nearly_full
+from dmcmc.inference.sparse.tuning import CELLS_PER_DENSE_ENTRY, CELLS_PER_ROW, CELLS_PER_VALUE, PARALLEL_START_CELLS
 
 
 class SizeStatistics(NamedTuple):
@@ -30,6 +29,50 @@ class SizeStatistics(NamedTuple):
     dense_entries: float
     stored_entries: float
     bytes: int
+
+
+class BucketCost(NamedTuple):
+    """The estimated cost of a bucket's elimination, in units of the time per dense joined cell.
+
+    Attributes
+    ----------
+    cells : float
+        Number of joined cells.
+    size : int
+        Domain size of the eliminated variable.
+    """
+
+    cells: float
+    size: int
+
+    @property
+    def work(self) -> float:
+        """The cost with dense tables, including the comparison of the message with its bound."""
+        return self.cells * (1 + CELLS_PER_DENSE_ENTRY / self.size)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it takes less time with dense tables than starting all cores for rows."""
+        return self.work <= PARALLEL_START_CELLS
+
+    @property
+    def candidates(self) -> float:
+        """The number of candidates for rows that take as long as dense tables."""
+        return self._candidates(self.work)
+
+    @property
+    def candidates_after_start(self) -> float:
+        """The same number if all cores have to be started first."""
+        return self._candidates(max(0.0, self.work - PARALLEL_START_CELLS))
+
+    def _candidates(self, work: float) -> float:
+        """Return the number of candidates that take as long as some work."""
+        return work / (CELLS_PER_ROW + CELLS_PER_VALUE * self.size)
+
+
+def max_dense_cells() -> int:
+    """Return the joined cells up to which dense tables take less time than calling the kernels of sparse rows."""
+    return tuning.SMALL_STEP_CELLS
 
 
 def total_statistics(statistics: Sequence[SizeStatistics]) -> SizeStatistics | None:
@@ -74,7 +117,7 @@ def forecast(plan: EliminationPlan, fills: Sequence[float], itemsize: int) -> Si
             joint_fill *= fill[t]
         message, size = plan.output(b), float(plan.sizes[plan.output(b)])
         fill[message] = 1.0 - (1.0 - joint_fill) ** domains[variable]
-        is_sparse = cells[b] > MAX_DENSE_CELLS and size > MAX_ENTRIES_PER_ROW * fill[message] * size
+        is_sparse = cells[b] > max_dense_cells() and not is_nearly_full(fill[message] * size, size, itemsize)
         n_sparse += is_sparse
         entries += size
         rows += fill[message] * size if is_sparse else size

@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.eliminate import absorb
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.model.arithmetic import Arithmetic
@@ -18,13 +19,11 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints, Number
+from dmcmc.inference.sparse import tuning as own
 from dmcmc.inference.sparse.join import join, maximise_over
 from dmcmc.inference.sparse.sparse_table import AnyTable, KeyTooWide, SparseBackedTable, SparseTable, as_rows
 
 _BYTES_PER_ROW = 40  # bytes per row while tables are joined: keys, values, and the row numbers in both inputs
-_CELLS_PER_ROW = 200  # time per row of a sparse join, in units of the time per dense cell (chosen by measurement)
-_MAX_ROWS = 1 << 24  # rows: a join of this size takes some seconds, without a check of the deadline
-_MIN_CELLS = 1 << 20  # joined cells below which a dense elimination is always used
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def eliminate_sparse(
     SparseElimination or None
         None also if the join exceeds its limit on rows, a key is too wide, or the result cannot fit the memory.
     """
-    if not query.arithmetic.exact or plan.cells < _MIN_CELLS:
+    if not query.arithmetic.exact or plan.cells < tuning.SMALL_STEP_CELLS:
         return None
     size, cells = query.arithmetic.dtype.itemsize, float(plan.program.cells.astype(np.float64).sum())
     result_entries = sum(int(plan.sizes[t]) for t in plan.remaining)
@@ -119,7 +118,9 @@ def eliminate_sparse(
     # Even the result, which may be dense and copied once, does not fit.
     if not fits and result_entries * size * 2 > (memory or 0):
         return None
-    max_rows = min(_MAX_ROWS, int(cells / _CELLS_PER_ROW) if fits else (memory or 0) // (2 * _BYTES_PER_ROW))
+    max_rows = min(
+        tuning.CELLS_PER_CHECK, int(cells / own.CELLS_PER_ROW) if fits else (memory or 0) // (2 * _BYTES_PER_ROW)
+    )
     if expected_rows(plan, query) > max_rows:
         return None
     try:

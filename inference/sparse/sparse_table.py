@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dmcmc.inference import tuning
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.row_kernels import list_finite, radix_sort, repack, spread_out, starts_of
 
 KEY_BITS = 62  # bits of a packed key; one more would overflow int64 when listing entries carries from the highest field
-_MIN_SPARSE_ENTRIES = 64  # entries below which a table is always stored densely
 
 
 class KeyTooWide(ResourceError):
@@ -178,7 +178,7 @@ class SparseBackedTable:
     def where_smaller(cls, rows: SparseTable, domains: Ints, arithmetic: Arithmetic) -> "AnyTable":
         """Return a sparse table for a large table if that at least halves its memory, otherwise a dense one."""
         shape = tuple(int(domains[v]) for v in rows.scope)
-        if prod(shape) >= _MIN_SPARSE_ENTRIES and 2 * rows.bytes <= prod(shape) * arithmetic.dtype.itemsize:
+        if prod(shape) >= tuning.SMALL_TABLE_ENTRIES and 2 * rows.bytes <= prod(shape) * arithmetic.dtype.itemsize:
             return cls(rows, shape, arithmetic.lowest)
         return rows.dense(domains, arithmetic)
 
@@ -231,6 +231,21 @@ def group_by_variable(table: SparseTable, others: Sequence[int], variable: int, 
     low = bits_of(int(domains[variable]))
     start = starts_of(ordered.keys, low)
     return GroupedTable(ordered.keys[start[:-1]] >> low, start, ordered.keys & ((1 << low) - 1), ordered.values)
+
+
+def is_nearly_full(rows: float, entries: float, itemsize: int) -> bool:
+    """Return whether a table with this many allowed rows takes less memory if all its entries are stored.
+
+    Parameters
+    ----------
+    rows : float
+        The number of allowed rows, each of which is stored with a key of 8 bytes.
+    entries : float
+        The number of all entries.
+    itemsize : int
+        Bytes per entry.
+    """
+    return itemsize * entries <= (8 + itemsize) * rows
 
 
 def size_of(scope: Sequence[int], domains: Ints) -> float:

@@ -28,12 +28,12 @@ from platformdirs import user_cache_path
 
 from dmcmc.inference.storage.kernel_sources import DIGEST_DIGITS, sources_digest
 from dmcmc.inference.storage.ownership import folder_problem, parents_problem
+from dmcmc.inference.tuning import MAX_KEPT_FOLDERS
 
 CACHE_VARIABLE = "DMCMC_CACHE_DIR"
 """Environment variable that names the folder for cached files."""
 
 _LOG = logging.getLogger(__name__)
-_MAX_FOLDERS = 4  # number of kernel folders of this machine that are kept; older ones are deleted
 _FILE_MODE = 0o644  # all users can read a marker file
 _FOLDER_MODE = 0o755  # all users can read the folder, only its owner can write to it
 KERNELS = "kernels"  # beginning of the names of kernel folders
@@ -307,5 +307,5 @@ def _temporary_root() -> Path | None:
 def _prune(newest: Path) -> None:
     """Delete all but the newest kernel folders of this machine."""
     folders = sorted(all_versions(newest.parent, KERNELS), key=lambda p: p.stat().st_mtime, reverse=True)
-    for old in folders[_MAX_FOLDERS:]:
+    for old in folders[MAX_KEPT_FOLDERS:]:
         shutil.rmtree(old, ignore_errors=True)

@@ -5,8 +5,6 @@ import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-_ENTRIES_PER_CHECK = 1 << 10  # entries between two checks of the halt flag
-
 
 @njit(nogil=True, error_model="numpy")
 def count_buckets(program, arena, modulus, halt):
@@ -56,7 +54,7 @@ def count_buckets(program, arena, modulus, halt):
             strides[i, arity] = step
         digit = np.zeros(arity, dtype=np.int64)
         for cell in range(program.at[output], program.at[output] + program.cells[b] // x_size):
-            if cell % _ENTRIES_PER_CHECK == 0 and halt[0] != 0:
+            if halt[0] != 0:
                 return
             total = zero
             for x in range(x_size):

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS, MAX_ENUMERATED_ROWS, MAX_TRIANGLE_BYTES
+from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES, MAX_WORKSPACE_BYTES
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, sweep_units, update_seconds
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts
 from dmcmc.samplers.tuning import auto as tuning
@@ -140,7 +141,7 @@ def provider_of(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> 
     """
     if limits.bound != "auto":
         return limits.bound
-    if work.rows > MAX_ENUMERATED_ROWS:
+    if work.rows > MAX_ENUMERATED_ENTRIES:
         return "mini-bucket"  # the other providers enumerate rows
     on_gpu, triangles = limits.gpu and limits.opened, _affords_triangles(work, limits, rates)
     if work.rows == 1 or (work.rows <= common.FEW_ROWS and not on_gpu):
@@ -153,7 +154,7 @@ def provider_of(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> 
 def _affords_triangles(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> bool:
     """Return whether there are triangles, and enough memory and time for them."""
     # A triangle has three tables of four-byte entries: 12 bytes per pair of values.
-    if not work.triangles or 12 * work.values**2 * work.triangles > min(limits.retained_memory, MAX_TRIANGLE_BYTES):
+    if not work.triangles or 12 * work.values**2 * work.triangles > min(limits.retained_memory, MAX_WORKSPACE_BYTES):
         return False
     if limits.time is None:
         return True
@@ -168,7 +169,7 @@ def bound_seconds(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates, s
     sweeps only.
     """
     units = sweep_units(work.pairs, work.triangles if provider in _ON_TRIANGLES else 0, work.values)
-    rows = work.rows if work.rows <= MAX_ENUMERATED_ROWS and provider != "mini-bucket" else 0
+    rows = work.rows if work.rows <= MAX_ENUMERATED_ENTRIES and provider != "mini-bucket" else 0
     if limits.gpu and limits.opened and rows:
         return rates.gpu_trip + units * (INITIAL_SWEEPS * rates.gpu_shift + rows * (sweeps + 0.5) * rates.gpu_sweep)
     return rates.sweep * units * (INITIAL_SWEEPS + rows * (sweeps + 0.5) / limits.threads)

@@ -8,9 +8,10 @@ import numpy as np
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import Ints, rounding_of
-from dmcmc.inference.bounds.tuning.dual import MAX_ROUNDED_ENTRIES, MAX_ROUNDED_VARIABLES, WHOLE_SWEEPS_PER_ROW_SWEEP
+from dmcmc.inference.bounds.tuning.dual import MAX_ROUNDED_VARIABLES, WHOLE_SWEEPS_PER_ROW_SWEEP
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
 _SWEEPS = 3 * WHOLE_SWEEPS_PER_ROW_SWEEP  # sweeps of the dual ascent, with free boundary variables
 
@@ -29,7 +30,7 @@ def dual_states(local: LocalProblem, backend: Backend) -> Ints | None:
     if (
         not local.hidden
         or n > MAX_ROUNDED_VARIABLES
-        or sum(factor.table.size for factor in local.factors) > MAX_ROUNDED_ENTRIES
+        or sum(factor.table.size for factor in local.factors) > MAX_EXAMINED_ENTRIES
     ):
         return None
     state = DualState(local, triangles=False, backend=backend)

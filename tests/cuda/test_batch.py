@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.encoded_problems import batches, same_tables
 
-import dmcmc.inference.elimination.cuda.batch as gpu_batch
-import dmcmc.inference.execution.backend as backends
 from dmcmc import generate
+from dmcmc.inference import tuning
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
@@ -62,14 +61,14 @@ def same_maximisers(left, right):
 @given(batches(), st.integers(1, 60), st.booleans())
 @FEW
 def test_a_batch_gives_the_tables_of_single_eliminations(batch, threshold, at_once):
-    max_values = gpu_batch._MAX_VALUES
-    gpu_batch._MAX_VALUES = max_values if at_once else 0  # look up all rows at once, or each row on demand
+    max_values = tuning.SMALL_STEP_CELLS
+    tuning.SMALL_STEP_CELLS = max_values if at_once else 0  # look up all rows at once, or each row on demand
     try:
         for one, other in zip(one_by_one(*batch), all_at_once(*batch, threshold), strict=True):
             assert same_tables(one, other)
             assert same_maximisers(one, other)
     finally:
-        gpu_batch._MAX_VALUES = max_values
+        tuning.SMALL_STEP_CELLS = max_values
 
 
 @given(batches(scale=2**40), st.integers(1, 20))
@@ -95,7 +94,7 @@ def test_the_backend_batches_as_many_plans_as_fit(batch, limit):
     plans, flat, arithmetic = batch
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "_GPU_THRESHOLDS", np.array([2]))
+        patch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([2]))
         patch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
         if limit is not None:
             patch.setattr(Backend, "limit", lambda _: limit)
@@ -117,7 +116,7 @@ def test_equal_plans_are_merged_and_divided_once(batch):
     again = [replace(plan, program=program) for plan, program in zip(plans, copies, strict=True)]
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "_GPU_THRESHOLDS", np.array([2]))
+        patch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([2]))
         patch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
         first = [one for group in backend.eliminate_all(flat, plans, arithmetic) for one in group]
         patch.setattr("dmcmc.inference.elimination.cuda.divide_work.group_buckets", None)
@@ -147,9 +146,9 @@ def test_the_values_of_a_batch_are_looked_up_together(batch, threshold):
 @given(batches(), st.integers(1, 60), st.booleans())
 @FEW
 def test_the_values_of_all_rows_equal_those_of_single_eliminations(batch, threshold, in_one_look_up):
-    most = gpu_batch._MAX_STORED_VALUES if in_one_look_up else 0
+    most = tuning.MAX_EXPANDED_ENTRIES if in_one_look_up else 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_batch, "_MAX_STORED_VALUES", most)
+        patch.setattr(tuning, "MAX_EXPANDED_ENTRIES", most)
         for single, other in zip(one_by_one(*batch), all_at_once(*batch, threshold), strict=True):
             kept = sorted({v for table in single.remaining() for v in table.scope}, reverse=True)
             wanted = single.plan.program.variable.tolist()
@@ -159,7 +158,7 @@ def test_the_values_of_all_rows_equal_those_of_single_eliminations(batch, thresh
 @pytest.mark.parametrize("limit", [1 << 30, 512])
 def test_agents_that_do_not_fit_the_device_together_store_values_in_place_of_tables(limit, monkeypatch):
     problem = generate("meeting-scheduling", agents=4, variables_per_agent=4, domain_size=4)
-    monkeypatch.setattr(backends, "_GPU_THRESHOLDS", np.array([2]))
+    monkeypatch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([2]))
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
     monkeypatch.setattr(Backend, "limit", lambda _: limit)
     found, expected = (

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dmcmc
-import dmcmc.inference.execution.backend as backends
 from dmcmc import Factor, Problem
+from dmcmc.inference import tuning
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.cuda import eliminate as on_gpu
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
@@ -18,7 +18,6 @@ from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.cuda import device_table
 from dmcmc.inference.model.cuda.device_table import DeviceTable, copy_table, largest_entry
 from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.device import Device, gpu_problem, shared_device
@@ -34,8 +33,8 @@ DOMAINS = np.array([2, 3, 4, 3, 2])
 @pytest.fixture
 def all_on_gpu(monkeypatch):
     """Let even tiny buckets run on the GPU and their results stay there."""
-    monkeypatch.setattr(device_table, "_MIN_RESIDENT_ENTRIES", 2)
-    monkeypatch.setattr(backends, "_GPU_THRESHOLDS", np.array([1]))
+    monkeypatch.setattr(tuning, "SMALL_STEP_CELLS", 2)
+    monkeypatch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([1]))
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
 
 

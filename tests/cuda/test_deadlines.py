@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import dmcmc.inference.elimination.cuda.streaming as streaming
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
 from dmcmc import Factor
 from dmcmc.config.settings import Settings
@@ -19,6 +18,7 @@ from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination import tuning
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
@@ -70,7 +70,7 @@ def test_a_large_launch_is_split_and_the_tables_are_the_same(monkeypatch):
     whole, checks = eliminate(flat, plan, NUMBERS), [FAR]
     counts = []
     for cells in (1 << 36, 500):
-        monkeypatch.setattr(gpu_waves, "_LAUNCH_CELLS", cells)
+        monkeypatch.setattr(tuning, "LAUNCH_CELLS", cells)
         plan = plan_elimination(scopes, domains, [0], [1, 2])  # how its launches are split is cached with a plan
         hybrid = divide_work(plan, 1)
         h = hybrid.plan.program
@@ -93,7 +93,7 @@ def test_launches_of_max_marginals_are_split_too(monkeypatch):
     for tables, program in ((flat, plan), (pair, split)):
         on_cpu = eliminate_matched(tables, program, NUMBERS)
         for cells in (1 << 36, 100):
-            monkeypatch.setattr(gpu_waves, "_LAUNCH_CELLS", cells)
+            monkeypatch.setattr(tuning, "LAUNCH_CELLS", cells)
             hybrid = divide_work(program, 1)
             on_gpu = eliminate_matched_hybrid(tables, program, hybrid, NUMBERS, stop=after(FAR))
             assert (on_cpu.peak_magnitude, on_cpu.shifts) == (on_gpu.peak_magnitude, on_gpu.shifts)
@@ -107,7 +107,7 @@ def test_launches_of_max_marginals_are_split_too(monkeypatch):
 def test_streams_check_the_deadline_between_chunks(threads, monkeypatch):
     flat, domains, scopes = wide()
     plan = plan_elimination(scopes, domains, [0], [1, 2])
-    monkeypatch.setattr(streaming, "_MAX_CHUNK_ENTRIES", 200)
+    monkeypatch.setattr(tuning, "MAX_CHUNK_ENTRIES", 200)
     limits, whole = Streaming(1 << 13, 10), eliminate(flat, plan, NUMBERS)
     done = eliminate_streamed(flat, plan, NUMBERS, threads, limits, device=Device(1 << 13), stop=after(FAR))
     assert np.array_equal(done.arena[: plan.entries], whole.arena[: plan.entries])

@@ -8,7 +8,7 @@ from numba import config
 from support.problem_strategies import random_problem
 
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.junction_tree.cuda import message_kernels, passes, sparse_passes
+from dmcmc.inference.junction_tree.cuda import message_kernels, passes
 from dmcmc.inference.junction_tree.cuda.matrix_kernels import matrix_kernel
 from dmcmc.inference.junction_tree.cuda.passes import CudaPasses
 from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaSparsePasses
@@ -62,7 +62,9 @@ def test_marginals_are_those_of_the_cpu_whatever_is_observed(seed, hard, maximis
 def test_sparse_cliques_have_the_marginals_of_the_cpu(seed, hard, maximise):
     problem = random_problem(seed, variables=5, domain=3, factors=6, magnitude=3, hard=hard, floats=not maximise)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse_passes, "_CHUNK_SIZE", 2)  # so that results of chunks are reduced in several levels
+        patch.setattr(
+            "dmcmc.inference.junction_tree.tuning.CHUNK_SIZE", 2
+        )  # so that results of chunks are reduced in several levels
         alone, shared = trees(problem, maximise, "incomplete")
     rng = np.random.default_rng(seed)
     for count in (0, 2):

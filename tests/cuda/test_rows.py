@@ -27,8 +27,8 @@ pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and n
 @pytest.fixture(autouse=True, scope="module")
 def no_size_is_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr(extend_rows, "_MAX_WINDOW", 11)
-    patch.setattr(extend_rows, "_MIN_WINDOW", 1)
+    patch.setattr(extend_rows, "MAX_ROWS_PER_LAUNCH", 11)
+    patch.setattr(extend_rows, "ROWS_PER_BLOCK", 1)
     yield
     patch.undo()
 

@@ -16,7 +16,7 @@ from dmcmc.anytime.scheduler import tuning
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.orders import best_order, estimate_cost
+from dmcmc.inference.orders import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
@@ -188,7 +188,7 @@ def test_a_run_of_many_variables_builds_no_bit_matrix_of_all_of_them(monkeypatch
         return rows_of_bits(flat, offsets, variables, *more)
 
     monkeypatch.setattr(best_order, "graph_of_scopes", graph)
-    monkeypatch.setattr(estimate_cost, "MAX_BITSET_VARIABLES", 50)
+    monkeypatch.setattr("dmcmc.inference.orders.tuning.MAX_BITSET_VARIABLES", 50)
     problem = dmcmc.generate("random", agents=40, variables_per_agent=5, domain_size=6, global_density=0.0, seed=1)
     result = dmcmc.solve(problem, timeout=600)
     assert result.status == "optimal" and max(seen, default=0) <= 50

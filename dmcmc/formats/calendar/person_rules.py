@@ -11,11 +11,12 @@ from dmcmc.formats.calendar.data.plan import Calendar, union
 from dmcmc.formats.calendar.participations import Participation
 from dmcmc.formats.calendar.sums import bounded_sum, free_run
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
-from dmcmc.inference.constraints.global_constraint import MAX_DECOMPOSITION_ENTRIES, GlobalConstraint
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 from dmcmc.samplers.tuning import common
 
 
@@ -36,7 +37,7 @@ def meetings_apart(calendar: Calendar, p: int, attended: Sequence[Participation]
         The meetings that the person attends or may attend.
     """
     # The size of a table over all meetings of a person, as elimination needs it, is limited like a decomposition's.
-    if len(attended) < 3 or prod(x.size for x in attended) <= MAX_DECOMPOSITION_ENTRIES:
+    if len(attended) < 3 or prod(x.size for x in attended) <= MAX_ENUMERATED_ENTRIES:
         return None
     gap = _common_gap(calendar, p, attended)
     if gap is None or not _is_busy(calendar, attended, gap):

@@ -10,9 +10,8 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import MIN_REORDERED_CELLS
-from dmcmc.inference.orders.estimate_cost import MAX_BITSET_VARIABLES, joins_at_least
-from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.orders.estimate_cost import joins_at_least
+from dmcmc.inference.orders.tuning import MAX_BITSET_VARIABLES, MAX_EXACT_VARIABLES, MIN_REORDERED_CELLS
 from dmcmc.run.compilation.block_move_kernel_sets import block_moves
 from dmcmc.run.compilation.kernel_sets import (
     KernelSet,

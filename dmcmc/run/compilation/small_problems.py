@@ -13,10 +13,11 @@ import numpy as np
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.estimate_cost import MAX_INTERPRETED_VARIABLES, cells_upper_bound
-from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.orders.estimate_cost import cells_upper_bound
+from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.inference.runtime import interpreted
-from dmcmc.inference.runtime.interpreted import MAX_STEPS, interpreted_if_short, interpreted_kernels
+from dmcmc.inference.runtime.interpreted import interpreted_if_short, interpreted_kernels
+from dmcmc.inference.tuning import MAX_INTERPRETED_STEPS
 from dmcmc.mpi.world import World
 
 _COUNTED_SAMPLERS = {"gibbs", "metropolis-hastings", "annealing", "tempering"}  # samplers whose draws can be counted
@@ -118,7 +119,7 @@ def _count_elimination_steps(problem: Problem, tree: bool) -> float:
     entries: float = sum(prod([sizes[v] for v in scope]) for scope in scopes)
     steps: float = STEPS.variable * (n + 10) + STEPS.entry * entries
     steps += STEPS.ordered_variable * n if n > MAX_EXACT_VARIABLES else 0
-    if steps > MAX_STEPS:
+    if steps > MAX_INTERPRETED_STEPS:
         return inf
     if tree:
         return steps + cells_upper_bound(scopes, domains, range(n))
@@ -127,7 +128,7 @@ def _count_elimination_steps(problem: Problem, tree: bool) -> float:
     hidden = [v for v in range(n) if v not in shared]
     steps += sum(float(prod(domains[interface].tolist())) for interface in interfaces)
     steps += cells_upper_bound(scopes, domains, hidden)
-    return inf if steps > MAX_STEPS else steps + _combined_cells(problem, interfaces)
+    return inf if steps > MAX_INTERPRETED_STEPS else steps + _combined_cells(problem, interfaces)
 
 
 def _combined_cells(problem: Problem, interfaces: list[list[int]]) -> float:
@@ -139,7 +140,7 @@ def _combined_cells(problem: Problem, interfaces: list[list[int]]) -> float:
     groups = [shared.intersection(factor.scope) for factor in problem.factors]
     groups += [set(interface) for interface in interfaces]
     waiting, total = {agent for agent, interface in enumerate(interfaces) if interface}, 0.0
-    while waiting and total <= MAX_STEPS:
+    while waiting and total <= MAX_INTERPRETED_STEPS:
         joined = {a: set().union(*(g for g in groups if not g.isdisjoint(interfaces[a]))) for a in waiting}
         cells = {a: float(prod(problem.domains[sorted(joined[a])].tolist())) for a in waiting}
         agent = min(waiting, key=lambda a: (cells[a], a))

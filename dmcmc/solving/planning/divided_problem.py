@@ -23,7 +23,7 @@ from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem, bytes_of_tables, choose_arithmetic
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.estimate_cost import cells_upper_bound
-from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.inference.runtime.types import Number

@@ -17,7 +17,7 @@ from dmcmc.inference.dpop.pseudotree import PseudoTree, neighbours_of
 from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import narrow
-from dmcmc.inference.orders.exact_order import MAX_EXACT_VARIABLES
+from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.mpi.world import World

@@ -23,14 +23,14 @@ from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
 from dmcmc.inference.bounds.branch_and_bound.node_kernels import run_nodes
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.search import BATCH_SIZE, NODE_SWEEPS, RESTORED_SWEEPS, ROOT_SWEEPS
+from dmcmc.inference.bounds.tuning.search import BATCH_SIZE, NODE_SWEEPS, ROOT_SWEEPS
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_watched
 
 if TYPE_CHECKING:
     from dmcmc.inference.bounds.dual.dual_bound import DualState
 
-DUAL_WORK = NodeWork(root=ROOT_SWEEPS, restored=RESTORED_SWEEPS, branch=NODE_SWEEPS)
+DUAL_WORK = NodeWork(root=ROOT_SWEEPS, restored=ROOT_SWEEPS // 2, branch=NODE_SWEEPS)
 
 
 def allowed_values(state: "DualState") -> NDArray[np.bool_]:

@@ -87,7 +87,7 @@ class Frontier:
     """
 
     def __init__(
-        self, allowed: NDArray[np.bool_], bounds: Ints, scale: Scale, capacity: int, memory_limit: int = 1 << 26
+        self, allowed: NDArray[np.bool_], bounds: Ints, scale: Scale, capacity: int, memory_limit: int
     ) -> None:
         self.max_open = memory_limit // node_bytes(*allowed.shape)
         self._shape, self._all_values = allowed.shape, np.packbits(allowed.reshape(1, -1), axis=1)

@@ -25,10 +25,11 @@ from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.tuning.search import FRONTIER_SHARE, GAIN_DECAY, MAX_FRONTIER_BYTES, MIN_GAIN_SHARE
+from dmcmc.inference.bounds.tuning.search import GAIN_DECAY, MAX_FRONTIER_BYTES, MIN_GAIN_SHARE
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.tuning import SHARE_PER_ITEM
 
 if TYPE_CHECKING:
     from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -82,7 +83,7 @@ class BoundarySearch:
     ) -> None:
         self.state, self.bounder, self._part = state, bounder, part
         if memory_limit is None:
-            memory_limit = MEMORY_ACCOUNT.budget_share(FRONTIER_SHARE, MAX_FRONTIER_BYTES)
+            memory_limit = MEMORY_ACCOUNT.budget_share(SHARE_PER_ITEM, MAX_FRONTIER_BYTES)
         self._frontier = Frontier(bounder.allowed, state.bounds, bounder.scale, bounder.capacity, memory_limit)
         self._recent_gain, self._recent_nodes = 0.0, 0.0
         if part == SearchedPart.RECEIVED:

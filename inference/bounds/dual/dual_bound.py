@@ -37,24 +37,20 @@ from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
 from dmcmc.inference.bounds.tuning.dual import (
-    CONDITIONING_COST,
     INITIAL_SWEEPS,
-    MAX_ENUMERATED_ROWS,
     MAX_INITIAL_FRACTION,
     MAX_TEMPERATURE_RATIO,
-    MAX_TRIANGLE_BYTES,
-    MIN_ANNEALED_WHOLE_SWEEPS,
+    MIN_ANNEALED_SWEEPS,
     MIN_PAIRS_PER_TRIANGLE,
     MIN_REHEATING_SHARE,
     MIN_RELATIVE_GAIN,
+    RECENTRE_EVERY,
     REHEATED_SWEEPS,
     REHEATING_DECAY,
     ROW_BATCHES,
     ROW_TEMPERATURE_RATIO,
-    SECONDS_PER_CALL,
     SMOOTHED_SWEEP_COST,
     STALLED_SHARE,
-    SWEEPS_PER_LAUNCH,
     TEMPERATURE_PER_TRIANGLE,
     TIMED_CALLS,
     WHOLE_SWEEPS_PER_ROW_SWEEP,
@@ -62,7 +58,7 @@ from dmcmc.inference.bounds.tuning.dual import (
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.subproblem import Subproblem
-from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 
@@ -97,7 +93,7 @@ class DualState:
     layout : DualLayout
         Graph, initial potentials and integer scale.
     bounds : (rows,) int64
-        The best bound of each row in the integer scale; empty if there are more than ``MAX_ENUMERATED_ROWS`` rows.
+        The best bound of each row in the integer scale; empty if there are too many rows to enumerate.
     sweeps_done : int
         Sweeps made on the whole graph.
     in_range : bool
@@ -142,7 +138,7 @@ class DualState:
         width = self.width
         self._scratch = np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32)
         self.initial_temperature = np.float32(0)
-        self.enumerated = local.rows <= MAX_ENUMERATED_ROWS
+        self.enumerated = local.is_enumerable
         whole, deviation = self.layout.whole, mean_standard_deviation(self.potentials)
         self._sweep_whole(1)
         timed = backend.stop.until < float("inf")
@@ -342,10 +338,10 @@ class DualState:
             if not time_again and time.perf_counter() + call_sweeps * self.seconds_per_sweep > start + limit * seconds:
                 break
             self._sweep_whole(call_sweeps)
-            if call_sweeps == SWEEPS_PER_LAUNCH and not self._escape_if_stalled(start + limit * seconds):
+            if call_sweeps == RECENTRE_EVERY and not self._escape_if_stalled(start + limit * seconds):
                 stalled = True
                 break
-            call_sweeps = min(2 * call_sweeps, SWEEPS_PER_LAUNCH)
+            call_sweeps = min(2 * call_sweeps, RECENTRE_EVERY)
         np.minimum(self.bounds, kernels.bound(self.layout.whole, self.potentials), out=self.bounds)
         seconds_per_sweep = (
             (time.perf_counter() - start) / (self.sweeps_done - done_before)
@@ -368,7 +364,8 @@ class DualState:
                 row_sweeps = min(row_sweeps, INITIAL_SWEEPS)
             self._bound_rows(part, row_sweeps, None if cutoffs is None else cutoffs[rows_done : rows_done + part.size])
             rows_done += part.size
-            sweeps_made += (row_sweeps + CONDITIONING_COST) * -(-part.size // rows_at_once)
+            # Conditioning on a row counts as a sweep.
+            sweeps_made += (row_sweeps + 1) * -(-part.size // rows_at_once)
             seconds_per_sweep = (time.perf_counter() - rows_begin) / sweeps_made
 
     def tighten(self) -> None:
@@ -390,9 +387,7 @@ class DualState:
             self.layout_fixed = True
             return
         # A triangle takes 12 W * W bytes: three tables of four-byte entries.
-        capacity = MEMORY_ACCOUNT.budget_share(1 / 16, MAX_TRIANGLE_BYTES) // (12 * self.width * self.width) - len(
-            whole.triangles
-        )
+        capacity = MEMORY_ACCOUNT.workspace_bytes() // (12 * self.width * self.width) - len(whole.triangles)
         triples = (
             frustrated_cycle_triangles(self.layout, self.potentials, min(len(whole.pairs), capacity))
             if capacity > 1
@@ -409,9 +404,7 @@ class DualState:
     def _plan_annealing(self, seconds: float) -> None:
         """Set the number of sweeps of the annealing schedule to what fits the time; 0 (no smoothing) if it is few."""
         sweeps = int(seconds / (SMOOTHED_SWEEP_COST * self.seconds_per_sweep)) if self.seconds_per_sweep else 0
-        self._annealed_sweeps = (
-            min(INITIAL_SWEEPS, self.sweeps_done + sweeps) if sweeps >= MIN_ANNEALED_WHOLE_SWEEPS else 0
-        )
+        self._annealed_sweeps = min(INITIAL_SWEEPS, self.sweeps_done + sweeps) if sweeps >= MIN_ANNEALED_SWEEPS else 0
 
     def _escape_if_stalled(self, until: float) -> bool:
         """Anneal the potentials again and again if the bound hardly falls; return False if that does not help either.
@@ -450,7 +443,9 @@ class DualState:
             start, count = time.perf_counter(), end - self.sweeps_done
             if self.backend.stop is not NO_DEADLINE:
                 count = (
-                    min(count, max(1, int(SECONDS_PER_CALL / self.seconds_per_sweep))) if self.seconds_per_sweep else 1
+                    min(count, max(1, int(MAX_CHECK_INTERVAL / self.seconds_per_sweep)))
+                    if self.seconds_per_sweep
+                    else 1
                 )
             next_sweep = self._ascend(count)
             if count < next_sweep:  # not in the first call, which may compile the kernel; the last TIMED_CALLS remain

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.dual import MAX_TRIANGLE_BYTES
 from dmcmc.inference.model.factor_graph import factors_of_variables
 from dmcmc.inference.model.flat_tables import flatten_scopes
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -156,7 +155,7 @@ def lay_out(local: "Subproblem", triangles: bool) -> DualLayout:
     ----------
     local : Subproblem
     triangles : bool
-        Whether to add the triangles of the factor graph, up to ``MAX_TRIANGLE_BYTES`` of tables.
+        Whether to add the triangles of the factor graph, as many as fit one workspace (``MAX_WORKSPACE_BYTES``).
     """
     order = (*local.hidden, *local.interface)
     position = {v: i for i, v in enumerate(order)}
@@ -186,7 +185,7 @@ def lay_out(local: "Subproblem", triangles: bool) -> DualLayout:
     pairs = sorted(matrices, key=lambda p: (p[1] >= n_hidden, p))
     triples = _find_triangles(pairs, n, n_hidden) if triangles else []
     # A triangle takes 12 * width * width bytes: three tables of four-byte entries.
-    triples = triples[: MEMORY_ACCOUNT.budget_share(1 / 16, MAX_TRIANGLE_BYTES) // (12 * width * width)]
+    triples = triples[: MEMORY_ACCOUNT.workspace_bytes() // (12 * width * width)]
     hidden_scopes = [
         (i, tuple(v for v in scope if v < n_hidden))
         for i, (scope, _) in enumerate(large_factors)

@@ -20,10 +20,10 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden, magnitude
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import SMALL_STEP_CELLS
 
 # Largest sum over the factors of max |entry| after scaling: an eighth of MAX_MAGNITUDE, so messages stay in range.
 _MAX_SCALED_TOTAL = 1 << 21
-_BOUNDS_PER_CHUNK = 1 << 14  # bounds that are converted to Python numbers at the same time, to limit the memory
 MINUS_INFINITY = -(1 << 62)  # minus infinity: the bound of an infeasible row, and the cutoff that removes nothing
 
 
@@ -181,9 +181,9 @@ def encode_bounds(bounds: NDArray[np.int64], scale: Scale, arithmetic: Arithmeti
     """Convert scaled bounds to numbers of the arithmetic, as ``decode`` and ``encode_bound`` do one by one."""
     if not arithmetic.exact:
         encoded = np.empty(bounds.size, dtype=arithmetic.dtype)
-        for first in range(0, bounds.size, _BOUNDS_PER_CHUNK):
-            chunk = bounds[first : first + _BOUNDS_PER_CHUNK].tolist()
-            encoded[first : first + _BOUNDS_PER_CHUNK] = [encode_bound(scale.decode(b), arithmetic) for b in chunk]
+        for first in range(0, bounds.size, SMALL_STEP_CELLS):
+            chunk = bounds[first : first + SMALL_STEP_CELLS].tolist()
+            encoded[first : first + SMALL_STEP_CELLS] = [encode_bound(scale.decode(b), arithmetic) for b in chunk]
         return encoded
     infeasible = bounds <= MINUS_INFINITY
     values = np.where(infeasible, 0, bounds)

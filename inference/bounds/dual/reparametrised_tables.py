@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.dual import MAX_TRIANGLE_BYTES, MAX_TRIPLETS
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, EncodedTable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -29,10 +28,9 @@ def elimination_of(
 
 
 def triplets_fit(graph: DualGraph) -> bool:
-    """Return whether the triangles are few and small enough to become tables of three variables."""
+    """Return whether the triangles fit a workspace as tables of three variables."""
     triangles, width = len(graph.triangles), int(graph.widths.max(initial=1))
-    limit = MEMORY_ACCOUNT.budget_share(1 / 16, MAX_TRIANGLE_BYTES)
-    return triangles <= MAX_TRIPLETS and 8 * triangles * width**3 <= limit
+    return 8 * triangles * width**3 <= MEMORY_ACCOUNT.workspace_bytes()
 
 
 def tables_of(

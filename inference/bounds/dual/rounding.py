@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.bounds.dual.rounding_kernels import RoundingWorkspace, round_rows
-from dmcmc.inference.bounds.tuning.dual import MAX_ROUNDED_ENTRIES, MAX_ROUNDED_VARIABLES, ROUNDING_NOISE
+from dmcmc.inference.bounds.tuning.dual import MAX_ROUNDED_VARIABLES, ROUNDING_NOISE
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor_graph import graph_of_tables
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
 if TYPE_CHECKING:
     from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -104,7 +105,7 @@ def rounding_of(state: "DualState", seed: int, fixed_interface: bool = False) ->
     n = whole.domains.size
     if (
         not 0 < n <= MAX_ROUNDED_VARIABLES
-        or state.potentials.pair.size + state.potentials.higher_order.size > MAX_ROUNDED_ENTRIES
+        or state.potentials.pair.size + state.potentials.higher_order.size > MAX_EXAMINED_ENTRIES
     ):
         return None
     tables = [t for t in tables_of(whole, state.potentials, range(n), lowest=_FORBIDDEN) if t.scope]

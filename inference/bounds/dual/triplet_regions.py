@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.dual import MAX_MIDDLES, MAX_SUMS
+from dmcmc.inference.bounds.tuning.dual import MAX_MIDDLES
+from dmcmc.inference.bounds.tuning.search import PREPARED_CELLS
 
 
 def frustrated_cycle_triangles(
@@ -33,10 +34,10 @@ def frustrated_cycle_triangles(
     Returns
     -------
     list of (int, int, int)
-        Variables a < b < c of each triangle. Cycles are examined in the order of the variables, up to ``MAX_SUMS``
-        sums.
+        Variables a < b < c of each triangle. Cycles are examined in the order of the variables, up to
+        ``PREPARED_CELLS`` sums.
     """
-    whole, remaining_sums = layout.whole, MAX_SUMS
+    whole, remaining_sums = layout.whole, PREPARED_CELLS
     pair_index = {(a, b): i for i, (a, b) in enumerate(whole.pairs.tolist())}
     neighbours = defaultdict[int, list[int]](list)
     for a, b in pair_index:

@@ -45,9 +45,11 @@ from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays, NodeShape
 from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeSchedule
 from dmcmc.inference.bounds.semidefinite.shared_term import SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
+from dmcmc.inference.bounds.tuning.search import MAX_NODES_PER_BATCH
 from dmcmc.inference.bounds.tuning.semidefinite import (
     DOMAIN_PARTS,
-    MAX_NODES_PER_BATCH,
+    MIN_NODES_FOR_TIMING,
+    MIN_STEP_SECONDS,
     PLANNED_TIME_SHARE,
     STEPPED_SECONDS_PER_PRODUCT,
 )
@@ -56,8 +58,6 @@ from dmcmc.inference.runtime.types import Floats, Ints
 
 _LOG = logging.getLogger(__name__)
 _MAX_ARRAY_ENTRIES = 1 << 31  # kernels use 32-bit indices
-_MIN_NODES_FOR_TIMING = 32  # a smaller batch says little about the time per node
-_MIN_STEP_SECONDS = 2e-4  # estimated seconds of a step of a small batch
 MAX_BRANCHES = 2 * DOMAIN_PARTS - 1
 
 
@@ -194,7 +194,7 @@ class SemidefiniteRunner:
         stored = np.flatnonzero((variables >= 0) | (variables == UNFINISHED) | (jobs[:, JOB_SOURCE] < 0))
         self.buffers.store(batch.steps.best, stored, jobs[stored, JOB_TARGET])
         self._bounds[jobs[stored, JOB_TARGET]] = bounds[stored]
-        if steps_made == schedule.steps and starts.rows.size >= min(_MIN_NODES_FOR_TIMING, self.max_nodes):
+        if steps_made == schedule.steps and starts.rows.size >= min(MIN_NODES_FOR_TIMING, self.max_nodes):
             seconds = (time.perf_counter() - began) / (starts.rows.size * steps_made)
             # the first batch also loads libraries and allocates
             self._step_seconds[schedule.steps] = seconds if schedule.steps in self._step_seconds else 0.0
@@ -211,7 +211,7 @@ class SemidefiniteRunner:
         seconds = PLANNED_TIME_SHARE * stop.left
         if math.isinf(seconds):
             return self.max_nodes
-        if schedule.steps * _MIN_STEP_SECONDS > seconds:
+        if schedule.steps * MIN_STEP_SECONDS > seconds:
             return 0
         shape = self.buffers.shape
         step_seconds = self._step_seconds.get(schedule.steps) or STEPPED_SECONDS_PER_PRODUCT * shape.n**2 * shape.r

@@ -21,12 +21,12 @@ from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
 from dmcmc.inference.runtime.types import Floats, Ints
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
 _MAX_FRACTION_BITS = 12  # fraction bits of a vector entry; products of two entries have twice as many
 _MIN_FRACTION_BITS = 2  # with fewer bits the rounded vectors prove too little
 _PRODUCT_BITS = 50  # bits of a sum of products: exact in float64
 _SUM_BITS = 60  # bits of a bound: exact in int64
-_MAX_ENTRIES_PER_BATCH = 1 << 22  # entries of a (rows, n) array: limits the memory of a batch of rows
 
 
 class PsdTerm(NamedTuple):
@@ -76,7 +76,7 @@ def bounds_with_term(matrix: UtilityMatrix, term: PsdTerm, rows: Ints) -> Ints:
     pair_sum = pair_maxima_sum(matrix, term.hidden_vectors, term.messages, bits)
     if pair_sum == MINUS_INFINITY:
         return bounds
-    unary_terms, batch = term.unary_terms, max(1, _MAX_ENTRIES_PER_BATCH // matrix.variable_of.size)
+    unary_terms, batch = term.unary_terms, max(1, MAX_EXAMINED_ENTRIES // matrix.variable_of.size)
     for first in range(0, rows.size, batch):
         digits = matrix.digits(rows[first : first + batch])
         vectors = row_vectors(matrix, term.interface_vectors, digits)

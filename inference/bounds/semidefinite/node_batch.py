@@ -23,8 +23,6 @@ from dmcmc.inference.bounds.tuning.semidefinite import STEPS_PER_CHECK
 from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
 
-_MAX_STEPS_AT_ONCE = 2 * STEPS_PER_CHECK  # steps between two readings of the clock
-
 
 class NodeStarts(NamedTuple):
     """Nodes with their initial points: parallel arrays with one element per node.
@@ -97,7 +95,7 @@ class RowNodeBatch:
     def run(self, schedule: NodeSchedule, stop: Deadline = NO_DEADLINE) -> int:
         """Make the steps of a schedule until the deadline; return the number of steps, at least one.
 
-        The clock is read after at most ``_MAX_STEPS_AT_ONCE`` steps, and after ``MAX_CHECK_INTERVAL`` seconds if steps
+        The clock is read after at most ``STEPS_PER_CHECK`` steps, and after ``MAX_CHECK_INTERVAL`` seconds if steps
         go on to take as long as the last ones.
         """
         parameters = np.array([schedule.at(step) for step in range(schedule.steps)], dtype=np.float32)
@@ -109,7 +107,7 @@ class RowNodeBatch:
             # 1e-9 seconds: avoids a division by zero
             step_seconds = max(1e-9, (time.perf_counter() - start) / (last - made))
             fitting = min(MAX_CHECK_INTERVAL, stop.left) / step_seconds
-            made, at_once = last, max(1, min(_MAX_STEPS_AT_ONCE, int(fitting)))
+            made, at_once = last, max(1, min(STEPS_PER_CHECK, int(fitting)))
         self.steps.finish(passes, made)
         return made + 1
 

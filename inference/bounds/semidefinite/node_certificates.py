@@ -22,8 +22,8 @@ from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
 from dmcmc.inference.bounds.semidefinite.node_batch import RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays, NodeShape
 from dmcmc.inference.runtime.types import Floats, Ints
+from dmcmc.inference.tuning import MAX_WORKSPACE_BYTES
 
-_PAIR_TABLE_BYTES = 1 << 28  # an array of pairs of values of the nodes that are certified together: 256 MiB
 _PAIR_ARRAYS = 6  # such arrays of 8 bytes an entry at a time: products, entries, messages and temporary ones
 
 
@@ -117,7 +117,7 @@ def certificate_bytes(shape: NodeShape) -> int:
 
 def _nodes_at_once(shape: NodeShape) -> int:
     """Return the number of nodes that are certified together."""
-    return max(1, _PAIR_TABLE_BYTES // (8 * shape.m**2))
+    return max(1, MAX_WORKSPACE_BYTES // (8 * shape.m**2))
 
 
 def certify(nodes: ExactNodes) -> Certificates:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dmcmc.inference.bounds.tuning.semidefinite import BEST_FROM_SHARE, MESSAGE_SWEEPS, STEPS_PER_CHECK
+from dmcmc.inference.bounds.tuning.semidefinite import MESSAGE_SWEEPS, STEPS_PER_CHECK
 from dmcmc.inference.runtime.types import Array
 
 POWER = 32  # exponent of the softmax weight max(0, 1 + x / POWER)^POWER, which approximates exp(x)
@@ -269,7 +269,7 @@ class NodeDescent:
         """
         for step in range(first, last):
             self._evaluate(passes, step)
-            if step % STEPS_PER_CHECK == 0 and step >= BEST_FROM_SHARE * steps:
+            if step % STEPS_PER_CHECK == 0 and 2 * step >= steps:
                 self._update_best()
             passes.gradient(step)
             passes.adam_step(step)

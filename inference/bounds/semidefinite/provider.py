@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
-from dmcmc.inference.bounds.tuning.semidefinite import RELAXATION_SHARE, STEPS_PER_CHECK
+from dmcmc.inference.bounds.tuning.semidefinite import PLANNED_TIME_SHARE, STEPS_PER_CHECK
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.subproblem import Subproblem
@@ -78,5 +78,5 @@ class SemidefiniteState:
             return seconds
         # 10 sweeps: the default of the dual ascent
         steps = None if seconds is not None else STEPS_PER_CHECK * (10 if sweeps is None else sweeps)
-        self.relaxation.improve(None if seconds is None else RELAXATION_SHARE * seconds, steps, rows, cutoffs)
-        return None if seconds is None else (1 - RELAXATION_SHARE) * seconds
+        self.relaxation.improve(None if seconds is None else PLANNED_TIME_SHARE * seconds, steps, rows, cutoffs)
+        return None if seconds is None else (1 - PLANNED_TIME_SHARE) * seconds

@@ -32,17 +32,14 @@ from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint, Shared
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix, build_utility_matrix, is_pairwise
 from dmcmc.inference.bounds.tuning.semidefinite import (
     CERTIFICATE_STEPS,
-    MAX_ROWS,
-    MAX_WORKSPACE_BYTES,
+    MAX_RELAXED_ROWS,
     MIN_DENSITY,
     MIN_HIDDEN_VARIABLES,
     MIN_HIDDEN_VARIABLES_ON_GPU,
-    MIN_STEPS,
     SECONDS_PER_ENTRY,
     SECONDS_PER_PRODUCT,
     START_STEPS,
     TRIAL_STEPS,
-    WORKSPACE_SHARE,
 )
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.subproblem import Subproblem
@@ -51,7 +48,7 @@ from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Floats, Ints
 
-_MAX_RANK_SHARE = 1 / 2  # estimated rank r of the factorisation, as a share of the number of values
+_MIN_STEPS = TRIAL_STEPS // 2  # steps of the shortest descent: a shorter one gains little
 _BYTES_PER_ENTRY = 40  # workspace per pair of values: utilities, products, weights, factor vectors and their gradients
 _LOG = logging.getLogger(__name__)
 
@@ -127,7 +124,7 @@ class SemidefiniteRelaxation:
         sizes = [int(local.domains[v]) for v in (*local.hidden, *local.interface)]
         self._n_values = len(sizes) * max(sizes, default=0)  # with padding to equal domains
         workspace = _BYTES_PER_ENTRY * self._n_values**2
-        fits = workspace <= MEMORY_ACCOUNT.budget_share(WORKSPACE_SHARE, MAX_WORKSPACE_BYTES)
+        fits = workspace <= MEMORY_ACCOUNT.workspace_bytes()
         self.exhausted = not (fits and state.enumerated and is_pairwise(local))
 
     @property
@@ -139,7 +136,7 @@ class SemidefiniteRelaxation:
     def step_seconds(self) -> float:
         """Seconds per descent step, measured or estimated."""
         n = self._n_values
-        return self._measured_step_seconds or n * n * (SECONDS_PER_ENTRY + SECONDS_PER_PRODUCT * _MAX_RANK_SHARE * n)
+        return self._measured_step_seconds or n * n * (SECONDS_PER_ENTRY + SECONDS_PER_PRODUCT * n)
 
     @property
     def untested(self) -> bool:
@@ -159,7 +156,7 @@ class SemidefiniteRelaxation:
     @property
     def min_seconds(self) -> float:
         """Estimated seconds of one core below which a call of ``improve`` does nothing."""
-        return MIN_STEPS * self.step_seconds + self.overhead_seconds
+        return _MIN_STEPS * self.step_seconds + self.overhead_seconds
 
     def improve(
         self,
@@ -197,7 +194,7 @@ class SemidefiniteRelaxation:
             begun, schedule = time.perf_counter(), self.schedule
             if seconds is not None:
                 fitting = int((end - begun) / self.step_seconds)
-                steps = max(MIN_STEPS, min(schedule.steps, fitting))
+                steps = max(_MIN_STEPS, min(schedule.steps, fitting))
             if steps is not None:
                 schedule = schedule._replace(steps=steps)
             (lowered,) = lower_terms([task], CpuArrays(), schedule, stop)
@@ -386,7 +383,7 @@ def is_suitable(local: Subproblem, on_gpu: bool = False) -> bool:
         Whether the relaxation would run on a GPU, where it pays for smaller agents.
     """
     hidden, min_variables = set(local.hidden), MIN_HIDDEN_VARIABLES_ON_GPU if on_gpu else MIN_HIDDEN_VARIABLES
-    if len(hidden) < min_variables or local.rows > MAX_ROWS or not is_pairwise(local):
+    if len(hidden) < min_variables or local.rows > MAX_RELAXED_ROWS or not is_pairwise(local):
         return False
     pairs = {frozenset(hidden.intersection(factor.scope)) for factor in local.factors}
     return sum(len(pair) == 2 for pair in pairs) >= MIN_DENSITY * len(hidden) * (len(hidden) - 1) / 2

@@ -3,9 +3,17 @@
 A node is a row, an assignment of an agent's boundary variables, with the values that each hidden variable may take.
 """
 
-ROOT_SWEEPS = 24  # sweeps of dual ascent at a row
-RESTORED_SWEEPS = 12  # sweeps at a node whose tables have been evicted
-NODE_SWEEPS = 8  # sweeps at any other node
+from dmcmc.inference.bounds.tuning.dual import MIN_ANNEALED_SWEEPS
+from dmcmc.inference.tuning import (
+    CELLS_PER_CHECK,
+    MAX_CHECK_INTERVAL,
+    MAX_WORKSPACE_BYTES,
+    SHARE_PER_ITEM,
+    WORKSPACE_SHARE,
+)
+
+NODE_SWEEPS = MIN_ANNEALED_SWEEPS  # sweeps of dual ascent at a node: the fewest that are smoothed
+ROOT_SWEEPS = 3 * NODE_SWEEPS  # sweeps at a row; half as many at a node whose tables have been evicted
 BATCH_SIZE = 64  # nodes that a batch branches on the CPU; constant: results do not depend on the number of threads
 
 # A node's margin is its bound minus the threshold: the amount by which the bound has to fall to close the node. If the
@@ -18,11 +26,13 @@ BRANCH_SHARE = 6
 GAIN_DECAY = 0.9  # weight of earlier batches in an agent's gain per node, which is an exponential mean
 MIN_GAIN_SHARE = 0.25  # of the agents' mean gain per node: lower limit of an agent's weight in a batch
 
-MAX_FRONTIER_BYTES = 1 << 26  # open nodes of an agent: 64 MiB
-FRONTIER_SHARE = 1 / 64  # of the memory, for the open nodes of an agent
-# Share of the free device memory for nodes' tables or factor vectors; the rest is left to libraries and other work.
-DEVICE_MEMORY_SHARE = 3 / 4
-STATIC_BATCH_SIZE = 1 << 10  # nodes that a batch branches whose bounds are sums of table entries
-STATIC_CELLS = 1 << 27  # joined cells of the mini-buckets that give these bounds: about 0.2 seconds
-TRIAL_SECONDS = 0.2  # time after which two bounders of an agent are compared
-MIN_SECONDS_FOR_TRIAL = 5.0  # until the deadline; with less, dual ascent bounds the nodes
+# Open nodes of an agent: 64 MiB, their share where a large workspace takes 256 MiB.
+MAX_FRONTIER_BYTES = int(MAX_WORKSPACE_BYTES * SHARE_PER_ITEM / WORKSPACE_SHARE)
+MAX_NODES_PER_BATCH = 512  # larger batches are no faster, and the time may run out between two batches
+PREPARED_CELLS = 8 * CELLS_PER_CHECK  # joined cells of a preparation that precedes the bounds: about 0.2 seconds
+TRIAL_SECONDS = 2 * MAX_CHECK_INTERVAL  # time after which two bounders of an agent are compared
+MIN_SECONDS_FOR_TRIAL = 25 * TRIAL_SECONDS  # until the deadline; with less, dual ascent bounds the nodes
+
+# Nodes on a GPU. Benchmark: benchmarks.bounds.branch_and_bound with --device cuda.
+NODES_PER_BLOCK = 4  # nodes of a batch per concurrent block: keeps the host work between two launches small
+MAX_ENTRIES_PER_BLOCK = 16 * NODES_PER_BLOCK  # an agent's buffer entries per block, at most: those of 16 batches

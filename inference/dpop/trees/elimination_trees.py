@@ -12,9 +12,8 @@ import numpy as np
 
 from dmcmc.inference.dpop.trees.contract import ROOT, AgentGraph, TreeHeuristic
 from dmcmc.inference.orders.best_order import primal_graph, rule_order
+from dmcmc.inference.orders.tuning import MAX_RULE_AGENTS as MAX_RULE_AGENTS
 from dmcmc.inference.runtime.errors import ConfigError
-
-MAX_AGENTS = 2000  # agents; the graph of rules is a matrix, which grows with the square
 
 
 def elimination_tree(order: Sequence[int], neighbours: Sequence[tuple[int, ...]]) -> "array[int]":
@@ -45,7 +44,7 @@ def rule_tree(graph: AgentGraph, rule: str, root: int | None) -> "array[int]":
     Parameters
     ----------
     graph
-        The agents; at most :data:`MAX_AGENTS`.
+        The agents; at most ``MAX_RULE_AGENTS``.
     rule
         The rule.
     root
@@ -62,10 +61,12 @@ def rule_tree(graph: AgentGraph, rule: str, root: int | None) -> "array[int]":
 
 def _min_fill(graph: AgentGraph, root: int | None) -> Sequence[int]:
     """Return the tree of the min-fill order."""
-    if len(graph.neighbours) > MAX_AGENTS:
+    if len(graph.neighbours) > MAX_RULE_AGENTS:
         agents = f"{len(graph.neighbours):,} agents"
-        raise ConfigError(f"combine.tree: min-fill takes at most {MAX_AGENTS:,} agents, got {agents}; use max-degree")
+        raise ConfigError(
+            f"combine.tree: min-fill takes at most {MAX_RULE_AGENTS:,} agents, got {agents}; use max-degree"
+        )
     return rule_tree(graph, "min-fill", root)
 
 
-MIN_FILL = TreeHeuristic("min-fill", f"the tree of the min-fill order; up to {MAX_AGENTS:,} agents", _min_fill)
+MIN_FILL = TreeHeuristic("min-fill", f"the tree of the min-fill order; up to {MAX_RULE_AGENTS:,} agents", _min_fill)

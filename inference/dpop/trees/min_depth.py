@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dmcmc.inference.dpop.trees.breadth_first import BREADTH_FIRST
 from dmcmc.inference.dpop.trees.contract import ROOT, AgentGraph, TreeHeuristic
 from dmcmc.inference.dpop.trees.depth_first import MAX_CARDINALITY, MAX_DEGREE
-from dmcmc.inference.dpop.trees.elimination_trees import MAX_AGENTS, MIN_FILL
+from dmcmc.inference.dpop.trees.elimination_trees import MIN_FILL
+from dmcmc.inference.orders.tuning import MAX_RULE_AGENTS
 
 
 def depths(parents: Sequence[int]) -> list[int]:
@@ -95,7 +96,7 @@ def _best_separator(neighbours: Sequence[set[int]], component: set[int]) -> int:
 
 def _min_depth(graph: AgentGraph, root: int | None) -> Sequence[int]:
     """Return the shallowest tree of all heuristics; ties go to the first."""
-    small = len(graph.neighbours) <= MAX_AGENTS
+    small = len(graph.neighbours) <= MAX_RULE_AGENTS
     heuristics = [MAX_DEGREE, MAX_CARDINALITY, BREADTH_FIRST, *([MIN_FILL] if small else [])]
     trees = [heuristic.parents(graph, root) for heuristic in heuristics]
     if small:

@@ -14,20 +14,16 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.cuda.divide_work import HybridPlan
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import Elimination, MergedPlan, assignments_of
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
+from dmcmc.inference.elimination.tuning import MAX_LOOKUPS_PER_PLAN
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-
-# All assignments of the kept variables are looked up at once below both limits: entries of the table of values, and
-# look-ups on the CPU per plan, which then take about as long as one launch.
-_MAX_VALUES = 1 << 17
-_MAX_LOOKUPS_PER_PLAN = 128
-_MAX_STORED_VALUES = 1 << 27  # entries of the table of all values of a batch (1 GiB); more are looked up plan by plan
 
 
 class BatchLayout:
@@ -82,8 +78,8 @@ class BatchLayout:
         hybrid = self.hybrid
         on_cpu = hybrid.plan.buckets - (hybrid.last - hybrid.first)
         if (
-            self.max_rows * hybrid.plan.program.domains.size > _MAX_VALUES
-            or self.max_rows * on_cpu > _MAX_LOOKUPS_PER_PLAN * len(self.plans)
+            self.max_rows * hybrid.plan.program.domains.size > tuning.SMALL_STEP_CELLS
+            or self.max_rows * on_cpu > MAX_LOOKUPS_PER_PLAN * len(self.plans)
         ):
             return None
         return self.rows()
@@ -185,7 +181,7 @@ class BatchedElimination(Elimination):
 
     def values_of_rows(self, kept: Sequence[int], wanted: Sequence[int]) -> NDArray[np.int32]:
         """Return maximising values for every assignment of the kept variables, from one look-up for the whole batch."""
-        if self.batch.layout.max_rows * self.plan.program.domains.size > _MAX_STORED_VALUES:
+        if self.batch.layout.max_rows * self.plan.program.domains.size > tuning.MAX_EXPANDED_ENTRIES:
             return super().values_of_rows(kept, wanted)
         kept_variables, shape = self.batch.layout.kept_scopes[self.index]
         assignments = assignments_of(self.plan.program.domains[list(kept)])

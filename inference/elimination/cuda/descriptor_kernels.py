@@ -14,6 +14,7 @@ import numpy as np
 from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.cuda.join_kernels import ANY, FAR, LARGE, MAX_BOTH_TABLES, VALUES_PER_THREAD
 from dmcmc.inference.elimination.join_kernels import bucket_strides
+from dmcmc.inference.elimination.tuning import BEST_WIDTH_BITS, MAX_COLUMNS
 from dmcmc.inference.runtime.compile import njit
 
 # The kernels below read these; Numba freezes globals.
@@ -23,8 +24,7 @@ _LARGE = LARGE
 _FAR = FAR
 _VALUES_PER_THREAD = VALUES_PER_THREAD
 
-_SUITABLE_WIDTHS = (256, 1 << 17)  # assignments of l: the width of a tile, and the most for which B is stored
-_BEST_WIDTH = 10.0  # log2 of the width for which the kernel is fastest
+_TILE_WIDTH = 256  # assignments of l that a tile covers
 
 
 @njit(nogil=True, allocates=False)
@@ -46,7 +46,7 @@ def choose_low_axes(program, b):
     for n_low in range(last - first + 1):
         if n_low > 0:
             width *= program.domains[program.scope[last - n_low]]
-        if width > _SUITABLE_WIDTHS[1] and best > 0:
+        if width > MAX_COLUMNS and best > 0:
             break
         n_both = 0
         for i in range(program.input_start[b], program.input_start[b + 1]):
@@ -62,9 +62,9 @@ def choose_low_axes(program, b):
                 n_both += 1
         if n_both > _MAX_BOTH_TABLES:
             continue  # low = 0 has no such table
-        narrow = max(0.0, np.log2(_SUITABLE_WIDTHS[0]) - np.log2(width))
+        narrow = max(0.0, np.log2(_TILE_WIDTH) - np.log2(width))
         few_rows = max(0.0, 7.0 - np.log2(rows / width))
-        cost = 4.0 * n_both + 2.0 * narrow + few_rows + 0.5 * abs(np.log2(width) - _BEST_WIDTH)
+        cost = 4.0 * n_both + 2.0 * narrow + few_rows + 0.5 * abs(np.log2(width) - BEST_WIDTH_BITS)
         if cost < best_cost:
             best, best_cost = n_low, cost
     return best

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.elimination import tuning
 from dmcmc.inference.elimination.cuda.waves import LaunchQueue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, place_tables, run_on_cpu, run_rows
 from dmcmc.inference.elimination.plan import EliminationPlan
@@ -29,16 +30,12 @@ from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.inference.tuning import SMALL_STEP_CELLS
 
 # The fixed values of the first variables of the prefix; the first and the end value of its last variable.
 Chunk = tuple[tuple[int, ...], int, int]
 
-_BUFFER_SETS = 2  # sets of device buffers
-# entries of a chunk's part of a table below which it shares one copy with other small parts
-_MIN_COPY_ENTRIES = 1 << 18
-# most entries of a chunk, and of one copy of the shared inputs: some hundredths of a second
-_MAX_CHUNK_ENTRIES = 1 << 29
-_PINNING_SECONDS_PER_BYTE = 4e-10  # seconds per byte for page-locking host memory, which cannot be interrupted
+_BUFFER_SETS = 2  # sets of device buffers: one is copied while the kernels read the other
 
 
 class Streaming(NamedTuple):
@@ -136,7 +133,7 @@ def divide_into_chunks(plan: EliminationPlan, b: int, limit: int) -> Chunking:
         )
         size = (limit - resident) // (_BUFFER_SETS * entries_per_value)
         if size >= 1:
-            size = max(1, min(size, -(-sizes[fixed] // _BUFFER_SETS), _MAX_CHUNK_ENTRIES // entries_per_value))
+            size = max(1, min(size, -(-sizes[fixed] // _BUFFER_SETS), tuning.MAX_CHUNK_ENTRIES // entries_per_value))
             heads = [tuple(int(i) for i in head) for head in np.ndindex(*sizes[:fixed])]
             ranges = [(a, min(a + size, sizes[fixed])) for a in range(0, sizes[fixed], size)]
             chunks = tuple((head, first, end) for head in heads for first, end in ranges)
@@ -212,9 +209,9 @@ class _BucketStream:
             if t not in self.sliced_inputs:
                 size = int(plan.sizes[t])
                 first = int(program.at[t])
-                for begin in range(0, size, _MAX_CHUNK_ENTRIES):
+                for begin in range(0, size, tuning.MAX_CHUNK_ENTRIES):
                     stop.check()
-                    end = min(begin + _MAX_CHUNK_ENTRIES, size)
+                    end = min(begin + tuning.MAX_CHUNK_ENTRIES, size)
                     part = arena[first + begin : first + end]
                     self.buffers[at + begin : at + end].copy_to_device(part, stream=device.streams[0])
                     if stop is not NO_DEADLINE:
@@ -241,7 +238,7 @@ class _BucketStream:
                 at[t] = resident
             size = {t: prod(int(domains[v]) for v in self.plan.scope(t)) for t in self.sliced_inputs}
             starts = {}
-            for t in sorted(self.sliced_inputs, key=lambda t: size[t] >= _MIN_COPY_ENTRIES):
+            for t in sorted(self.sliced_inputs, key=lambda t: size[t] >= SMALL_STEP_CELLS):
                 at[t] = starts[t] = offset
                 offset += size[t]
             at[self.plan.output(self.b)] = offset
@@ -301,7 +298,7 @@ class _BucketStream:
         for t, start in starts.items():
             pieces = self._pieces(t, values)
             # gathered on the host and uploaded by one copy; they come first in the buffer
-            if pieces.size < _MIN_COPY_ENTRIES:
+            if pieces.size < SMALL_STEP_CELLS:
                 small.append(pieces.reshape(-1))
                 continue
             for x in range(self.x_size):
@@ -310,7 +307,7 @@ class _BucketStream:
         if small:
             begin = self.chunking.resident + buffer_set * self.chunking.entries
             entries = sum(part.size for part in small)
-            staged = self.device.pinned(f"staged{buffer_set}", _MIN_COPY_ENTRIES * len(starts), self.arena.dtype)[
+            staged = self.device.pinned(f"staged{buffer_set}", SMALL_STEP_CELLS * len(starts), self.arena.dtype)[
                 :entries
             ]
             np.concatenate(small, out=staged)
@@ -482,7 +479,7 @@ def eliminate_streamed(
         If the deadline passes, or if too little time is left to page-lock the arena.
     """
     device = device or shared_device()
-    if stop.left < _PINNING_SECONDS_PER_BYTE * plan.entries * arithmetic.dtype.itemsize:
+    if stop.left < tuning.PINNING_SECONDS_PER_BYTE * plan.entries * arithmetic.dtype.itemsize:
         raise OutOfTime("out of time")
     arena = device.page_locked(plan.entries, arithmetic.dtype)
     flat = flat_tables(flat, arithmetic, semiring)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.elimination import tuning
 from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
 from dmcmc.inference.elimination.cuda.descriptor_kernels import choose_lows, describe_buckets, wave_tables
@@ -29,12 +30,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import Device, prepare_launch, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 
-_LARGE_MESSAGE = 1 << 22  # entries of a message that keep the GPU busy with large tiles
 _MAX_ROWS = 1 << 32  # the kernels decode rows with 32-bit division
-_MAX_WAVE_SUMS = 1 << 26  # entries of ``sums`` that the buckets of a wave share
-# blocks of a bucket from which a block joins several tiles: 8 for each of an H100's 132 multiprocessors
-_ENOUGH_BLOCKS = 132 * 8
-_LAUNCH_CELLS = 1 << 36  # joined cells per launch, and between two checks of the deadline: 0.1 s at the rate of an H200
 
 
 class Waves(NamedTuple):
@@ -97,7 +93,7 @@ class LaunchQueue:
         """
         if self.stop is NO_DEADLINE:
             return
-        if self._cells + cells > _LAUNCH_CELLS:
+        if self._cells + cells > tuning.LAUNCH_CELLS:
             self.device.synchronize()
             self.stop.check()
             self._cells = 0.0
@@ -139,7 +135,7 @@ def describe_waves(
     kernels = [join_kernel(dtype, number, operation) for number in range(LARGE + 1)]
     heights = np.array([kernel.th for kernel in kernels], dtype=np.int64)
     tables, launches, sums, start = wave_tables(
-        meta, positions, level, heights, kernels[0].tl, _LARGE_MESSAGE, _MAX_WAVE_SUMS, _ENOUGH_BLOCKS
+        meta, positions, level, heights, kernels[0].tl, tuning.LARGE_MESSAGE, tuning.MAX_WAVE_SUMS, tuning.ENOUGH_BLOCKS
     )
     return split_large_launches(Waves(np.concatenate([meta, tables]), launches, sums, start, np.zeros(len(launches))))
 
@@ -177,10 +173,10 @@ def split_large_launches(waves: Waves) -> Waves:
 def split_launch(blocks: int, cells: float) -> list[tuple[int, int]]:
     """Return the parts into which a launch is split: first block and number of blocks of each.
 
-    >>> split_launch(10, 100.0), split_launch(10, 3.0 * _LAUNCH_CELLS)
+    >>> split_launch(10, 100.0), split_launch(10, 3.0 * tuning.LAUNCH_CELLS)
     ([(0, 10)], [(0, 3), (3, 3), (6, 3), (9, 1)])
     """
-    size = max(1, int(blocks * _LAUNCH_CELLS / cells)) if cells > _LAUNCH_CELLS else max(1, blocks)
+    size = max(1, int(blocks * tuning.LAUNCH_CELLS / cells)) if cells > tuning.LAUNCH_CELLS else max(1, blocks)
     return [(begin, min(size, blocks - begin)) for begin in range(0, blocks, size)]
 
 

@@ -10,16 +10,15 @@ arrays, with numbered tables.
 import numpy as np
 
 from dmcmc.inference.elimination.cuda.descriptor_kernels import merge_axes
+from dmcmc.inference.elimination.tuning import ENOUGH_BLOCKS
 from dmcmc.inference.junction_tree.cuda import descriptors as w
 from dmcmc.inference.junction_tree.message_kernels import DOWN, UP, inputs_and_targets, nothing_to_make
+from dmcmc.inference.junction_tree.tuning import MAX_BLOCK_ENTRIES, MIN_ELIMINATED
 from dmcmc.inference.runtime.compile import njit
 
 TABLE_COUNTS = (2, 3, 4, 6, 10, 24)  # numbers of joined tables for which kernels are compiled
 PER_THREAD, PER_BLOCK, MATRIX = range(3)  # kinds of kernels: one thread per entry, one block per entry, matrix product
 MATRIX_TABLES = 10  # largest number of tables of a matrix product: their offsets lie in shared memory
-_MAX_BLOCK_ENTRIES = 1 << 15  # entries of a message up to which one block may compute one entry
-_MIN_ELIMINATED = 64  # eliminated assignments per entry from which a block shares them; a tuning constant
-_MAX_PARTS = 512  # largest number of blocks over all parts of all entries of a message
 _PER_THREAD = PER_THREAD
 _PER_BLOCK = PER_BLOCK
 _MATRIX = MATRIX
@@ -256,7 +255,7 @@ def describe_messages(program, reverse, table_kind, cliques, neutral, neutral_at
                 eliminated *= size
             # Choose the kernel: by its kind, and by the number of tables for which it is compiled.
             kind, kernel = (
-                _PER_BLOCK if entries < _MAX_BLOCK_ENTRIES and eliminated >= _MIN_ELIMINATED else _PER_THREAD,
+                _PER_BLOCK if entries < MAX_BLOCK_ENTRIES and eliminated >= MIN_ELIMINATED else _PER_THREAD,
                 kernel_for(count),
             )
             n_records, table_order = count if kernel == len(TABLE_COUNTS) else TABLE_COUNTS[kernel], np.arange(count)
@@ -288,7 +287,7 @@ def describe_messages(program, reverse, table_kind, cliques, neutral, neutral_at
             n_parts, n_blocks = 1, (entries + threads - 1) // threads
             if kind == _PER_BLOCK:
                 # at least 16 eliminated assignments per thread of a part
-                n_parts = max(1, min(_MAX_PARTS // entries, eliminated // (16 * threads)))
+                n_parts = max(1, min(ENOUGH_BLOCKS // entries, eliminated // (16 * threads)))
                 n_blocks = entries * n_parts
             elif kind == _MATRIX:
                 high = 1

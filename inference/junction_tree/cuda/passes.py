@@ -39,8 +39,6 @@ from dmcmc.inference.junction_tree.sum_product_kernels import linearise, normali
 from dmcmc.inference.runtime.device import Device, prepare_launch
 from dmcmc.inference.runtime.types import Ints
 
-_LAUNCHES_PER_CHECK = 64  # launches between two checks of the deadline; a tuning constant
-
 
 class TreeExceedsDevice(Exception):
     """The tree exceeds the device's memory, or joins more tables than a kernel takes."""
@@ -155,9 +153,8 @@ class CudaPasses:
             # 2: each launch sets argument 2 of the kernel, the position of its table in the descriptor
             return prepare_launch(kernel, common, 2)
 
-        for i, (width, kind, table, blocks) in enumerate(launches.tolist()):
-            if i % _LAUNCHES_PER_CHECK == _LAUNCHES_PER_CHECK - 1:
-                stop.check()
+        for width, kind, table, blocks in launches.tolist():
+            stop.check()
             launcher(kind, width)(table, blocks, THREADS)
             if kind == PER_BLOCK:
                 arguments = (*common[:2], table, *common[3:], parts_buffer, TABLE_COUNTS[width])

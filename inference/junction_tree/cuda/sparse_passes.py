@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.junction_tree import tuning
 from dmcmc.inference.junction_tree.cliques import CliqueTree
 from dmcmc.inference.junction_tree.cuda.passes import TreeExceedsDevice
 from dmcmc.inference.junction_tree.cuda.sparse_message_kernels import HEADER, THREADS, reduce_chunks, reduce_rows
@@ -20,7 +21,6 @@ from dmcmc.inference.runtime.device import Device
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import fields_of
 
-_CHUNK_SIZE = 32  # rows, or results of chunks, that one thread reduces; a tuning constant
 _INT32 = np.dtype(np.int32)
 
 
@@ -191,11 +191,11 @@ class CudaSparsePasses:
         counts = np.bincount(entry, minlength=size)
         order, levels = self._store(np.argsort(entry, kind="stable")), list[tuple[int, int]]()
         while True:
-            chunks = np.maximum(1, -(-counts // _CHUNK_SIZE))
+            chunks = np.maximum(1, -(-counts // tuning.CHUNK_SIZE))
             first_row = np.repeat(np.cumsum(counts) - counts, chunks)
             chunk_in_group = np.arange(first_row.size) - np.repeat(np.cumsum(chunks) - chunks, chunks)
             levels.append(
-                (self._store(np.append(first_row + _CHUNK_SIZE * chunk_in_group, counts.sum())), first_row.size)
+                (self._store(np.append(first_row + tuning.CHUNK_SIZE * chunk_in_group, counts.sum())), first_row.size)
             )
             if first_row.size == size:
                 return RowGroups(order, levels)

@@ -46,13 +46,13 @@ from numba import cuda
 from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, MAX_BOTH_TABLES, find_bucket
 from dmcmc.inference.elimination.cuda.waves import Waves, split_launch
+from dmcmc.inference.elimination.tuning import ENOUGH_BLOCKS
+from dmcmc.inference.minibuckets.tuning import MIN_STEPS_PER_BLOCK
 from dmcmc.inference.runtime.compile import cuda_jit
 
 COLUMNS_PER_THREAD = 4  # columns l per thread
 TILE = LANES * COLUMNS_PER_THREAD
 THREADS = LANES * GROUPS
-_TARGET_BLOCKS = 132 * 16  # target number of blocks per bucket: 16 for each of an H100's 132 multiprocessors
-_MIN_STEPS = 8  # least steps per thread for which another block repays its atomic maximum
 
 
 def split_blocks(lines: int, blocks: int, groups: int) -> int:
@@ -67,7 +67,7 @@ def split_blocks(lines: int, blocks: int, groups: int) -> int:
     groups
         Groups of threads per block.
     """
-    return max(1, min(lines // (groups * _MIN_STEPS), _TARGET_BLOCKS // blocks))
+    return max(1, min(lines // (groups * MIN_STEPS_PER_BLOCK), ENOUGH_BLOCKS // blocks))
 
 
 def add_marginals(

@@ -4,10 +4,7 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
-MAX_LISTED = 8
-"""Known names, or values, that a message lists, so that it stays one readable line."""
-
-_MAX_COMPARED = 10_000  # known names that are compared for similarity; about 0.1 s
+from dmcmc.inference.tuning import MAX_LISTED
 
 
 def suggest_name(name: object, known: Collection[str], what: str = "known variables") -> str:
@@ -32,7 +29,7 @@ def suggest_name(name: object, known: Collection[str], what: str = "known variab
     >>> suggest_name("dexk", ["desk", "seat"]), suggest_name("x", ["desk", "seat"])
     ("; did you mean 'desk'?", '; known variables: desk, seat')
     """
-    similar = difflib.get_close_matches(str(name), islice(known, _MAX_COMPARED), n=1)
+    similar = difflib.get_close_matches(str(name), known, n=1)
     if similar:
         return f"; did you mean {similar[0]!r}?"
     return f"; {what}: {list_shortly(known)}" if known else ""

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from dmcmc.inference import tuning
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.types import Array
 
 NEVER_RESIDENT = 1 << 62  # a minimum number of entries that no table has: all tables are copied to the host
-_MIN_RESIDENT_ENTRIES = 1 << 16  # tables of fewer entries are copied to the host, together with others in one transfer
 _THREADS = 256  # threads per block
 
 
@@ -207,7 +207,7 @@ class _MemoryOwner:
 
 def min_resident_entries() -> int:
     """Return the number of entries from which the tables that eliminations produce stay on the device."""
-    return _MIN_RESIDENT_ENTRIES
+    return tuning.SMALL_STEP_CELLS
 
 
 def load_kernels(dtype: np.dtype[Any]) -> None:

@@ -26,9 +26,8 @@ from dmcmc.inference.sparse.cuda.row_kernels import (
 )
 from dmcmc.inference.sparse.cuda.step_tables import DeviceStepTables, first_tables, later_tables, step_bytes
 from dmcmc.inference.sparse.row_steps import Rows
+from dmcmc.inference.sparse.tuning import MAX_ROWS_PER_LAUNCH, ROWS_PER_BLOCK
 
-_MAX_WINDOW = 1 << 22  # largest number of rows of a step's buffer: some milliseconds of a kernel
-_MIN_WINDOW = 1 << 12  # smallest number of rows of a step's buffer: with fewer the launches cost more than the work
 # Dtypes of buffers: keys and descriptors, values of the bucket's variable, and flags of candidates.
 _LONGS = np.dtype(np.int64)
 _INTS = np.dtype(np.int32)
@@ -79,11 +78,11 @@ class GpuRowExtender:
         # flags, and the results. Buffers are allocated an eighth larger; a seventh is added for safety.
         bytes_of_row, item = 8 + size * self.dtype.itemsize, self.dtype.itemsize
         bytes_per_row = (len(steps) + 1) * (bytes_of_row + 16) + 16 + size * (4 + item) + item + 4
-        self.window = int(min(_MAX_WINDOW, (limit - fixed) // (bytes_per_row + bytes_per_row // 7)))
+        self.window = int(min(MAX_ROWS_PER_LAUNCH, (limit - fixed) // (bytes_per_row + bytes_per_row // 7)))
         # The kernels hold offsets of a limited number of tables per thread, as int32.
         max_tables = max(step.lookups.offset.size for step in steps)
         if (
-            self.window < _MIN_WINDOW
+            self.window < ROWS_PER_BLOCK
             or max_tables > MAX_TABLES
             or any(step.lookups.data.size >= 1 << 31 for step in steps)
         ):

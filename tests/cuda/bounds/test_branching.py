@@ -30,6 +30,7 @@ from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.tuning.search import MAX_FRONTIER_BYTES
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_problem
@@ -50,7 +51,7 @@ def agent(seed, hard, scopes, largest):
 
 def frontier_of(state, capacity):
     allowed = state.potentials.unary[: state.layout.n_hidden] >= FORBIDDEN_BELOW
-    frontier = Frontier(allowed, state.bounds, state.layout.scale, capacity)
+    frontier = Frontier(allowed, state.bounds, state.layout.scale, capacity, MAX_FRONTIER_BYTES)
     rows = np.arange(state.bounds.size)
     cutoffs = np.full(rows.size, MINUS_INFINITY)
     frontier.begin(state.bounds, rows, cutoffs, cutoffs)

@@ -236,4 +236,4 @@ def test_kernels_are_loaded_for_the_array_sizes_of_a_run():
     cases, points = batched_relaxation._load_sizes(large, free_bytes)
     assert (cases, points) == batched_relaxation._batch_sizes(large, free_bytes)
     assert cases == max_nodes_per_batch(large, free_bytes - points * entry_bytes(large)) > 2
-    assert points == int(batched_relaxation.FACTORS_SHARE * free_bytes) // entry_bytes(large)
+    assert points == int(batched_relaxation.STORED_SHARE * free_bytes) // entry_bytes(large)

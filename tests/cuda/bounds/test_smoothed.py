@@ -20,6 +20,7 @@ from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import MIN_ANNEALED_SWEEPS
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.tuning.dual import MAX_TEMPERATURE_RATIO
+from dmcmc.inference.bounds.tuning.search import MAX_FRONTIER_BYTES
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -93,7 +94,9 @@ def test_bounds_of_nodes_are_valid_and_close_to_the_cpus():
     worth, found = naive.row_values(here.local).ravel().tolist(), []
     for state, bounder in zip((here, there), bounders, strict=True):
         rows, limits = np.arange(state.bounds.size), np.full(state.bounds.size, MINUS_INFINITY)
-        tree = Frontier(state.potentials.unary[:3] >= FORBIDDEN_BELOW, state.bounds, state.layout.scale, 9)
+        tree = Frontier(
+            state.potentials.unary[:3] >= FORBIDDEN_BELOW, state.bounds, state.layout.scale, 9, MAX_FRONTIER_BYTES
+        )
         tree.begin(state.bounds, rows, limits, limits)
         for _ in range(2):  # a row, then both branches of it
             chosen, wave = tree.next_batch(1, NodeWork(*[MIN_ANNEALED_SWEEPS] * 3))

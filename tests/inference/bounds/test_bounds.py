@@ -146,7 +146,7 @@ def test_only_the_requested_rows_are_tightened_and_threads_change_nothing():
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("floats", [False, True])
 def test_a_bound_with_too_many_rows_is_a_sum_of_small_tables(provider, floats, monkeypatch):
-    monkeypatch.setattr(dual, "MAX_ENUMERATED_ROWS", 1)
+    monkeypatch.setattr("dmcmc.inference.tuning.MAX_ENUMERATED_ENTRIES", 1)
     for seed in range(15):
         problem = random_problem(seed, 7, 1, 4, 12, 3, 50, 0.2, floats)
         n = problem.n_variables
@@ -328,7 +328,7 @@ def test_annealing_again_after_ascent_has_stalled_lowers_the_bound_and_keeps_it_
     timed.improve(seconds=5.0)
     sweeps = timed.sweeps_done
     timed.improve(seconds=5.0)
-    assert timed.sweeps_done - sweeps <= 2 * dual.SWEEPS_PER_LAUNCH, "an ascent that has stalled ends early"
+    assert timed.sweeps_done - sweeps <= 2 * dual.RECENTRE_EVERY, "an ascent that has stalled ends early"
     assert timed.bounds[0] < plain.bounds[0]
     tables = tables_of(timed.layout.whole, timed.potentials, local.hidden, lowest=-(2**40))
     for x in np.random.default_rng(0).integers(0, domain, (20, nodes)):

@@ -9,7 +9,7 @@ from support.semidefinite.dense_agents import dense_agent
 
 from dmcmc.inference.bounds import registry, tighten
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
-from dmcmc.inference.bounds.tuning.mini_buckets import FIRST_FRACTION
+from dmcmc.inference.bounds.tuning.mini_buckets import STEP_FRACTION
 from dmcmc.inference.execution.backend import CPU
 
 
@@ -48,7 +48,7 @@ def test_a_bound_that_suffices_after_its_first_part_gets_no_more_time(enough):
 
     budget = tighten.TighteningBudget(effort=0.0, seconds=[10.0])
     tighten.tighten([BoundRequest(state)], CPU, budget, is_enough)
-    first = FIRST_FRACTION * 10.0
+    first = STEP_FRACTION * 10.0
     assert asked == [0] and state.seconds == ([first] if enough else [first, 10.0 - first])
 
 

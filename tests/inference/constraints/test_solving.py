@@ -7,7 +7,7 @@ from support.constraints.random_constraints import KINDS, best_objective, random
 import dmcmc
 from dmcmc import Problem
 from dmcmc.formats import registry as formats
-from dmcmc.inference.model import densify as densifying
+from dmcmc.inference import tuning
 from dmcmc.inference.model.densify import densify, is_relaxed
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
@@ -20,7 +20,7 @@ def problem_with(kind, seed, agents=2):
 @pytest.fixture
 def relaxed(monkeypatch):
     """Let no decomposition of a constraint be small enough."""
-    monkeypatch.setattr(densifying, "_MAX_DECOMPOSED_ENTRIES", 0)
+    monkeypatch.setattr(tuning, "MAX_EXAMINED_ENTRIES", 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

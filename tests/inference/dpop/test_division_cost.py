@@ -12,6 +12,7 @@ from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
 from dmcmc.formats.registry import save
 from dmcmc.inference.dpop import assign_variables as splitting
+from dmcmc.inference.dpop import tuning
 from dmcmc.inference.dpop.assign_variables import division_cost
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.division_cost import DivisionCost, agent_costs, maximal_scopes
@@ -92,7 +93,7 @@ def test_every_part_has_the_minimum_number_of_variables(seed, share):
 
 
 def test_a_division_of_much_higher_cost_is_rejected(monkeypatch):
-    monkeypatch.setattr(splitting, "_ACCEPTED_CELLS", 0.0)
+    monkeypatch.setattr(tuning, "ACCEPTED_CELLS", 0.0)
     problem = on_graph(core_with_tails(core=12, tails=4, length=3))
     undivided_cells = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables)).cells
     cost = division_cost(splitting.split(problem, 5))
@@ -107,8 +108,8 @@ def test_easy_problems_are_divided_evenly():
 @pytest.fixture
 def expensive_divisions(monkeypatch):
     """Make every division of a problem that can be eliminated too expensive."""
-    for name, value in (("_ACCEPTED_CELLS", 0.0), ("_ACCEPTED_RATIO", 0.0), ("_WARNING_RATIO", 0.0)):
-        monkeypatch.setattr(splitting, name, value)
+    for name in ("ACCEPTED_CELLS", "ACCEPTED_RATIO"):
+        monkeypatch.setattr(tuning, name, 0.0)
 
 
 def test_a_warning_gives_the_cost_if_every_division_is_expensive(expensive_divisions):
@@ -135,7 +136,7 @@ def test_the_command_line_shows_the_warning_in_one_line(expensive_divisions, tmp
 
 
 def test_problems_too_large_to_be_eliminated_are_divided_evenly(expensive_divisions, monkeypatch):
-    monkeypatch.setattr(splitting, "_MAX_EXACT_CELLS", 1.0)
+    monkeypatch.setattr(splitting, "MAX_EXACT_CELLS", 1.0)
     assert np.bincount(splitting.split(on_graph(nx.path_graph(40)), 4).owner).min() >= 7
 
 

@@ -7,6 +7,7 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.inference import tuning
 from dmcmc.inference.dpop import util_and_value
 from dmcmc.inference.dpop.division import divide, shared_variables
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
@@ -161,10 +162,9 @@ def test_a_util_step_that_does_not_fit_names_the_agent():
 def test_sparse_and_dense_joins_give_the_same_messages_and_values(seed, monkeypatch):
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.4)
     dense = Solved(problem)
-    monkeypatch.setattr(util_and_value, "_MAX_SMALL_CELLS", 0)
+    monkeypatch.setattr(tuning, "SMALL_STEP_CELLS", 0)
     util_and_value._PLANS.clear()
-    monkeypatch.setattr(sparse_elimination, "_MIN_CELLS", 0)
-    monkeypatch.setattr(sparse_elimination, "_CELLS_PER_ROW", 1e-9)
+    monkeypatch.setattr("dmcmc.inference.sparse.tuning.CELLS_PER_ROW", 1e-9)
     found = Solved(problem)
     assert any(isinstance(step.elimination, sparse_elimination.SparseElimination) for step in found.steps.values())
     assert found.values == dense.values
@@ -178,7 +178,7 @@ def test_sparse_and_dense_joins_give_the_same_messages_and_values(seed, monkeypa
 def test_small_and_large_util_steps_give_the_same_messages_and_values(seed, monkeypatch):
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.2)
     small = Solved(problem)
-    monkeypatch.setattr(util_and_value, "_MAX_SMALL_CELLS", 0)
+    monkeypatch.setattr(tuning, "SMALL_STEP_CELLS", 0)
     util_and_value._PLANS.clear()
     large = Solved(problem)
     util_and_value._PLANS.clear()
@@ -211,7 +211,7 @@ def test_a_sparse_message_is_joined_sparsely_and_can_be_converted_to_dense(monke
     crossing = [EncodedTable((1, 3), rng.integers(0, 9, (size, size)).astype(np.int32))]
     node = UtilNode([], crossing, [(received,)], [1], [0, 2, 3], domains, arithmetic)
     step = util_step(node, [(EXACT, 1 << 20)])  # dense tables take 10 MB
-    monkeypatch.setattr(sparse_elimination, "_MIN_CELLS", 1 << 40)
+    monkeypatch.setattr(tuning, "SMALL_STEP_CELLS", 1 << 40)
     dense = util_step(node)
     assert isinstance(step.elimination, sparse_elimination.SparseElimination) and isinstance(
         dense.elimination, Elimination

@@ -14,6 +14,7 @@ from dmcmc.inference.model.problem import bytes_of_tables, choose_arithmetic
 from dmcmc.inference.runtime import memory
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.memory import MemoryAccount
+from dmcmc.inference.tuning import INTERPRETER_BYTES
 
 MB = 10**6
 NEEDS = st.lists(st.floats(0, 1e6), min_size=1, max_size=8)
@@ -61,7 +62,7 @@ def test_a_claim_beyond_the_remaining_budget_is_rejected(resident):
     account = MemoryAccount()
     account.claim(1 << 40, "anything")  # no budget is open
     with account.open(100 * MB):
-        resident(memory.INTERPRETER_BYTES + 30 * MB)
+        resident(INTERPRETER_BYTES + 30 * MB)
         assert account.available_bytes() == 70 * MB
         account.claim(70 * MB, "tables")
         with pytest.raises(OutOfMemory, match=r"^tables: 68\.7 MiB more do not fit budget\.memory"):
@@ -81,11 +82,11 @@ def test_memory_held_before_the_run_does_not_count(resident):
 def test_memory_of_compilation_does_not_count(resident):
     account = MemoryAccount()
     with account.open(100 * MB):
-        resident(memory.INTERPRETER_BYTES)
+        resident(INTERPRETER_BYTES)
         with account.open(1):  # a run that compiles
             for begins in (True, True, False):
                 account.record_compilation(begins)
-        resident(memory.INTERPRETER_BYTES + 300 * MB)
+        resident(INTERPRETER_BYTES + 300 * MB)
         account.record_compilation(False)
         assert account.available_bytes() == 100 * MB
     assert account.available_bytes() is None
@@ -104,7 +105,7 @@ def test_an_elimination_claims_its_memory_before_it_allocates(resident, monkeypa
     tables = [EncodedTable((0, 1), np.zeros((1500, 1500), dtype=np.int32))]
     arithmetic = choose_arithmetic([Factor.of((0, 1), np.zeros((2, 2), dtype=np.int64))])
     plan = plan_elimination([(0, 1)], np.array([1500, 1500]), [0, 1])
-    resident(memory.INTERPRETER_BYTES)
+    resident(INTERPRETER_BYTES)
     with memory.MEMORY_ACCOUNT.open(5 * MB), pytest.raises(OutOfMemory, match="tables of 2 buckets"):
         eliminate(tables, plan, arithmetic)
     with memory.MEMORY_ACCOUNT.open(50 * MB):

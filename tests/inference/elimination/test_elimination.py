@@ -12,6 +12,7 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination import eliminate as elimination
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
 from dmcmc.inference.elimination.join_kernels import split_bucket
@@ -226,7 +227,7 @@ def test_a_large_table_is_the_same_on_any_number_of_threads(numbers):
     scopes = [(0, 1, 2), (2, 0, 3), (3, 1), (0, 1)]
     factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), magnitude, 0.3, floats)) for s in scopes]
     alone, tolerance = run(factors, domains, [0], [1, 2, 3])
-    assert alone.plan.cells > elimination._MIN_PARALLEL_CELLS  # otherwise there is nothing to divide
+    assert alone.plan.cells > tuning.MIN_PARALLEL_CELLS  # otherwise there is nothing to divide
     for threads in (2, 3):
         together, _ = run(factors, domains, [0], [1, 2, 3], threads)
         entries = alone.plan.entries

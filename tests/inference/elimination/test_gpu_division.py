@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support import naive
 from support.encoded_problems import problems
 
+from dmcmc.inference.elimination import tuning
 from dmcmc.inference.elimination.cuda import descriptors as w
-from dmcmc.inference.elimination.cuda import waves
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels, group_buckets
 from dmcmc.inference.elimination.cuda.descriptor_kernels import (
     choose_lows,
@@ -255,7 +255,7 @@ def blocks_of(joined):
 def test_split_launches_run_every_block_once_and_stay_below_the_limit(case, limit):
     joined, _ = launches_of(case[1])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waves, "_LAUNCH_CELLS", limit)
+        patch.setattr(tuning, "LAUNCH_CELLS", limit)
         split = split_large_launches(joined)
     expected = blocks_of(joined)
     assert blocks_of(split) == expected and set(expected.values()) <= {1}
@@ -269,6 +269,6 @@ def test_the_parts_of_a_launch_are_consecutive(blocks, cells):
     parts = split_launch(blocks, cells)
     assert parts[0][0] == 0 and sum(count for _, count in parts) == blocks
     assert all(a + count == b for (a, count), (b, _) in pairwise(parts))
-    assert cells <= waves._LAUNCH_CELLS or all(
-        count * cells / blocks <= waves._LAUNCH_CELLS or count == 1 for _, count in parts
+    assert cells <= tuning.LAUNCH_CELLS or all(
+        count * cells / blocks <= tuning.LAUNCH_CELLS or count == 1 for _, count in parts
     )

@@ -13,7 +13,7 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.elimination import eliminate as elimination
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.eliminate import (
     absorb,
     eliminate,
@@ -127,9 +127,9 @@ def test_a_larger_entry_never_makes_the_result_smaller(case, seed, rise):
 def test_neither_threads_nor_the_size_of_tasks_change_a_bit_of_any_table(case, threads, cells):
     alone = case.run()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(elimination, "_MIN_PARALLEL_CELLS", 1)
-        patch.setattr(elimination, "_MIN_TASK_CELLS", cells)
-        patch.setattr(elimination, "_CELLS_PER_CHECK", cells)
+        patch.setattr(tuning, "MIN_PARALLEL_CELLS", 1)
+        patch.setattr(tuning, "MIN_TASK_CELLS", cells)
+        patch.setattr(tuning, "CELLS_PER_CHECK", cells)
         together = case.run(threads=threads)
         checked = case.run(stop=Deadline(time.perf_counter() + 1e6))
     entries = alone.plan.entries
@@ -241,7 +241,7 @@ def test_tables_that_are_copied_in_pieces_are_the_same(case, entries):
     arenas = [np.zeros(max(1, plan.entries), dtype=arithmetic.dtype) for _ in range(2)]
     place_tables(plan, arenas[0], flat, arithmetic.lowest_scalar)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(elimination, "_ENTRIES_PER_CHECK", entries)
+        patch.setattr(tuning, "CELLS_PER_CHECK", entries)
         place_tables(plan, arenas[1], flat, arithmetic.lowest_scalar, Deadline(time.perf_counter() + 1e6))
         if flat.data.size >= entries:
             with pytest.raises(OutOfTime):

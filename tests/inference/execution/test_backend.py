@@ -12,6 +12,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import MAX_PLUS, MIN_PLUS
 from dmcmc.inference.execution import backend as backends
+from dmcmc.inference.execution import tuning
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.execution.junction_tree_passes import passes_on, row_passes_on
@@ -27,7 +28,7 @@ SECONDS = st.floats(0, 100)
 def test_plans_that_run_together_make_the_tables_of_single_plans(batch, small, semiring, threads):
     plans, flat, arithmetic = batch
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "_SMALL_BATCH", small)
+        patch.setattr(backends, "MIN_PARALLEL_CELLS", small)
         groups = list(Backend(threads=threads).eliminate_all(flat, plans, arithmetic, semiring))
     assert len(groups) == (1 if small else len(plans))
     found, start = [done for group in groups for done in group], 0
@@ -93,7 +94,7 @@ def test_buckets_go_to_the_gpu_only_if_that_saves_more_than_its_cost(sizes):
     thresholds = [Backend(device)._gpu_threshold(plan) for device in ("cpu", "cuda")]
     assert thresholds[0] is None
     if thresholds[1] is not None:
-        assert thresholds[1] in backends._GPU_THRESHOLDS
+        assert thresholds[1] in tuning.GPU_THRESHOLDS
         on_gpu = plan.program.cells[plan.program.cells >= thresholds[1]].sum()
         assert float(plan.cells) * COSTS.seconds_per_cell > COSTS.gpu_round_trip and on_gpu > 0
     else:
@@ -101,7 +102,7 @@ def test_buckets_go_to_the_gpu_only_if_that_saves_more_than_its_cost(sizes):
 
 
 def test_candidate_thresholds_fall_to_the_whole_plan():
-    assert all(a > b for a, b in pairwise(backends._GPU_THRESHOLDS.tolist())) and backends._GPU_THRESHOLDS[-1] == 0
+    assert all(a > b for a, b in pairwise(tuning.GPU_THRESHOLDS.tolist())) and tuning.GPU_THRESHOLDS[-1] == 0
 
 
 def test_on_the_cpu_the_passes_are_those_of_the_host_and_no_device_builds_rows():

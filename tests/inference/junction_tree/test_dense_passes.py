@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support import naive
 from support.junction_tree.beliefs import evidence, tree_cases
 
-from dmcmc.inference.junction_tree import passes
+from dmcmc.inference import tuning
 from dmcmc.inference.junction_tree.message_kernels import (
     DOWN,
     MARGINAL,
@@ -55,7 +55,7 @@ def consistent(belief, scope, observed):
 def test_messages_are_the_marginals_of_the_tables_on_their_side_whatever_the_evidence(data, in_parts):
     case = data.draw(tree_cases(wide=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "_ENTRIES_PER_CHECK", 1 if in_parts else 1 << 23)
+        patch.setattr(tuning, "CELLS_PER_CHECK", 1 if in_parts else 1 << 23)
         for observed in (data.draw(evidence(case)), {}, data.draw(evidence(case))):
             propagate(case, observed)
             layout, component = case.passes.layout, components(case.tree)
@@ -77,7 +77,7 @@ def test_messages_are_the_marginals_of_the_tables_on_their_side_whatever_the_evi
 def test_tables_of_variables_are_normalised_marginals_or_maxima_whatever_the_evidence(data, in_parts):
     case = data.draw(tree_cases(wide=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "_ENTRIES_PER_CHECK", 1 if in_parts else 1 << 23)
+        patch.setattr(tuning, "CELLS_PER_CHECK", 1 if in_parts else 1 << 23)
         for observed in (data.draw(evidence(case)), {}):
             propagate(case, observed)
             program, component = case.passes.layout.program, components(case.tree)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import naive
 from support.problem_strategies import random_problem
 
-from dmcmc.inference.junction_tree import passes
+from dmcmc.inference import tuning
 from dmcmc.inference.junction_tree.cliques import clique_tree
 from dmcmc.inference.junction_tree.message_kernels import DOWN, UP
 from dmcmc.inference.junction_tree.passes import CliqueTreePasses
@@ -158,15 +158,15 @@ def test_max_marginals_are_the_best_of_all_assignments_with_a_value(seed, hard, 
 @given(seed=SEEDS, maximise=st.booleans())
 def test_cliques_in_parts_give_the_same_tables(seed, maximise):
     problem = random_problem(seed, variables=7, domain=3, factors=6, magnitude=3, hard=0.2, floats=True)
-    entries_per_check = passes._ENTRIES_PER_CHECK
+    entries_per_check = tuning.CELLS_PER_CHECK
     try:
         expected = JunctionTree(problem, maximise).marginals()
-        passes._ENTRIES_PER_CHECK = 1
+        tuning.CELLS_PER_CHECK = 1
         assert JunctionTree(problem, maximise).marginals() == expected
     except ProblemError:
         pass
     finally:
-        passes._ENTRIES_PER_CHECK = entries_per_check
+        tuning.CELLS_PER_CHECK = entries_per_check
 
 
 @settings(max_examples=100)

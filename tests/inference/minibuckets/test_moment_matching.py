@@ -8,6 +8,7 @@ from support import naive
 from support.problem_strategies import random_problem, random_table
 
 from dmcmc import Factor
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, eliminate_within
 from dmcmc.inference.minibuckets import moment_matching as moment_matching
@@ -58,7 +59,7 @@ def test_large_mini_buckets_are_the_same_on_any_number_of_threads(threads, monke
     tables, arithmetic = encoded(factors)
     plan = plan_mini_buckets([f.scope for f in factors], domains, range(6), z=2, shifts=True)
     expected = eliminate_matched(tables, plan, arithmetic)
-    monkeypatch.setattr(moment_matching, "_MIN_PARALLEL_CELLS", 4)
+    monkeypatch.setattr(tuning, "MIN_PARALLEL_CELLS", 4)
     assert any(first < last for first, last in moment_matching._large_variables(plan))
     found = eliminate_matched(tables, plan, arithmetic, threads)
     assert found.elimination.arena.tobytes() == expected.elimination.arena.tobytes()
@@ -212,6 +213,6 @@ def test_all_kernels_are_compiled_beforehand(dtype, monkeypatch):
     scopes, order = [t.scope for t in tables], range(problem.n_variables)
     plan = plan_mini_buckets(scopes, problem.domains, order, (), least_z(scopes, order), True)
     for large in (1 << 19, 1):
-        monkeypatch.setattr(moment_matching, "_MIN_PARALLEL_CELLS", large)
+        monkeypatch.setattr(tuning, "MIN_PARALLEL_CELLS", large)
         eliminate_matched(tables, plan, arithmetic, threads=2)
     assert [set(kernel.signatures) for kernel in used] == before

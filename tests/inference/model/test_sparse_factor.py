@@ -88,9 +88,9 @@ def test_a_sparse_factor_its_automaton_and_its_table_are_the_same_function(listi
 def as_chain(problem):
     """Return a problem in which every factor that is not dense has become a chain, whatever its size."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.inference.model.densify._MAX_ALWAYS_EXPANDED_ENTRIES", 0)
-        patch.setattr("dmcmc.inference.model.densify._EXPANSION_MEMORY_DIVISOR", 2**60)
-        patch.setattr("dmcmc.inference.model.densify._MAX_EXPANDED_AXES", 0)
+        patch.setattr("dmcmc.inference.tuning.MAX_ENUMERATED_ENTRIES", 0)
+        patch.setattr("dmcmc.inference.tuning.SHARE_PER_ITEM", 0)
+        patch.setattr("dmcmc.inference.model.densify.MAX_ARRAY_AXES", 0)
         return densify(problem, 2**40)
 
 
@@ -154,7 +154,7 @@ def test_a_sparse_factor_with_an_allowed_default_becomes_the_smaller_of_chain_an
     rng = np.random.default_rng(0)
     factor = tabulate(range(4), [24] * 4, rng.integers(0, 24, (tuples, 4)), np.arange(tuples), 5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.inference.model.densify._MAX_ALWAYS_EXPANDED_ENTRIES", 0)
+        patch.setattr("dmcmc.inference.tuning.MAX_ENUMERATED_ENTRIES", 0)
         assert densify(problem_of(factor), 2**24).problem.n_variables == 4 + hidden
     with pytest.raises(ResourceError, match="fits the memory neither"):
         densify(problem_of(tabulate(range(6), [24] * 6, rng.integers(0, 24, (900, 6)), np.arange(900), 5)), 2**20)

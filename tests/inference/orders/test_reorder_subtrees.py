@@ -141,10 +141,10 @@ def test_annealing_finds_an_order_that_improvements_alone_do_not_find(monkeypatc
     """Annealing is also reproducible, and returns the best order on the way."""
     scopes, domains = random_graph(3, 80, 150), np.full(80, 2)
     start = best_order(scopes, domains, range(80)).variables
-    monkeypatch.setattr(reorder_subtrees, "_MANY_WORDS", 1e7)
+    monkeypatch.setattr(reorder_subtrees, "LONG_BUDGET", 1e7)
     found = []
     for temperature in (0.0, 0.01, 0.01):
-        monkeypatch.setattr(reorder_subtrees, "_START_TEMPERATURE", temperature)
+        monkeypatch.setattr(reorder_subtrees, "START_TEMPERATURE", temperature)
         found.append(improved(scopes, domains, start, budget=4e7))
     assert found[1] == found[2]
     assert total_of(scopes, domains, found[1]) < total_of(scopes, domains, found[0])

@@ -9,9 +9,9 @@ from support import naive
 from support.problem_strategies import random_problem
 
 from dmcmc import Factor
+from dmcmc.inference import tuning
 from dmcmc.inference.bounds import registry as bounds
 from dmcmc.inference.dpop.division import LocalProblem, divide
-from dmcmc.inference.elimination import eliminate as elimination
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
@@ -84,8 +84,8 @@ def test_an_elimination_checks_the_deadline_between_buckets_and_ranges_of_rows(t
     arithmetic = choose_arithmetic(local.factors)
     tables = [arithmetic.encode(f) for f in local.factors]
     expected = eliminate(tables, local.plan, arithmetic)
-    for name in ("_MIN_PARALLEL_CELLS", "_CELLS_PER_CHECK", "_MIN_TASK_CELLS"):
-        monkeypatch.setattr(elimination, name, 64)
+    for name in ("MIN_PARALLEL_CELLS", "CELLS_PER_CHECK", "MIN_TASK_CELLS"):
+        monkeypatch.setattr(tuning, name, 64)
     found = eliminate(tables, local.plan, arithmetic, threads, stop=Deadline(time.perf_counter() + FAR))
     np.testing.assert_array_equal(found.arena, expected.arena)
     for checks in (0, 1, 3, 20):
@@ -102,7 +102,7 @@ def test_mini_buckets_check_the_deadline_too(monkeypatch):
     scopes, order, keep = [t.scope for t in tables], local.order.variables, local.interface
     plan = plan_mini_buckets(scopes, local.domains, order, keep, 3, shifts=True)
     expected = moment_matching.eliminate_matched(tables, plan, arithmetic)
-    monkeypatch.setattr(moment_matching, "_CELLS_PER_CHECK", 64)
+    monkeypatch.setattr(tuning, "CELLS_PER_CHECK", 64)
     far = Deadline(time.perf_counter() + FAR)
     found = moment_matching.eliminate_matched(tables, plan, arithmetic, stop=far)
     np.testing.assert_array_equal(found.elimination.arena, expected.elimination.arena)

@@ -9,6 +9,7 @@ import proclimits
 import pytest
 
 from dmcmc.inference.runtime import memory, threads
+from dmcmc.inference.tuning import MAX_TABLE_BYTES
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def test_the_limit_of_the_container_applies_if_it_is_below_the_machine(container
 def test_without_a_container_the_machine_is_the_limit(container, unlimited):
     container()
     assert memory.process_memory() == 64 << 30
-    assert memory.memory_limit() == memory.MAX_TABLE_BYTES
+    assert memory.memory_limit() == MAX_TABLE_BYTES
 
 
 def test_the_limit_of_the_address_space_counts(container, monkeypatch):
@@ -75,7 +76,7 @@ def test_without_known_limits_the_process_is_unlimited(container, unlimited, mon
     container()
     monkeypatch.setattr(proclimits, "get_machine_memory_bytes", lambda: None)
     assert memory.process_memory() is None
-    assert memory.memory_limit() == memory.MAX_TABLE_BYTES
+    assert memory.memory_limit() == MAX_TABLE_BYTES
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.sparse import bucket_rows, row_steps
+from dmcmc.inference.sparse import tuning
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_within
 from dmcmc.inference.sparse.join_steps import steps_of
@@ -34,8 +34,8 @@ LISTED = st.integers(0, 255)  # bit i: whether table i of a bucket is sparse
 @pytest.fixture(autouse=True, scope="module")
 def blocks_are_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr(row_steps, "ROWS_PER_BLOCK", 3)
-    patch.setattr(bucket_rows, "_MIN_RANGES", 4)
+    patch.setattr(tuning, "ROWS_PER_BLOCK", 3)
+    patch.setattr(tuning, "MIN_RANGES", 4)
     yield
     patch.undo()
 
@@ -76,7 +76,7 @@ def test_the_estimate_from_all_ranges_is_the_number_of_candidates_and_a_smaller_
     for n_ranges_per_sample in (1, 3):
         builder, _, bucket = builder_of(query, listed)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bucket_rows, "_COUNT_SAMPLE", n_ranges_per_sample)
+            patch.setattr(tuning, "SAMPLED_SHARE", 1 / n_ranges_per_sample)
             estimate = builder.estimate_candidates(np.inf)
         message = builder.resume(1)
         np.testing.assert_array_equal(message.keys, expected.keys)

@@ -10,13 +10,14 @@ from support import naive
 from support.encoded_problems import problems
 
 from dmcmc import Factor
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.errors import OutOfMemory
-from dmcmc.inference.sparse import size_statistics, sparse_elimination
+from dmcmc.inference.sparse import sparse_elimination
 from dmcmc.inference.sparse.join import all_values, join, maximise_over, project_keys, sparse_table_of
 from dmcmc.inference.sparse.size_statistics import forecast
 from dmcmc.inference.sparse.sparse_elimination import SparseQuery, eliminate_sparse
@@ -134,16 +135,17 @@ def test_a_sparse_table_replaces_a_large_dense_one_only_if_it_takes_at_most_half
     np.testing.assert_array_equal(chosen.values, full.values)
     assert as_rows(chosen, domains, ARITHMETIC).keys.tolist() == table.keys.tolist()
     if isinstance(chosen, SparseBackedTable):
-        assert 2 * chosen.nbytes <= full.values.nbytes and full.values.size >= 64
+        assert 2 * chosen.nbytes <= full.values.nbytes and full.values.size >= tuning.SMALL_TABLE_ENTRIES
     else:
-        assert full.values.size < 64 or 2 * table.bytes > full.values.nbytes
+        assert full.values.size < tuning.SMALL_TABLE_ENTRIES or 2 * table.bytes > full.values.nbytes
 
 
 @pytest.fixture(autouse=True, scope="module")
 def no_elimination_is_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr(sparse_elimination, "_MIN_CELLS", 0)
-    patch.setattr(sparse_elimination, "_CELLS_PER_ROW", 1)
+    patch.setattr(tuning, "SMALL_STEP_CELLS", 0)
+    patch.setattr(tuning, "SMALL_TABLE_ENTRIES", 64)
+    patch.setattr("dmcmc.inference.sparse.tuning.CELLS_PER_ROW", 1)
     yield
     patch.undo()
 
@@ -200,7 +202,7 @@ def test_the_forecast_for_full_tables_is_their_size_and_never_grows_if_tables_ar
     messages = [int(plan.sizes[plan.output(b)]) for b in range(plan.buckets)]
     assert full == (plan.buckets, 0, sum(messages), sum(messages), sum(messages) * itemsize)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(size_statistics, "MAX_DENSE_CELLS", 0)
+        patch.setattr(tuning, "SMALL_STEP_CELLS", 0)
         sizes = [forecast(plan, [fill] * flat.tables, itemsize) for fill in (0.0, 0.1, 0.4, 1.0)]
     assert all(low.stored_entries <= high.stored_entries + 1e-9 for low, high in pairwise(sizes))
     assert sizes[-1] == full

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.encoded_problems import HARD, first_bucket, naive, queries
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.problem import Factor, choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.sparse import bucket_rows, function_filtering, row_steps
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering
 from dmcmc.inference.sparse.join_steps import steps_of
@@ -34,10 +34,10 @@ def as_floats(query, table):
 @pytest.fixture(autouse=True, scope="module")
 def no_size_is_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr(row_steps, "ROWS_PER_BLOCK", 3)
-    patch.setattr(bucket_rows, "_MIN_RANGES", 4)
-    patch.setattr(function_filtering, "_MIN_SPARSE_INPUT", 2)
-    patch.setattr(function_filtering, "_SPARSE_RATIO", 2)
+    patch.setattr("dmcmc.inference.sparse.tuning.ROWS_PER_BLOCK", 3)
+    patch.setattr("dmcmc.inference.sparse.tuning.MIN_RANGES", 4)
+    patch.setattr(tuning, "SMALL_STEP_CELLS", 2)
+    patch.setattr(tuning, "MIN_COMPRESSION", 2)
     yield
     patch.undo()
 

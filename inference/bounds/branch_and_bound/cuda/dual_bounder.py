@@ -30,13 +30,10 @@ from dmcmc.inference.bounds.branch_and_bound.dual_bounder import DUAL_WORK, allo
 from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, DevicePlacement, place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout
-from dmcmc.inference.bounds.tuning.search import DEVICE_MEMORY_SHARE
+from dmcmc.inference.bounds.tuning.search import MAX_ENTRIES_PER_BLOCK, NODES_PER_BLOCK
 from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import shared_device
+from dmcmc.inference.runtime.device import DEVICE_SHARE, shared_device
 
-_MAX_ENTRIES_PER_BLOCK = 64  # limit of an agent's buffer entries, per concurrent block; chosen by measurement
-_NODES_PER_BLOCK = 4  # nodes of a batch per concurrent block: keeps the host work between two launches small
-_SHORT_LAUNCH_SECONDS = 0.5 * MAX_CHECK_INTERVAL  # after a shorter launch, the next one has twice as many groups
 _INT64 = np.dtype(np.int64)
 _UINT8 = np.dtype(np.uint8)
 
@@ -79,9 +76,9 @@ class DeviceNodeBuffer:
         sizes = [_table_sizes(layout, group.width) for layout in group.layouts]
         self._entry_size, self._workspace_size = max(x for x, _ in sizes), max(x for _, x in sizes)
         self._mask_size = max(layout.n_hidden for layout in group.layouts) * group.width
-        memory = int(DEVICE_MEMORY_SHARE * min(self.device.limit, self.device.free_bytes())) // max(1, sharers)
-        self.capacity = min(memory // (4 * self._entry_size) // agents, _MAX_ENTRIES_PER_BLOCK * group.blocks)
-        self.batch_size = _NODES_PER_BLOCK * group.blocks
+        memory = int(DEVICE_SHARE * min(self.device.limit, self.device.free_bytes())) // max(1, sharers)
+        self.capacity = min(memory // (4 * self._entry_size) // agents, MAX_ENTRIES_PER_BLOCK * group.blocks)
+        self.batch_size = NODES_PER_BLOCK * group.blocks
         self._buffer = self.device.lease(agents * self.capacity * self._entry_size, np.dtype(np.int32), self)
         self._entry_notes = self.device.lease(agents * self.capacity * node_kernels.NOTE_FIELDS, _INT64, self)
         self._agents_taken, self._groups_per_launch, self.busy = 0, self._blocks, 0.0
@@ -196,7 +193,7 @@ class DeviceNodeBuffer:
             device_masks[: host_masks.size].copy_to_host(host_masks)
             seconds = time.perf_counter() - start
             self.busy += seconds
-            if seconds < _SHORT_LAUNCH_SECONDS:
+            if seconds < MAX_CHECK_INTERVAL / 2:
                 groups_per_launch *= 2
             first = end
         self._groups_per_launch = max(self._blocks, min(groups_per_launch, last))

@@ -21,14 +21,14 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tuning.dual import (
     INITIAL_SWEEPS,
     MAX_INITIAL_FRACTION,
-    SECONDS_PER_CALL,
-    SWEEPS_PER_LAUNCH,
-    TRIAL_SWEEPS,
+    RECENTRE_EVERY,
+    TIMED_CALLS,
     WHOLE_SWEEPS_PER_ROW_SWEEP,
 )
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 
 if TYPE_CHECKING:
     from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, DevicePlacement
@@ -131,12 +131,12 @@ class _BatchedAscent:
             seconds_per_sweep = self._timed_sweeps(sweeps_per_call)
             sweeps_per_call = self._limit_sweeps(2 * sweeps_per_call, seconds_per_sweep)
         trial_start = time.perf_counter()
-        self._bound_rows(TRIAL_SWEEPS)
-        seconds_per_row_sweep = (time.perf_counter() - trial_start) / TRIAL_SWEEPS  # for one sweep of all rows
+        self._bound_rows(TIMED_CALLS)
+        seconds_per_row_sweep = (time.perf_counter() - trial_start) / TIMED_CALLS  # for one sweep of all rows
         seconds_per_sweep = seconds_per_sweep or self._timed_sweeps(1)
         # The whole graphs get WHOLE_SWEEPS_PER_ROW_SWEEP sweeps per sweep of the rows; the rows come last.
         # A launch contains at least one row per block, so its time limits the sweeps per row.
-        max_row_sweeps = max(1, int(SECONDS_PER_CALL / (seconds_per_row_sweep * self._smallest_fraction())))
+        max_row_sweeps = max(1, int(MAX_CHECK_INTERVAL / (seconds_per_row_sweep * self._smallest_fraction())))
         row_sweeps_left = min(
             int(
                 (deadline - time.perf_counter())
@@ -144,21 +144,21 @@ class _BatchedAscent:
             ),
             max_row_sweeps,
         )
-        if row_sweeps_left <= TRIAL_SWEEPS:
+        if row_sweeps_left <= TIMED_CALLS:
             return
         final_rows_start = deadline - row_sweeps_left * seconds_per_row_sweep
-        sweeps_per_call = self._limit_sweeps(SWEEPS_PER_LAUNCH, seconds_per_sweep)
+        sweeps_per_call = self._limit_sweeps(RECENTRE_EVERY, seconds_per_sweep)
         while (
             time.perf_counter() + sweeps_per_call * seconds_per_sweep < final_rows_start and self._fewest_sweeps() < inf
         ):
             seconds_per_sweep = self._timed_sweeps(sweeps_per_call)
         row_sweeps_left = min(int((deadline - time.perf_counter()) / seconds_per_row_sweep), max_row_sweeps)
-        if row_sweeps_left > TRIAL_SWEEPS and not self.stop.over:
+        if row_sweeps_left > TIMED_CALLS and not self.stop.over:
             self._bound_rows(row_sweeps_left)
 
     def _limit_sweeps(self, sweeps: int, seconds_per_sweep: float) -> int:
-        """Limit a number of sweeps so that a launch takes at most ``SECONDS_PER_CALL``."""
-        return max(1, min(sweeps, SWEEPS_PER_LAUNCH, int(SECONDS_PER_CALL / max(seconds_per_sweep, 1e-9))))
+        """Limit a number of sweeps so that a launch takes at most ``MAX_CHECK_INTERVAL``."""
+        return max(1, min(sweeps, RECENTRE_EVERY, int(MAX_CHECK_INTERVAL / max(seconds_per_sweep, 1e-9))))
 
     def _smallest_fraction(self) -> float:
         """Return the smallest fraction of the rows that a launch can contain: one row per block that runs at once."""

@@ -30,6 +30,7 @@ from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import GROUP_SIZE, WA
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.tuning.dual import BLOCKS_PER_MULTIPROCESSOR
 from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import allow_shared, gpu_limits, shared_device
 from dmcmc.inference.runtime.types import Ints
@@ -37,10 +38,8 @@ from dmcmc.inference.runtime.types import Ints
 # Triangles that a block of 256 threads processes at once, one per warp; a colour (set of triangles that share no pair)
 # is filled up to a multiple of this.
 _TRIANGLES_PER_BLOCK = 8
-_BLOCKS_PER_MULTIPROCESSOR = 2  # blocks that share a multiprocessor and its threads, if their memory permits
 _RESERVED_BYTES = 1 << 10  # bytes of shared memory that a block needs besides the tables
 _EMPTY = np.zeros(0, dtype=np.int64)  # stands for no rows, and for no sliced factors
-_SHORT_LAUNCH = 0.5 * MAX_CHECK_INTERVAL  # seconds of a launch below which the next one has twice as many rows
 
 
 def fits_gpu(state: DualState) -> bool:
@@ -212,7 +211,7 @@ def describe_agents(states: Sequence[DualState], shared_bytes: int) -> GroupReco
         table_start = table_start + entries
         block_entries = max(block_entries, hidden_entries)
     # As much shared memory as a block can use if two blocks share a multiprocessor; at least what each agent needs.
-    shared = max(min_shared, min(max_shared, (shared_bytes // _BLOCKS_PER_MULTIPROCESSOR - _RESERVED_BYTES) // 4))
+    shared = max(min_shared, min(max_shared, (shared_bytes // BLOCKS_PER_MULTIPROCESSOR - _RESERVED_BYTES) // 4))
     return GroupRecords(agents, np.concatenate(descriptors), table_start, block_entries, shared)
 
 
@@ -249,7 +248,7 @@ class DeviceDualAscent:
         shared, processors, threads = gpu_limits(rows_cuda.MAX_REGISTERS)
         records = describe_agents(states, shared)
         self._agents, self._block_entries, self._shared_entries = records.agents, records.block_entries, records.shared
-        blocks = max(1, min(_BLOCKS_PER_MULTIPROCESSOR, shared // (4 * self._shared_entries + _RESERVED_BYTES)))
+        blocks = max(1, min(BLOCKS_PER_MULTIPROCESSOR, shared // (4 * self._shared_entries + _RESERVED_BYTES)))
         self._threads, self.blocks = _threads_per_block(threads // blocks), processors * blocks
         self._arena = self.device.lease(records.table_entries, np.dtype(np.int32), self)
         for k, state in enumerate(states):
@@ -365,7 +364,7 @@ class DeviceDualAscent:
                 device_bounds[: last - first],
             )  # fmt: skip
             device_bounds[: last - first].copy_to_host(host_bounds[first:last])
-            if time.perf_counter() - start < _SHORT_LAUNCH:
+            if time.perf_counter() - start < MAX_CHECK_INTERVAL / 2:
                 launch_rows *= 2
             first = last
         return np.where(host_bounds == rows_cuda.OUT_OF_RANGE, -MINUS_INFINITY, host_bounds)

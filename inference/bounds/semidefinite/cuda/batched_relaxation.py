@@ -31,11 +31,11 @@ from dmcmc.inference.bounds.semidefinite.relaxation import (
 from dmcmc.inference.bounds.semidefinite.schedules import ROOT_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.shared_term import Float32Array, SharedTerm
 from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
-from dmcmc.inference.bounds.tuning.search import DEVICE_MEMORY_SHARE
-from dmcmc.inference.bounds.tuning.semidefinite import FACTORS_SHARE, MAX_STORED_FACTORS, TRIAL_STEPS
+from dmcmc.inference.bounds.tuning.semidefinite import MAX_STORED_FACTORS, TRIAL_STEPS
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.tuning import STORED_SHARE
 from dmcmc.inference.model.subproblem import Subproblem
-from dmcmc.inference.runtime.device import GPU_CLAIMS, is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import DEVICE_SHARE, GPU_CLAIMS, is_out_of_memory, shared_device
 from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
@@ -181,7 +181,7 @@ def _batch_sizes(shape: NodeShape, free_bytes: int) -> tuple[int, int]:
 
     A buffer entry stores the factor vectors and messages of one node of the searches.
     """
-    stored = min(MAX_STORED_FACTORS, int(FACTORS_SHARE * free_bytes) // entry_bytes(shape))
+    stored = min(MAX_STORED_FACTORS, int(STORED_SHARE * free_bytes) // entry_bytes(shape))
     return max_nodes_per_batch(shape, free_bytes - stored * entry_bytes(shape)), stored
 
 
@@ -285,6 +285,6 @@ def _zero_start(matrix: UtilityMatrix, unit: float) -> tuple[Float32Array, Float
 def _usable_bytes(backend: Backend) -> int:
     """Return the bytes of device memory that this process may use.
 
-    That is ``DEVICE_MEMORY_SHARE`` of the limit or of the process's part of the free memory, whichever is smaller.
+    That is ``DEVICE_SHARE`` of the limit or of the process's part of the free memory, whichever is smaller.
     """
-    return int(DEVICE_MEMORY_SHARE * min(backend.limit(), shared_device().free_bytes() // backend.processes_per_gpu))
+    return int(DEVICE_SHARE * min(backend.limit(), shared_device().free_bytes() // backend.processes_per_gpu))
