@@ -37,7 +37,6 @@ DEVICE_SHARE = 0.85  # of a GPU's free memory, for an elimination's tables; of t
 MAX_KEY_SIZE = 1 << 12  # limit on the numbers in a key; larger problems take longer to plan than the cache saves
 MAX_CACHED_SHAPES = 64  # shapes of problems, and facts about one object
 MAX_CACHED_PLANS = 1 << 14  # plans and orders of agents: those of a problem with 10,000 agents fit
-MAX_KEPT_FOLDERS = 4  # folders of compiled kernels of this machine; convention
 
 # Interpreted kernels. Measured once, without a benchmark.
 SWITCH_STEPS = 500.0  # steps of switching all kernels of a process to the interpreter and back

@@ -38,7 +38,6 @@ from dmcmc.inference.dpop.util_and_value import (
     value_step,
 )
 from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.mpi.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree

@@ -23,9 +23,9 @@ CODE = files(*TOP_FOLDERS)
 WANTED = {"files": 30, "depth": 10, "steps back": 8, "chain": 20}
 WANTED |= {"class lines": 200, "methods": 15, "imports": 15, "imports of cli": 25, "constants": 250}
 WANTED |= {"private patches": 20, "private imports": 0}
-REACHED = {"files": 47, "depth": 10, "steps back": 7, "chain": 24, "constants": 338, "literals": 107}
+REACHED = {"files": 47, "depth": 10, "steps back": 7, "chain": 25, "constants": 401, "literals": 104}
 REACHED_INTERPRETED = {"files": 43, "depth": 10, "steps back": 7}  # without kernels, as small problems are solved
-REACHED |= {"private patches": 102, "private imports": 1}  # in tests, which should use what is public
+REACHED |= {"private patches": 6, "private imports": 0}  # in tests, which should use what is public
 
 # Steering constants stand in tuning files. Outside of them, a module-level number counts as one if it is a fraction, or
 # if its name says what steers; numbers that say nothing but 0 or 1, and limits of number types, are no such constants.
@@ -47,7 +47,7 @@ DESCRIBING = {
 # Numbers of steering constants outside tuning files: kernels have theirs, since all kernels are compiled anew when a
 # file changes that one of them imports; the others are limits that engines, papers or arrays prescribe.
 OUTSIDE: dict[str, int] = {
-    "dmcmc/solving": 60,
+    "dmcmc/solving": 7,
     "inference/bounds": 15,
     "inference/elimination": 4,
     "inference/junction_tree": 2,
@@ -72,30 +72,29 @@ OUTSIDE: dict[str, int] = {
 # Classes that exceed the wanted lines or methods, with their present ones. `Problem` may stay large.
 LARGE_CLASSES: dict[str, tuple[int, int]] = {
     "Agent": (326, 30),
-    "DualState": (452, 27),
+    "DualState": (436, 27),
 }
 # Modules that import more of ours than wanted, with their present number.
 WIDE_MODULES: dict[str, int] = {
-    "dmcmc/anytime/engines/background_engine.py": 19,
-    "dmcmc/anytime/local_search.py": 19,
-    "dmcmc/anytime/rank_run.py": 29,
-    "dmcmc/anytime/solve_in_time.py": 25,
+    "dmcmc/anytime/engines/background_engine.py": 17,
+    "dmcmc/anytime/local_search.py": 17,
+    "dmcmc/anytime/rank_run.py": 28,
+    "dmcmc/anytime/solve_in_time.py": 26,
     "dmcmc/run/solve_directory.py": 20,
-    "dmcmc/solving/agent/agent.py": 20,
+    "dmcmc/solving/agent/agent.py": 19,
     "dmcmc/solving/agent_steps.py": 19,
     "dmcmc/solving/coordinator.py": 21,
-    "dmcmc/solving/local_tables.py": 31,
+    "dmcmc/solving/local_tables.py": 30,
     "dmcmc/solving/metrics.py": 18,
-    "dmcmc/solving/planning/combination_plan.py": 22,
-    "dmcmc/solving/planning/divided_problem.py": 22,
+    "dmcmc/solving/planning/combination_plan.py": 21,
+    "dmcmc/solving/planning/divided_problem.py": 20,
     "dmcmc/solving/planning/plan.py": 24,
-    "dmcmc/solving/planning/setup.py": 16,
     "dmcmc/solving/private/private_inputs.py": 19,
     "dmcmc/solving/private/rank_inputs.py": 18,
-    "dmcmc/solving/rank_search.py": 20,
+    "dmcmc/solving/rank_search.py": 19,
     "dmcmc/solving/rank_tables.py": 16,
     "dmcmc/solving/solve.py": 17,
-    "dmcmc/solving/util_value_cycle.py": 20,
+    "dmcmc/solving/util_value_cycle.py": 19,
     "inference/bounds/dual/dual_bound.py": 17,
     "inference/bounds/semidefinite/cuda/batched_relaxation.py": 19,
     "inference/bounds/semidefinite/relaxation.py": 18,
@@ -295,7 +294,7 @@ def test_who_follows_the_problem_through_a_solve_seldom_goes_back_up(second_solv
 
 
 def test_a_solve_with_fixed_work_loads_no_scheduler(second_solve):
-    assert second_solve["anytime"] == []
+    assert second_solve[0]["anytime"] == []
 
 
 def test_chains_of_imports_are_short():

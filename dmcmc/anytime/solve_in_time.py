@@ -14,11 +14,11 @@ from msgspec.structs import replace as replace_settings
 from dmcmc.anytime.engines.early_engine import EarlyEngine, early_engine
 from dmcmc.anytime.known_bound import take_known_bound
 from dmcmc.anytime.local_search import IncumbentSearch
-from dmcmc.anytime.solve_planned_in_time import solve_planned_in_time
-from dmcmc.anytime.time_without_tables import (
+from dmcmc.anytime.solve_planned_in_time import (
     end_without_tables,
     request_kernels,
     result_without_tables,
+    solve_planned_in_time,
     waiting_search,
 )
 from dmcmc.config.settings import Settings

@@ -7,19 +7,14 @@ from itertools import chain
 
 from dmcmc.anytime.improve_until_stop import improve_until_stop
 from dmcmc.anytime.local_search import IncumbentSearch
-from dmcmc.anytime.time_without_tables import (
-    end_without_tables,
-    request_kernels,
-    result_without_tables,
-    waiting_search,
-)
 from dmcmc.anytime.union.union_plan import union_provider
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
-from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.results.result import Result
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny, agent_work, for_improvers
 from dmcmc.run.compilation.gpu.prepare_gpu import prepare_gpu
 from dmcmc.run.compilation.kernel_sets import KernelSet
+from dmcmc.run.compilation.kernel_supply import ConcurrentWork
 from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
@@ -64,6 +59,31 @@ def solve_planned_in_time(
     return improve_until_stop(
         setup.with_stop(stop), OneFile(search), search, watch.with_handle(handle), is_ready, union
     )
+
+
+def request_kernels(search: IncumbentSearch) -> float:
+    """Compile the kernels of searches in the background; return the seconds that do not count as run time."""
+    searches, violated = search.searches and not search.decodes_only, search.quality.negated_violation < 0
+    return search.search_kernels.request(search.engine.name, searches, violated)
+
+
+def waiting_search(search: IncumbentSearch) -> ConcurrentWork:
+    """Return the search in the background as work for the time in which the run waits for other kernels."""
+    return ConcurrentWork(search.search_kernels.chains(), partial(search.in_background, low_priority=False))
+
+
+def result_without_tables(search: IncumbentSearch) -> Result | None:
+    """Return the result before there are tables, on rank 0; None on other ranks."""
+    return search.best_so_far() if search.world.rank == 0 else None
+
+
+def end_without_tables(search: IncumbentSearch, error: ResourceError) -> Result | None:
+    """Search until the time is over, because no plan fits the resources; return the result on rank 0."""
+    search.incumbent.give_up(error)
+    if search.engine.process is not None:
+        search.engine.process.begin()  # if it has not started
+    search.use_remaining_time()
+    return result_without_tables(search)
 
 
 def _seconds_of(planned: Callable[[Setup], object], setup: Setup) -> float:

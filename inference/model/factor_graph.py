@@ -18,8 +18,8 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.compile import writable
-from dmcmc.inference.runtime.memo import is_short_key
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import MAX_KEY_SIZE
 
 T = TypeVar("T")
 
@@ -148,10 +148,10 @@ def of_shape(problem: Problem, name: str, make: Callable[[], T]) -> T:
 
 def _uses_flat_tables(problem: Problem) -> bool:
     """Return whether a problem is small and its graph can use the problem's flat tables directly."""
-    if not (is_short_key(problem.domains.size + len(problem.factors)) and problem.dense):
+    if not (problem.domains.size + len(problem.factors) <= MAX_KEY_SIZE and problem.dense):
         return False
     scopes = [factor.scope for factor in problem.factors]
-    return all(scopes) and is_short_key(sum(map(len, scopes))) and problem.flat.data.dtype != np.int64
+    return all(scopes) and sum(map(len, scopes)) <= MAX_KEY_SIZE and problem.flat.data.dtype != np.int64
 
 
 def _graph_of_factors(problem: Problem) -> FactorGraph:

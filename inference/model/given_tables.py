@@ -17,7 +17,7 @@ from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.model.tables import as_array, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array, Label
-from dmcmc.inference.tuning import MAX_EXPANDED_ENTRIES, SMALL_TABLE_ENTRIES
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES, SMALL_TABLE_ENTRIES
 
 Utilities = ArrayLike | Sequence[Any] | Callable[..., float] | Mapping[Any, float]
 
@@ -104,7 +104,7 @@ def _tabulate_function(
 ) -> Array:
     """Return the table of a function's values; the last variable changes fastest."""
     calls = prod(len(d) for d in domains)
-    if calls > MAX_EXPANDED_ENTRIES:
+    if calls > 10 * MAX_ENUMERATED_ENTRIES:  # about ten seconds
         raise ProblemError(f"{what}: its function would be called {calls:,} times; give an array, or a mapping")
 
     def numbers() -> Iterator[int | float]:

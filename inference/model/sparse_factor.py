@@ -61,7 +61,7 @@ class SparseFactor(Factor):
     @property
     def table(self) -> Array:
         """The dense table of all entries; raises ResourceError if it is too large."""
-        check_expansion(self, MAX_EXPANDED_ENTRIES)
+        check_expansion(self, 8 * MAX_EXPANDED_ENTRIES)
         table: Array = np.full(self.shape, self.utilities[-1], dtype=self.utilities.dtype)
         table[tuple(self.tuples.T)] = self.utilities[:-1]
         table.flags.writeable = False

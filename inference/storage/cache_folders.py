@@ -28,7 +28,6 @@ from platformdirs import user_cache_path
 
 from dmcmc.inference.storage.kernel_sources import DIGEST_DIGITS, sources_digest
 from dmcmc.inference.storage.ownership import folder_problem, parents_problem
-from dmcmc.inference.tuning import MAX_KEPT_FOLDERS
 
 CACHE_VARIABLE = "DMCMC_CACHE_DIR"
 """Environment variable that names the folder for cached files."""
@@ -39,6 +38,7 @@ _FOLDER_MODE = 0o755  # all users can read the folder, only its owner can write 
 KERNELS = "kernels"  # beginning of the names of kernel folders
 _MARKER = "warm-"  # beginning of the names of marker files
 _FEATURE_DIGITS = 8  # hexadecimal digits of the digest of a processor's features
+_KEPT_FOLDERS = 4  # versions of the sources on this machine whose kernels are kept
 _SUFFIX = ".kernel"  # of files with a compiled kernel
 _PACKAGE_FOLDERS = {"site-packages", "dist-packages"}  # names of folders with installed packages
 _REPORTED: set[str] = set()  # topics that this process has reported
@@ -307,5 +307,5 @@ def _temporary_root() -> Path | None:
 def _prune(newest: Path) -> None:
     """Delete all but the newest kernel folders of this machine."""
     folders = sorted(all_versions(newest.parent, KERNELS), key=lambda p: p.stat().st_mtime, reverse=True)
-    for old in folders[MAX_KEPT_FOLDERS:]:
+    for old in folders[_KEPT_FOLDERS:]:
         shutil.rmtree(old, ignore_errors=True)

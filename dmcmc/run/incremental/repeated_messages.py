@@ -12,7 +12,7 @@ Errors of agents go along the same messages. All ranks learn of them in the coll
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, SentMessages, UtilTables, Values, latest
 from dmcmc.inference.runtime.types import Number
@@ -27,7 +27,9 @@ from dmcmc.run.incremental.values_again import choose_values_again
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent_steps import MessageInputs, RowFilter, util_steps, values_of
 from dmcmc.solving.row_filter import with_needed_rows
-from dmcmc.solving.util_value_cycle import FinishedCycle
+
+if TYPE_CHECKING:
+    from dmcmc.solving.util_value_cycle import FinishedCycle
 
 T = TypeVar("T")
 Work = Callable[[int, list[UtilTables]], UtilStepPair]
@@ -75,14 +77,14 @@ class Update(NamedTuple, Generic[T]):
         The values of ``share`` for each round and rank.
     """
 
-    cycle: FinishedCycle
+    cycle: "FinishedCycle"
     path: set[int]
     rounds: list[RoundChanges]
     shared: list[T]
 
 
 def repeat_messages(
-    before: FinishedCycle, todo: Continuation, world: World, share: Callable[[RoundChanges], T]
+    before: "FinishedCycle", todo: Continuation, world: World, share: Callable[[RoundChanges], T]
 ) -> Update[T]:
     """Make the tables and messages of the agents on paths, and choose values.
 
@@ -165,7 +167,11 @@ def repeat_messages(
 
 
 def _steps(
-    before: FinishedCycle, last: FinishedCycle, todo: Continuation, path: set[int], fresh: Mapping[int, SampledTable]
+    before: "FinishedCycle",
+    last: "FinishedCycle",
+    todo: Continuation,
+    path: set[int],
+    fresh: Mapping[int, SampledTable],
 ) -> Work:
     """Return a function that computes the UTIL steps of an agent, with the rows of its message that are sent.
 

@@ -28,6 +28,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.samplers.tuning.auto import SECONDS_PER_AGENT
 from dmcmc.solving.distribution.rank_view import rank_view_of
 from dmcmc.solving.distribution.scatter_problem import scatter_parts
 from dmcmc.solving.presolve.presolve_problem import (
@@ -44,7 +45,6 @@ from dmcmc.solving.tuning import (
     RESULT_TIME_PART,
     SCATTERED_BYTES,
     SCATTERED_MEMORY_PART,
-    SECONDS_PER_AGENT,
     SOON_SECONDS,
     SOON_TIME_PART,
 )

@@ -10,7 +10,6 @@ ORDER_TIME_PART = 0.05  # part of the time budget for the search for one elimina
 ORDER_WORDS_PER_SECOND = 3e8  # 64-bit words of bit sets that this search processes, by which its effort is counted
 SOON_SECONDS = 0.2  # seconds in which exact tables prove the optimum "soon", so that other work can wait
 SOON_TIME_PART = 0.02  # part of the time budget for the same, if that is less
-SECONDS_PER_AGENT = 3e-4  # seconds for an agent's table besides the cells of its elimination
 RESULT_SECONDS_PER_AGENT = 1e-4  # seconds per agent to collect its part of the result, on all ranks
 RESULT_TIME_PART = 0.05  # part of the time budget for this, at most
 
