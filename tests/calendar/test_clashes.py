@@ -64,7 +64,7 @@ def test_constraints_and_pairs_allow_the_same(monkeypatch, copies):
             patch.setattr(problem, "meetings_apart", lambda *_: None)
             pairs = problem_of(calendar, copies)
         with monkeypatch.context() as patch:
-            patch.setattr(person_rules, "MAX_DECOMPOSITION_ENTRIES", 0)
+            patch.setattr(person_rules, "MAX_ENUMERATED_ENTRIES", 0)
             patch.setattr(person_rules, "common", sizes(MAJORITY_SHARE=0))
             constraints = problem_of(calendar, copies)
         domains = [range(size) for size in pairs.domains.tolist()]

@@ -4,11 +4,11 @@ Runs under Numba's simulator.
 """
 
 import time
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.deadlines import ExpiresAfterChecks
 
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
 from dmcmc import Factor
@@ -41,22 +41,6 @@ NUMBERS = Arithmetic(np.dtype(np.int32), -(2**29), 1000)
 FAR = 1e6
 
 
-@dataclass(frozen=True)
-class CheckLimited(Deadline):
-    """A deadline that passes after a number of checks."""
-
-    checks: tuple = ()
-
-    @property
-    def left(self):
-        self.checks[0][0] -= 1
-        return 1.0 if self.checks[0][0] >= 0 else -1.0
-
-
-def after(checks):
-    return CheckLimited(checks=([checks],))
-
-
 def wide(scopes=((0, 1), (0, 2), (0, 1, 2))):
     """Return tables over one variable of three values whose message has several tiles."""
     domains, rng = np.array([3, 70, 6]), np.random.default_rng(1)
@@ -67,7 +51,7 @@ def wide(scopes=((0, 1), (0, 2), (0, 1, 2))):
 def test_a_large_launch_is_split_and_the_tables_are_the_same(monkeypatch):
     flat, domains, scopes = wide()
     plan = plan_elimination(scopes, domains, [0], [1, 2])
-    whole, checks = eliminate(flat, plan, NUMBERS), [FAR]
+    whole = eliminate(flat, plan, NUMBERS)
     counts = []
     for cells in (1 << 36, 500):
         monkeypatch.setattr(tuning, "LAUNCH_CELLS", cells)
@@ -77,12 +61,12 @@ def test_a_large_launch_is_split_and_the_tables_are_the_same(monkeypatch):
         waves = gpu_waves.describe_waves(h, hybrid.first, hybrid.last, hybrid.device_begin, NUMBERS.dtype, 0)
         joins = waves.launches[waves.launches[:, 0] >= 0]
         counts.append((len(joins), int(joins[:, 2].sum())))
-        done = eliminate_hybrid(flat, hybrid, NUMBERS, stop=CheckLimited(checks=(checks,)))
+        done = eliminate_hybrid(flat, hybrid, NUMBERS, stop=ExpiresAfterChecks(FAR))
         np.testing.assert_array_equal(done.table(hybrid.plan.output(0)).values, whole.table(plan.output(0)).values)
     assert counts[0][0] == 1 < counts[1][0] and counts[0][1] == counts[1][1]
     for few in (0, 1, 2):
         with pytest.raises(OutOfTime):
-            eliminate_hybrid(flat, divide_work(plan, 1), NUMBERS, stop=after(few))
+            eliminate_hybrid(flat, divide_work(plan, 1), NUMBERS, stop=ExpiresAfterChecks(few))
 
 
 def test_launches_of_max_marginals_are_split_too(monkeypatch):
@@ -95,12 +79,12 @@ def test_launches_of_max_marginals_are_split_too(monkeypatch):
         for cells in (1 << 36, 100):
             monkeypatch.setattr(tuning, "LAUNCH_CELLS", cells)
             hybrid = divide_work(program, 1)
-            on_gpu = eliminate_matched_hybrid(tables, program, hybrid, NUMBERS, stop=after(FAR))
+            on_gpu = eliminate_matched_hybrid(tables, program, hybrid, NUMBERS, stop=ExpiresAfterChecks(FAR))
             assert (on_cpu.peak_magnitude, on_cpu.shifts) == (on_gpu.peak_magnitude, on_gpu.shifts)
             total = sum(t.values.sum() for t in on_cpu.elimination.remaining())
             assert total == sum(t.values.sum() for t in on_gpu.elimination.remaining())
         with pytest.raises(OutOfTime):
-            eliminate_matched_hybrid(tables, program, divide_work(program, 1), NUMBERS, stop=after(1))
+            eliminate_matched_hybrid(tables, program, divide_work(program, 1), NUMBERS, stop=ExpiresAfterChecks(1))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -109,11 +93,13 @@ def test_streams_check_the_deadline_between_chunks(threads, monkeypatch):
     plan = plan_elimination(scopes, domains, [0], [1, 2])
     monkeypatch.setattr(tuning, "MAX_CHUNK_ENTRIES", 200)
     limits, whole = Streaming(1 << 13, 10), eliminate(flat, plan, NUMBERS)
-    done = eliminate_streamed(flat, plan, NUMBERS, threads, limits, device=Device(1 << 13), stop=after(FAR))
+    stop = ExpiresAfterChecks(FAR)
+    done = eliminate_streamed(flat, plan, NUMBERS, threads, limits, device=Device(1 << 13), stop=stop)
     assert np.array_equal(done.arena[: plan.entries], whole.arena[: plan.entries])
     for few in (1, 2, 4):
+        stop = ExpiresAfterChecks(few)
         with pytest.raises(OutOfTime):
-            eliminate_streamed(flat, plan, NUMBERS, threads, limits, device=Device(1 << 13), stop=after(few))
+            eliminate_streamed(flat, plan, NUMBERS, threads, limits, device=Device(1 << 13), stop=stop)
     late = Deadline(time.perf_counter() - 1)  # too little time even to page-lock the memory
     with pytest.raises(OutOfTime):
         eliminate_streamed(flat, plan, NUMBERS, threads, limits, device=Device(1 << 13), stop=late)
@@ -129,7 +115,7 @@ def test_rows_that_an_interrupted_bound_did_not_reach_keep_their_bounds():
         state = DualState(local, triangles=False)
         before = state.bounds.copy()
         place_on_device([state])[0].group.blocks = 1  # one row per launch
-        backend = Backend(device="cuda", stop=after(checks))
+        backend = Backend(device="cuda", stop=ExpiresAfterChecks(checks))
         assert improve_on_gpu([BoundRequest(state, None, limits)], backend, None, 3)
         assert (state.bounds <= before).all() and (state.bounds < before).sum() <= reached
 

@@ -94,8 +94,11 @@ class ThreadRank(World):
         self._barrier.wait()
         return found
 
-    def bcast(self, value):
+    def decided(self, value, what="decided"):
         return self.allgather(value)[0]
+
+    def bcast(self, value, what="bcast"):
+        return self.decided(value)
 
     def gather(self, value, what="gather"):
         found = self.allgather(value)

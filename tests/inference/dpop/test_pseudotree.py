@@ -4,11 +4,11 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.deadlines import ExpiresAfterChecks
 from support.problem_strategies import problems, random_problem
 
 from dmcmc.inference.dpop.division import agent_scopes, divide
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 
 any_problem = st.one_of(
@@ -109,22 +109,9 @@ def test_the_same_problem_gives_the_same_tree(seed):
     assert built(problem)[1] == built(problem)[1]
 
 
-class DeadlineAfterChecks(Deadline):
-    """A deadline that passes after some checks."""
-
-    def __init__(self, checks):
-        super().__init__(0.0)
-        object.__setattr__(self, "checks", [checks])
-
-    @property
-    def left(self):
-        self.checks[0] -= 1
-        return float(self.checks[0])
-
-
 def test_the_search_for_a_tree_ends_at_the_deadline_even_within_the_first_tree():
     problem = random_problem(7, 40, 20, 3, 60)
     division = divide(problem)
     with pytest.raises(OutOfTime):
-        build_pseudotree(problem, division, DeadlineAfterChecks(5))
-    assert build_pseudotree(problem, division, DeadlineAfterChecks(45)).parent, "the first tree is complete by then"
+        build_pseudotree(problem, division, ExpiresAfterChecks(4))
+    assert build_pseudotree(problem, division, ExpiresAfterChecks(44)).parent, "the first tree is complete by then"

@@ -276,14 +276,9 @@ def test_z_within_a_number_of_cells_never_falls_if_more_cells_are_allowed(query,
 @settings(max_examples=30)
 @given(queries(kinds=("whole",)), st.sampled_from([0, 1 << 20]))
 def test_statistics_and_progress_describe_the_finished_messages(query, dense):
-    class Expired(Deadline):
-        @property
-        def left(self):
-            return -1.0
-
     work = FunctionFiltering(query, None, 1, MEMORY, dense=dense)
     with pytest.raises(OutOfTime):
-        work.resume(Expired())
+        work.resume(Deadline(until=0.0))
     assert work.messages == [] and work.message_progress == (1.0, 0.0)
     assume(work.resume().utility is not None)
     plan = plan_elimination(query.scopes, query.domains, query.order)

@@ -143,8 +143,8 @@ def test_rank_0_decides_for_all_ranks(fresh_process):
     class OtherRank(World):
         rank = 1
 
-        def on_first_rank(self, work):
-            return decided
+        def decided(self, value, what="decided"):
+            return chosen
 
-    for decided in (True, False):
-        assert solves_interpreted(None, Settings(), OtherRank()) == decided
+    for chosen in (True, False):
+        assert solves_interpreted(None, Settings(), OtherRank()) == chosen
