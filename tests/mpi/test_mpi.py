@@ -261,7 +261,7 @@ _IMPROVED = {"local": {**_SAMPLED, "bound": "none"}, "budget": {"time": 600}}
 PHASES = {
     "load parts": ("kill", "solving.private.rank_inputs", "read_agent", {}),
     "plan": ("kill", "solving.solve", "plan", {}),
-    "tree parts": ("kill", "mpi.world", "World.exchange", {"combine": {"tree": "depth-first"}}),
+    "tree parts": ("kill", "mpi.distributed_dfs", "exchange", {"combine": {"tree": "depth-first"}}),
     "rows of one agent": ("raise", "solving.local_tables", "_sampled", {"local": _SAMPLED}),
     "sample": ("kill", "solving.local_tables", "_sampled_agents", {"local": _SAMPLED}),
     "UTIL": ("raise", "solving.util_value_cycle", "util_turns", {}),
