@@ -10,11 +10,11 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference import tuning
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.cuda import eliminate as on_gpu
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.execution import gpu_eliminations
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.model.arithmetic import EncodedTable
@@ -186,13 +186,13 @@ def two_trees(agents=8):
 def test_one_plan_on_the_device_gives_the_answer_of_message_passing(monkeypatch):
     problem, plans = two_trees(), []
     expected = dmcmc.solve(problem, local={"method": "exact"}, combine={"mode": "dpop"}, device="cpu")
-    before = on_gpu.eliminate_hybrid
+    before = gpu_eliminations.eliminate_hybrid
 
     def recording(flat, hybrid, *given, **named):
         plans.append(hybrid.plan)
         return before(flat, hybrid, *given, **named)
 
-    monkeypatch.setattr(on_gpu, "eliminate_hybrid", recording)
+    monkeypatch.setattr(gpu_eliminations, "eliminate_hybrid", recording)
     costs = CostModel(gpu_round_trip=-1.0, seconds_per_wave=0.0, seconds_per_cell=1.0)  # all work runs on the GPU
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", costs)
     found = dmcmc.solve(problem, local={"method": "exact"}, combine={"mode": "shared"}, device="cuda")
