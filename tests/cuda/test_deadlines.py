@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.deadlines import ExpiresAfterChecks
+from support.clock import ExpiresAfterChecks
 
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
 from dmcmc import Factor

@@ -1,6 +1,9 @@
-"""Clocks for tests: one that can be moved forward, and one that advances with each reading."""
+"""Clocks for tests, which move forward on request or with each reading, and a deadline that counts its checks."""
 
 import time
+
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.errors import OutOfTime
 
 
 class MovableClock:
@@ -32,3 +35,30 @@ class CountingClock:
     def __call__(self):
         self._now += self._step
         return self._now
+
+
+class ExpiresAfterChecks(Deadline):
+    """A deadline that passes after a number of checks, whichever of its members they read.
+
+    Parameters
+    ----------
+    checks
+        The number of checks before the deadline passes.
+    """
+
+    def __init__(self, checks):
+        super().__init__()
+        object.__setattr__(self, "checks_left", checks)  # a deadline is immutable otherwise
+
+    @property
+    def over(self):
+        object.__setattr__(self, "checks_left", self.checks_left - 1)
+        return self.checks_left < 0
+
+    @property
+    def left(self):
+        return 0.0 if self.over else float("inf")
+
+    def check(self):
+        if self.over:
+            raise OutOfTime("out of time")

@@ -4,7 +4,7 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.deadlines import ExpiresAfterChecks
+from support.clock import ExpiresAfterChecks
 from support.problem_strategies import problems, random_problem
 
 from dmcmc.inference.dpop.division import agent_scopes, divide

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support import naive
-from support.deadlines import ExpiresAfterChecks
+from support.clock import ExpiresAfterChecks
 from support.problem_strategies import random_problem
 
 from dmcmc import Factor

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.deadlines import ExpiresAfterChecks
+from support.clock import ExpiresAfterChecks
 from support.encoded_problems import HARD, first_bucket, naive, queries
 
 from dmcmc.inference import tuning
