@@ -90,7 +90,7 @@ def editable_install(folder, with_links):
 @pytest.mark.parametrize("with_links", [True, False])
 def test_an_editable_install_is_imported_from_the_source_tree(with_links, tmp_path):
     source, _, python = editable_install(tmp_path, with_links)
-    command = [python, "-c", "import dmcmc, sys; print(dmcmc.__file__); import dmcmc.inference.runtime.errors"]
+    command = [python, "-E", "-c", "import dmcmc, sys; print(dmcmc.__file__); import dmcmc.inference.runtime.errors"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == str(source / "dmcmc" / "__init__.py")
 
