@@ -205,9 +205,8 @@ class _PlannedQuery:
             found = eliminate_by_content(
                 query, z, matching, backend.threads, max_content_entries, magnitude_limit, backend.stop
             )
-            if max_content_entries is None or found.elimination.plan.entries <= max_content_entries:
+            if found is not None:  # otherwise, unmerged tables took more memory than their scopes suggested
                 return RelaxedElimination(found.elimination, z, found.margin)
-            del found  # unmerged tables took more memory than their scopes suggested
         if relaxation.moment_matching:
             found = backend.eliminate_matched(tables, relaxed, arithmetic, magnitude_limit)
             return RelaxedElimination(found.elimination, z, found.margin)

@@ -38,8 +38,8 @@ def eliminate_by_content(
     entries: int | None = None,
     magnitude_limit: int | float | None = None,
     stop: Deadline = NO_DEADLINE,
-) -> MatchedElimination:
-    """Answer a query with content-based mini-buckets.
+) -> MatchedElimination | None:
+    """Answer a query with content-based mini-buckets; return None if their tables have too many entries.
 
     Parameters
     ----------
@@ -52,7 +52,8 @@ def eliminate_by_content(
     threads
         Number of CPU threads.
     entries
-        Number of table entries beyond which nothing is merged any more. At the end there are two copies of the tables.
+        Number of table entries beyond which nothing is merged any more. Tables that are never merged may still have
+        more; then there is no result. At the end there are two copies of the tables.
     magnitude_limit
         As in :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`.
     stop
@@ -60,7 +61,7 @@ def eliminate_by_content(
 
     Returns
     -------
-    MatchedElimination
+    MatchedElimination or None
 
     Raises
     ------
@@ -79,6 +80,8 @@ def eliminate_by_content(
             state.eliminate_matched_groups(groups, v, total_limit - other_magnitude)
         else:
             state.eliminate_groups(groups, v)
+        if entries is not None and state.entries > entries:
+            return None
     return state.finish(moment_matching)
 
 
