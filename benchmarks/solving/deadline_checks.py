@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -144,14 +145,21 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=8, help="number of intervals to print")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="a dmcmc command")
     given = parser.parse_args()
-    observer, original = CheckObserver(given.least), vars(deadline.Deadline)["left"].fget
+    observer = CheckObserver(given.least)
 
-    def checked(deadline_object: deadline.Deadline) -> float:
-        if deadline_object.until < float("inf"):
-            observer.record_check()
-        return float(original(deadline_object))
+    def observed(read: Callable[[deadline.Deadline], Any]) -> Callable[[deadline.Deadline], Any]:
+        """Return a way to read a deadline that also records the check."""
 
-    deadline.Deadline.left = property(checked)  # type: ignore[assignment,method-assign]
+        def checked(deadline_object: deadline.Deadline) -> Any:
+            if deadline_object.until < float("inf"):
+                observer.record_check()
+            return read(deadline_object)
+
+        return checked
+
+    kind = deadline.Deadline
+    kind.left, kind.over = property(observed(kind.left.fget)), property(observed(kind.over.fget))  # type: ignore
+    kind.check = observed(kind.check)  # type: ignore[assignment,method-assign]
     observer.register()
     threading.Thread(target=observer.sample_stacks, daemon=True).start()
     from dmcmc.cli.main import main as dmcmc
