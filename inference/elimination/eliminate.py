@@ -91,7 +91,7 @@ class Elimination:
 
     @property
     def chooser(self) -> "ValueChooser":
-        """What sets the values of this elimination together with those of others; itself if it ran on its own."""
+        """The object that looks up values for all eliminations that ran with this one; itself if none did."""
         return self
 
     def choose_all(self, values: NDArray[np.int64]) -> None:

@@ -164,7 +164,7 @@ def _retained_limit() -> int:
 def _are_retained(plans: Sequence[EliminationPlan], sampling: Sampling) -> bool:
     """Return whether all tables that are made on a GPU fit its memory at once.
 
-    Those in the main memory have a limit of their own (:func:`_retained_limit`).
+    The limit of tables in the main memory is :func:`_retained_limit`.
     """
     size = sum(plan.entries for plan in plans) * sampling.arithmetic.dtype.itemsize
     return not sampling.backend.eliminates_on_gpu_together(plans) or size <= sampling.backend.limit() // 2
