@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass, field
 
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.tuning import MAX_CHECK_INTERVAL as MAX_CHECK_INTERVAL
 
 
 @dataclass
@@ -52,7 +51,7 @@ class Deadline:
     @property
     def over(self) -> bool:
         """Whether the deadline has passed."""
-        return min(self.until, self.cancellation.requested_at) + self.grace <= time.perf_counter()
+        return self.left <= 0
 
     @property
     def left(self) -> float:
