@@ -24,8 +24,9 @@ import dmcmc
 from benchmarks.harness import Columns, Report, instances, options
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import LONG_BUDGET, Order, best_order
+from dmcmc.inference.orders.best_order import Order, best_order
 from dmcmc.inference.orders.reorder_subtrees import compile_subtree_search
+from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.errors import DmcmcError
 
 TABLE = Columns(

@@ -26,7 +26,8 @@ from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import choose_arithmetic
-from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.inference.runtime.memory import resident_memory

@@ -29,8 +29,8 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.subproblem import LocalFacts, Subproblem
 from dmcmc.inference.model.tables import magnitude
-from dmcmc.inference.orders.best_order import LONG_BUDGET, Order, best_order, order_as_given
-from dmcmc.inference.orders.tuning import SMALL_BUDGET
+from dmcmc.inference.orders.best_order import Order, best_order, order_as_given
+from dmcmc.inference.orders.tuning import LONG_BUDGET, SMALL_BUDGET
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import Memo
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT

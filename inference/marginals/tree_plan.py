@@ -9,7 +9,8 @@ from dmcmc.inference.junction_tree.cliques import CliqueTree, clique_tree
 from dmcmc.inference.model.arithmetic import Arithmetic, narrowest
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
-from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
 

@@ -26,13 +26,12 @@ from dmcmc.inference.orders.reorder_subtrees import improve_subtrees
 from dmcmc.inference.orders.tuning import (
     DEFAULT_BUDGET,
     MAX_EXACT_CELLS,
+    MAX_EXACT_VARIABLES,
     MAX_SEARCH_WORDS,
     MIN_REORDERED_CELLS,
     SUBTREE_BUDGET_RATIO,
     SUBTREE_WORDS_PER_CELL,
 )
-from dmcmc.inference.orders.tuning import LONG_BUDGET as LONG_BUDGET
-from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES as MAX_EXACT_VARIABLES
 from dmcmc.inference.orders.window_kernels import bucket_tree, totals
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import Memo, digest, is_short_key

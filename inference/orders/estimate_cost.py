@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.orders import tuning
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.tuning import MAX_BITSET_VARIABLES as MAX_BITSET_VARIABLES
-from dmcmc.inference.orders.tuning import MAX_INTERPRETED_VARIABLES as MAX_INTERPRETED_VARIABLES
-from dmcmc.inference.orders.tuning import SHORT_BUDGET
+from dmcmc.inference.orders.tuning import MAX_INTERPRETED_VARIABLES, SHORT_BUDGET
 
 # Variables of an 8 MB graph as rows of bits; its size and the work on it grow with the square.
 

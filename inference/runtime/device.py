@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.types import Array
-from dmcmc.inference.tuning import DEVICE_SHARE as DEVICE_SHARE
-from dmcmc.inference.tuning import WORKSPACE_SHARE
+from dmcmc.inference.tuning import DEVICE_SHARE, WORKSPACE_SHARE
 
 
 @lru_cache

@@ -23,7 +23,8 @@ from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.sums.count_kernels import count_buckets

@@ -17,7 +17,8 @@ from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem, choose_arithmetic
-from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import LONG_BUDGET
 
 _UNIT_ROUNDOFF = 2.0**-53  # largest relative rounding error of one float64 operation
 

@@ -11,7 +11,8 @@ from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import RelaxedElimination, Resources, eliminate_within
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import LONG_BUDGET, best_order
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World

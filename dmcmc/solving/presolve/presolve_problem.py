@@ -15,12 +15,8 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value, magnitude
-from dmcmc.inference.orders.estimate_cost import (
-    MAX_BITSET_VARIABLES,
-    MAX_INTERPRETED_VARIABLES,
-    cells_upper_bound,
-    joins_at_least,
-)
+from dmcmc.inference.orders.estimate_cost import cells_upper_bound, joins_at_least
+from dmcmc.inference.orders.tuning import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.inference.presolve.equal_variables import merge_equal_variables
 from dmcmc.inference.presolve.estimate_gain import estimate_presolve_gain
 from dmcmc.inference.presolve.limits import PresolveLimit

@@ -58,9 +58,10 @@ from dmcmc.inference.bounds.tuning.dual import (
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.subproblem import Subproblem
-from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 
 
 class RemotePotentials(Protocol):

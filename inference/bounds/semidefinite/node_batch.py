@@ -20,8 +20,9 @@ from dmcmc.inference.bounds.semidefinite.node_steps import NodeDescent, NodeInpu
 from dmcmc.inference.bounds.semidefinite.schedules import NodeSchedule
 from dmcmc.inference.bounds.semidefinite.shared_term import FORBIDDEN_UTILITY, DescentPoint, Float32Array, SharedTerm
 from dmcmc.inference.bounds.tuning.semidefinite import STEPS_PER_CHECK
-from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 
 
 class NodeStarts(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from dmcmc.inference.dpop.trees.contract import ROOT, AgentGraph, TreeHeuristic
 from dmcmc.inference.orders.best_order import primal_graph, rule_order
-from dmcmc.inference.orders.tuning import MAX_RULE_AGENTS as MAX_RULE_AGENTS
+from dmcmc.inference.orders.tuning import MAX_RULE_AGENTS
 from dmcmc.inference.runtime.errors import ConfigError
 
 

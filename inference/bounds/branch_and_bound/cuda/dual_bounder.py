@@ -31,8 +31,9 @@ from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, Dev
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout
 from dmcmc.inference.bounds.tuning.search import MAX_ENTRIES_PER_BLOCK, NODES_PER_BLOCK
-from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import DEVICE_SHARE, shared_device
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.device import shared_device
+from dmcmc.inference.tuning import DEVICE_SHARE, MAX_CHECK_INTERVAL
 
 _INT64 = np.dtype(np.int64)
 _UINT8 = np.dtype(np.uint8)

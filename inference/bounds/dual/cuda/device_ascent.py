@@ -31,9 +31,10 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.tuning.dual import BLOCKS_PER_MULTIPROCESSOR
-from dmcmc.inference.runtime.deadline import MAX_CHECK_INTERVAL, NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import allow_shared, gpu_limits, shared_device
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 
 # Triangles that a block of 256 threads processes at once, one per warp; a colour (set of triangles that share no pair)
 # is filled up to a multiple of this.

@@ -35,10 +35,11 @@ from dmcmc.inference.bounds.tuning.semidefinite import MAX_STORED_FACTORS, TRIAL
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.tuning import STORED_SHARE
 from dmcmc.inference.model.subproblem import Subproblem
-from dmcmc.inference.runtime.device import DEVICE_SHARE, GPU_CLAIMS, is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import GPU_CLAIMS, is_out_of_memory, shared_device
 from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
+from dmcmc.inference.tuning import DEVICE_SHARE
 
 _LOADED_VARIABLES = 3  # hidden variables of the synthetic agent that loads kernels: the fewest with several pairs
 _FEW_NODES = (2, 0)  # nodes and buffer entries that load the kernels
