@@ -21,7 +21,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tuning.search import MIN_SECONDS_FOR_TRIAL, TRIAL_SECONDS
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.subproblem import Subproblem
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import leave_to_cpu
 
 
 def create_boundary_search(
@@ -51,10 +51,9 @@ def create_boundary_search(
             try:
                 return BoundarySearch(state, GpuDualBounder(state), part)
             except Exception as error:
-                if not is_out_of_memory(error):
+                if not leave_to_cpu(error):
                     raise
                 state.fetch_potentials()
-                shared_device().release()
     search = BoundarySearch(state, CpuDualBounder(state, memory_limit), part)
     left = state.backend.stop.left
     if state.local.interface or part != SearchedPart.ALL or not MIN_SECONDS_FOR_TRIAL <= left < float("inf"):
@@ -101,9 +100,8 @@ def place_together(states: Sequence[DualState], seconds: float) -> None:
         try:
             place_on_device([state for state in states if fits_gpu(state)], states[0].backend.processes_per_gpu)
         except Exception as error:
-            if not is_out_of_memory(error):
+            if not leave_to_cpu(error):
                 raise
-            shared_device().release()
 
 
 def compile_boundary_search() -> None:

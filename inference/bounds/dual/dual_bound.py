@@ -59,6 +59,7 @@ from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
@@ -158,9 +159,17 @@ class DualState:
 
     @property
     def potentials(self) -> DualPotentials:
-        """The potentials of the whole graph; copied from the device first if they are newer there."""
+        """The potentials of the whole graph; copied from the device first if they are newer there.
+
+        If the device has failed, the last ones on the host are used, which are as valid.
+        """
         if self._device_is_newer and self.remote is not None:
-            self._potentials, self._device_is_newer = self.remote.potentials(), False
+            self._device_is_newer = False
+            try:
+                self._potentials = self.remote.potentials()
+            except Exception as error:
+                if gpu_fault(error) is None:
+                    raise
         return self._potentials
 
     def record_device_sweeps(self, sweeps_done: int, in_range: bool) -> None:

@@ -21,6 +21,7 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     run_batches,
 )
 from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
+from dmcmc.inference.bounds.branch_and_bound.cuda.node_kernels import NOTE_FIELDS
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
@@ -121,6 +122,24 @@ def test_an_infeasible_row_makes_its_branches_infeasible():
         (found,) = run_batches([(bounder, SearchBatch(jobs, np.array([0, 3, 4]), masks))], NO_DEADLINE)
         assert found.bounds[:3].tolist() == [MINUS_INFINITY] * 3 and found.variables[:3].tolist() == [NO_VARIABLE] * 3
         assert found.bounds[3] > MINUS_INFINITY
+
+
+def test_a_search_that_ends_returns_its_part_of_the_buffer():
+    states = [DualState(agent(seed, 0.0, SCOPES, 4), triangles=True) for seed in (0, 4)]
+    place_on_device(states)
+    for _ in range(3):  # as often as a search is dropped and created anew
+        bounders = [GpuDualBounder(state) for state in states]
+        buffer = bounders[0].runner
+        assert buffer is bounders[1].runner and not buffer.free_parts
+        firsts = sorted(bounder.part.first for bounder in bounders)
+        assert firsts == [0, buffer.capacity]
+        assert firsts[1] + buffer.capacity <= buffer._entry_notes.size // NOTE_FIELDS
+        assert GpuDualBounder(states[0]).runner is not buffer  # a further search gets a buffer of its own
+        with pytest.raises(IndexError, match="node entry"):
+            bounders[0].part.place(np.array([-1, buffer.capacity]))
+        assert bounders[1].part.place(np.array([-1, 0])).tolist() == [-1, bounders[1].part.first]
+        del bounders, buffer
+    assert states[0].remote.group.node_buffer() is None  # the last search has freed the memory
 
 
 def test_a_batch_after_the_deadline_stays_unprocessed():

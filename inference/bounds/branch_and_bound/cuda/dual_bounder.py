@@ -1,12 +1,14 @@
 """Bound the nodes of a branch and bound by dual ascent on a GPU; a launch processes nodes of several agents.
 
 Tables stay on the device. Agents are placed there in groups (``DeviceDualAscent``), which hold the tables that rows
-start from. The agents of a group share one ``DeviceNodeBuffer``, which stores the tables of their search nodes. The
-kernels are in ``node_kernels``; n is the number of hidden variables of an agent, W the number of columns of a table. A
-group of jobs is a sequence of jobs that one thread block processes in order.
+start from. The searches of a group share a ``DeviceNodeBuffer``, which stores the tables of their nodes. Each search
+holds its own part of the buffer (``BufferPart``) and gives it back when it ends; the last search that ends frees the
+buffer. The kernels are in ``node_kernels``; n is the number of hidden variables of an agent, W the number of columns of
+a table. A group of jobs is a sequence of jobs that one thread block processes in order.
 """
 
 import time
+import weakref
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import cast
@@ -48,10 +50,42 @@ def load_kernels(width: int) -> None:
     device.load(node_kernels.run_nodes, (*arguments, 0, (0,) * (width // 8)))
 
 
+class BufferPart:
+    """Entries of a node buffer that belong to one search; the part is free again when this object is garbage-collected.
+
+    Parameters
+    ----------
+    buffer : DeviceNodeBuffer
+        A buffer with a free part. The part keeps it alive.
+
+    Attributes
+    ----------
+    first : int
+        The first entry; the part has ``buffer.capacity`` entries.
+    """
+
+    def __init__(self, buffer: "DeviceNodeBuffer") -> None:
+        self.buffer, number = buffer, buffer.free_parts.pop()
+        self.first = number * buffer.capacity
+        weakref.finalize(self, buffer.free_parts.append, number)
+
+    def place(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions in the buffer of some entries of this part; negative numbers stay as they are.
+
+        Raises
+        ------
+        IndexError
+            If an entry lies outside of the part: the kernel would overwrite the nodes of another search.
+        """
+        if entries.size and int(entries.max()) >= self.buffer.capacity:
+            raise IndexError(f"node entry {int(entries.max())} of a part with {self.buffer.capacity} entries")
+        return np.where(entries < 0, entries, entries + self.first)
+
+
 class DeviceNodeBuffer:
     """Buffer on the device for the search nodes of a group of agents, in equal parts; implements ``BatchRunner``.
 
-    A buffer entry stores the tables of one node. Each agent takes its part once, by ``assign_entries``.
+    A buffer entry stores the tables of one node. There is one part per agent of the group.
 
     Parameters
     ----------
@@ -63,7 +97,9 @@ class DeviceNodeBuffer:
     Attributes
     ----------
     capacity : int
-        Buffer entries per agent.
+        Buffer entries per part.
+    free_parts : list of int
+        Numbers of the parts that no search holds.
     batch_size : int
         Number of nodes to branch per batch.
     busy : float
@@ -82,12 +118,17 @@ class DeviceNodeBuffer:
         self.batch_size = NODES_PER_BLOCK * group.blocks
         self._buffer = self.device.lease(agents * self.capacity * self._entry_size, np.dtype(np.int32), self)
         self._entry_notes = self.device.lease(agents * self.capacity * node_kernels.NOTE_FIELDS, _INT64, self)
-        self._agents_taken, self._groups_per_launch, self.busy = 0, self._blocks, 0.0
+        self.free_parts = list(range(agents))
+        self._groups_per_launch, self.busy = self._blocks, 0.0
 
-    def assign_entries(self) -> int:
-        """Assign a part of the buffer to an agent; return its first entry."""
-        self._agents_taken += 1
-        return (self._agents_taken - 1) * self.capacity
+    @classmethod
+    def with_free_part(cls, group: DeviceDualAscent, sharers: int) -> "DeviceNodeBuffer":
+        """Return the node buffer of a group, or a new one if there is none or all its parts belong to searches."""
+        buffer = None if group.node_buffer is None else group.node_buffer()
+        if not isinstance(buffer, DeviceNodeBuffer) or not buffer.free_parts:
+            buffer = cls(group, sharers)
+            group.node_buffer = weakref.ref(buffer)
+        return buffer
 
     def run(self, work: Sequence[tuple[Bounder, SearchBatch]], stop: Deadline) -> list[BatchResult]:
         """Process one batch of each bounder; nodes that are not reached before the deadline stay unprocessed."""
@@ -115,8 +156,8 @@ class DeviceNodeBuffer:
         for (bounder, place, batch), first, last in zip(work, offsets[:-1], offsets[1:], strict=True):
             agent_jobs = jobs[first:last]
             agent_jobs[:, JOB_AGENT] = place.index
-            agent_jobs[:, JOB_TARGET] += bounder.first
-            agent_jobs[agent_jobs[:, JOB_SOURCE] >= 0, JOB_SOURCE] += bounder.first
+            for column in (JOB_TARGET, JOB_SOURCE):
+                agent_jobs[:, column] = bounder.part.place(agent_jobs[:, column])
             masks[first:last, : bounder.entries] = batch.masks.reshape(-1, bounder.entries)
             group_starts.append(batch.groups[1:] + first)
         order, sorted_starts = _longest_first(jobs, np.concatenate(group_starts))
@@ -211,21 +252,17 @@ class GpuDualBounder:
 
     Attributes
     ----------
-    first : int
-        First buffer entry of the agent.
+    part : BufferPart
+        The buffer entries of this search.
     entries : int
         Number of entries of a node's mask: n * W.
     """
 
     def __init__(self, state: DualState) -> None:
         sharers = state.backend.processes_per_gpu
-        group = place_on_device([state], sharers)[0].group
-        if group.node_buffer is None:
-            group.node_buffer = DeviceNodeBuffer(group, sharers)
-        buffer = group.node_buffer
-        assert isinstance(buffer, DeviceNodeBuffer)
+        buffer = DeviceNodeBuffer.with_free_part(place_on_device([state], sharers)[0].group, sharers)
         self.scale, self.allowed, self.work = state.layout.scale, allowed_values(state), DUAL_WORK
-        self.state, self.runner, self.first = state, buffer, buffer.assign_entries()
+        self.state, self.runner, self.part = state, buffer, BufferPart(buffer)
         self.max_branches, self.capacity, self.batch_size = 2, buffer.capacity, buffer.batch_size
         self.entries = state.layout.n_hidden * state.width
 

@@ -27,7 +27,7 @@ from dmcmc.inference.bounds.tuning.dual import (
 )
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import leave_to_cpu
 from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 
 if TYPE_CHECKING:
@@ -62,11 +62,10 @@ def improve_on_gpu(
         _BatchedAscent(requests, states, places, backend.stop).improve(seconds, sweeps)
         return True
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not leave_to_cpu(error):
             raise
         for state in states:
             state.fetch_potentials()
-        shared_device().release()
         return False
 
 

@@ -10,6 +10,7 @@ with one table per pair of its variables; a level is a set of triangles that a b
 """
 
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -237,12 +238,12 @@ class DeviceDualAscent:
         Number of columns of a table.
     blocks : int
         Number of thread blocks that run at the same time.
-    node_buffer : DeviceNodeBuffer or None
-        Buffers for the nodes of branch-and-bound searches over the agents' rows; None until there are any.
+    node_buffer : weak reference to DeviceNodeBuffer, or None
+        Buffer for the nodes of branch-and-bound searches over the agents' rows. The searches own it.
     """
 
     def __init__(self, states: Sequence[DualState], sharers: int = 1) -> None:
-        self.node_buffer: object = None  # the branch and bound on the GPU sets it
+        self.node_buffer: weakref.ref[Any] | None = None  # the branch and bound on the GPU sets it
         self.device, self._sharers = shared_device(), sharers
         self.layouts, self.width = [state.layout for state in states], states[0].width
         self._octets = (0,) * (self.width // 8)  # only the length matters: it fixes W when the kernels are compiled

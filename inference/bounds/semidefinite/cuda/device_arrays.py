@@ -5,12 +5,15 @@ from functools import lru_cache
 from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
 
 
-@lru_cache
 def relaxation_gpu_problem() -> str | None:
     """Return why a semidefinite relaxation cannot run on a GPU; None if it can, also under Numba's simulator."""
     problem = gpu_problem()
-    if problem is not None or not allows_concurrent_use():
-        return problem
+    return problem if problem is not None or not allows_concurrent_use() else _cupy_problem()
+
+
+@lru_cache
+def _cupy_problem() -> str | None:
+    """Return why CuPy does not work; None if it does."""
     try:
         import cupy
 
