@@ -15,6 +15,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.mpi.idle_wait import wait_for
 from dmcmc.mpi.tuning import LONGEST_PAUSE_SECONDS
@@ -86,9 +87,9 @@ class CollectiveCalls:
         Parameters
         ----------
         failure : Exception or None
-            The exception of this rank's work.
+            The exception of this rank's work. A failure of its GPU becomes an error that all ranks can handle.
         """
-        self._exchange_headers(_AGREE, failure)
+        self._exchange_headers(_AGREE, failure if failure is None else gpu_fault(failure) or failure)
 
     def after(self, work: Callable[[], T]) -> T:
         """Return the result of this rank's part of some work; an exception on one rank is raised on all.

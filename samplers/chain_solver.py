@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import leave_to_cpu
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.compile_error import explain
@@ -317,7 +317,6 @@ def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[
     try:
         return sample_rows(sampler, models, keys, rounds, planned[0].current.runs, initial=initial, prefer_loaded=timed)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not leave_to_cpu(error):
             raise
-    shared_device().release()
     return None

@@ -45,16 +45,25 @@ def improve_until_stop(
     world, handle, stop = coordinator.world, watch.handle or RunHandle(), setup.backend.stop
     interrupt = Interrupt(stop, armed=setup.timed and not watch.handles_signals)
     with handle.deliver_if_late(stop), interrupt, team_of(setup, world, coordinator.private) as team:
-        run = RankRun(RankTables(setup, world, team), coordinator, searches, watch, union_provider)
-        handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
+
+        def improve(plan: Setup) -> Result | None:
+            """Make and improve tables by a plan, from the best assignment and bound so far."""
+            run = RankRun(RankTables(plan, world, team), coordinator, searches, watch, union_provider)
+            handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
+            try:
+                run.first_tables()
+                while not run.goal_reached:
+                    directive = run.agree(run.combine())
+                    if directive.stop:
+                        break
+                    run.improve(directive)
+            except (OutOfTime, OutOfMemory) as error:
+                run.give_up(error)
+            world.on_all_ranks(partial(keep_for_next_run, run.tables, run.union))
+            return run.result()
+
         try:
-            run.first_tables()
-            while not run.goal_reached:
-                directive = run.agree(run.combine())
-                if directive.stop:
-                    break
-                run.improve(directive)
-        except (OutOfTime, OutOfMemory) as error:
-            run.give_up(error)
-        world.on_all_ranks(partial(keep_for_next_run, run.tables, run.union))
-        return run.result()
+            return improve(setup)
+        except Exception as error:
+            plan_on_cpu = setup.without_gpu(error, world)
+        return improve(plan_on_cpu)

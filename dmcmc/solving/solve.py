@@ -111,6 +111,17 @@ def solve_planned(planned: RunPlan, watch: Watch = UNWATCHED) -> Result | None:
     if setup is None:
         return answer
     coordinator.incumbent.delay(_seconds_of(partial(watch.planned, setup)))
+    try:
+        return _make_and_combine(setup, coordinator, overlapped, watch)
+    except Exception as error:
+        plan_on_cpu = setup.without_gpu(error, coordinator.world)
+    return _make_and_combine(plan_on_cpu, coordinator, nullcontext(), watch)
+
+
+def _make_and_combine(
+    setup: Setup, coordinator: Coordinator, overlapped: AbstractContextManager[None], watch: Watch
+) -> Result | None:
+    """Carry out a plan; return the result on rank 0."""
     coordinator.take_plan(setup)
     progress = watch.progress
     with team_of(setup, coordinator.world, coordinator.private) as team:

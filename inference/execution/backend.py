@@ -11,7 +11,7 @@ from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, elim
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import gpu_problem, is_gpu_in_use, resolve_device, shared_device
+from dmcmc.inference.runtime.device import gpu_has_failed, gpu_problem, is_gpu_in_use, resolve_device, shared_device
 from dmcmc.inference.tuning import MIN_PARALLEL_CELLS
 
 
@@ -151,9 +151,14 @@ class Backend:
             yield [self.eliminate(flat.table_range(start, start + n_tables), plan, arithmetic, semiring)]
             start += n_tables
 
+    @property
+    def may_use_gpu(self) -> bool:
+        """Whether work may go to a GPU: one is allowed, and it has not failed."""
+        return self.device != "cpu" and not gpu_has_failed()
+
     def samples_on_gpu(self, updates: int) -> bool:
         """Return whether this number of draws takes the CPU longer than a round trip to the GPU."""
-        if self.device == "cpu":
+        if not self.may_use_gpu:
             return False
         seconds = updates * cost_model.COSTS.seconds_per_draw / self.threads
         if self.device == "auto" and not is_gpu_in_use():
@@ -162,7 +167,7 @@ class Backend:
 
     def bounds_on_gpu(self, seconds: float) -> bool:
         """Return whether bounds that take one core this many seconds should be computed on the GPU."""
-        if self.device == "cpu":
+        if not self.may_use_gpu:
             return False
         if self.device == "auto" and not is_gpu_in_use():
             return (
@@ -173,7 +178,7 @@ class Backend:
 
     def worth_gpu(self, seconds: float) -> bool:
         """Return whether work that takes one core this many seconds should run on the GPU."""
-        return self.device != "cpu" and self._worth_a_gpu(seconds)
+        return self._worth_a_gpu(seconds)
 
     def eliminates_on_gpu_together(self, plans: Sequence[EliminationPlan]) -> bool:
         """Return whether :meth:`eliminate_all` would run these plans together on the GPU."""
@@ -198,7 +203,7 @@ class Backend:
 
     def _worth_a_gpu(self, seconds: float) -> bool:
         """Return whether this many seconds of one core exceed the cost of using the GPU."""
-        if self.device == "cpu" or seconds <= cost_model.COSTS.gpu_round_trip:
+        if not self.may_use_gpu or seconds <= cost_model.COSTS.gpu_round_trip:
             return False
         if self.device == "auto" and not is_gpu_in_use():
             return seconds > cost_model.COSTS.gpu_start * self.threads and gpu_problem() is None

@@ -13,7 +13,7 @@ from dmcmc.inference.elimination.semirings import Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.cuda.device_table import min_resident_entries
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import gpu_problem, leave_to_cpu, shared_device
 
 if TYPE_CHECKING:
     from dmcmc.inference.execution.backend import Backend
@@ -60,16 +60,17 @@ def eliminate_on_gpu(
         flat = flat_tables(tables, arithmetic)
         return eliminate_streamed(flat, plan, arithmetic, threads, Streaming(limit), semiring, stop=stop)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not leave_to_cpu(error):
             raise
-    shared_device().release()
+    if gpu_problem() is not None:
+        return None
     flat = flat_tables(tables, arithmetic)
     try:
         # half of the free memory, divided among the processes that share the GPU
         limit = min(limit, shared_device().free_bytes() // (2 * backend.processes_per_gpu))
         return eliminate_streamed(flat, plan, arithmetic, threads, Streaming(limit), semiring, stop=stop)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not leave_to_cpu(error):
             raise
     return None
 
@@ -94,7 +95,6 @@ def eliminate_batch_on_gpu(
     try:
         return eliminate_batch(flat, plans, merged, hybrid, arithmetic, backend.threads, semiring, backend.stop)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not leave_to_cpu(error):
             raise
-    shared_device().release()
     return None

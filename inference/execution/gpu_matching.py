@@ -11,7 +11,7 @@ from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_h
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import leave_to_cpu
 
 if TYPE_CHECKING:
     from dmcmc.inference.execution.backend import Backend
@@ -43,7 +43,6 @@ def eliminate_matched_on_gpu(
         if gpu_is_faster and hybrid.device_entries * arithmetic.dtype.itemsize <= backend.limit():
             return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, magnitude_limit, stop=backend.stop)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not leave_to_cpu(error):
             raise
-        shared_device().release()
     return None

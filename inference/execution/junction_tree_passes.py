@@ -5,7 +5,7 @@ from dmcmc.inference.execution.tuning import CELLS_PER_SECOND, SECONDS_PER_SPARS
 from dmcmc.inference.junction_tree.cliques import CliqueTree
 from dmcmc.inference.junction_tree.passes import CliqueTreePasses, MessagePassing
 from dmcmc.inference.junction_tree.sparse_passes import SparsePasses
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import leave_to_cpu, shared_device
 
 
 def passes_on(backend: Backend, host: CliqueTreePasses, tree: CliqueTree) -> MessagePassing:
@@ -29,9 +29,8 @@ def passes_on(backend: Backend, host: CliqueTreePasses, tree: CliqueTree) -> Mes
     except TreeExceedsDevice:
         return host
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not leave_to_cpu(error):
             raise
-        shared_device().release()
         return host
 
 
@@ -55,7 +54,6 @@ def row_passes_on(backend: Backend, host: SparsePasses) -> MessagePassing:
     except TreeExceedsDevice:
         return host
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not leave_to_cpu(error):
             raise
-        shared_device().release()
         return host

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.tuning import STORED_SHARE
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import leave_to_cpu, shared_device
 from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice
 
 
@@ -45,9 +45,8 @@ class RowsOnGpu:
         except RowsExceedDevice:
             return False
         except Exception as error:
-            if not is_out_of_memory(error):
+            if not leave_to_cpu(error):
                 raise
-            shared_device().release()
             return False
         return True
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.junction_tree.message_kernels import DOWN, MARGINAL, SEPARATOR_MARGINAL, UP
 from dmcmc.inference.junction_tree.passes import ProductUnderflow
 from dmcmc.inference.marginals.tables import JunctionTreeTables
+from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.inference.runtime.types import Ints
 
 
@@ -76,14 +77,16 @@ class TreeMessages:
         """Compute all upward messages, the downward messages to some cliques, and the tables at some cliques.
 
         Only what is outdated is computed: ``_has_up``, ``_has_down`` and ``_has_table`` mark the cliques whose message
-        to the parent, message from the parent, and variable tables are valid. If a product underflows on the device,
-        everything is computed again on the CPU, permanently.
+        to the parent, message from the parent, and variable tables are valid. If a product underflows on the device, or
+        the device fails, everything is computed again on the CPU, permanently.
         """
         try:
             self._collect()
             self._distribute(down_cliques)
             self._compute_tables(table_cliques)
-        except ProductUnderflow:
+        except Exception as error:
+            if not isinstance(error, ProductUnderflow) and gpu_fault(error) is None:
+                raise
             self._tables.leave_device()
             self.forget()
             self._update(down_cliques, table_cliques)

@@ -1,23 +1,31 @@
 """The GPU: its availability, memory, streams and launches. All device memory is allocated here."""
 
 import ctypes
+import logging
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.inference.runtime.errors import GpuFault, Unavailable
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.tuning import DEVICE_SHARE, WORKSPACE_SHARE
 
+_LOG = logging.getLogger(__name__)
 
-@lru_cache
+
 def gpu_problem() -> str | None:
     """Return why no GPU can be used, or None if one can; this starts the driver. Numba's simulator counts as a GPU."""
+    return _FAILURES[0] if _FAILURES else _driver_problem()
+
+
+@lru_cache
+def _driver_problem() -> str | None:
+    """Return why there is no GPU, or its driver does not start; None if there is a GPU."""
     try:
         from numba import cuda
     except ImportError as error:
@@ -54,14 +62,14 @@ def describe_gpu() -> str:
 
 
 def resolve_device(requested: str) -> str:
-    """Return ``cpu`` or ``cuda`` for the requested device ``auto``, ``cpu`` or ``cuda``.
+    """Return ``cpu`` or ``cuda`` for the requested device ``auto``, ``cpu`` or ``cuda``; ``cpu`` after a failure.
 
     Raises
     ------
     Unavailable
-        If ``cuda`` is requested and no GPU can be used.
+        If ``cuda`` is requested and there has never been a GPU that can be used.
     """
-    if requested == "cpu":
+    if requested == "cpu" or gpu_has_failed():
         return "cpu"
     problem = gpu_problem()
     if requested == "cuda" and problem is not None:
@@ -95,10 +103,72 @@ def gpu_limits(registers: int) -> tuple[int, int, int]:
     return gpu.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, gpu.MULTIPROCESSOR_COUNT, threads
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that the device's memory is exhausted."""
     text = f"{type(error).__name__} {error}".upper()
     return "OUT_OF_MEMORY" in text or "OUT OF MEMORY" in text
+
+
+_FAILURES: list[str] = []  # why the GPU of this process has failed; empty as long as it works
+# Names of the errors by which Numba, CuPy and cuBLAS report a failed call of the driver.
+_DRIVER_ERRORS = {"CudaDriverError", "CudaRuntimeError", "CudaAPIError", "CUDARuntimeError", "CUDADriverError"}
+_DRIVER_ERRORS |= {"CUBLASError", "LaunchError"}
+
+
+class LaunchError(RuntimeError):
+    """A launch or another call of the driver that failed; as Numba reports its own calls."""
+
+
+def gpu_fault(error: BaseException) -> GpuFault | None:
+    """Return a failure of the GPU as an error for users, and close the GPU; None for any other error.
+
+    After most failures every further call of the driver fails, too. Nothing uses the GPU again in this process, and
+    objects in its memory are not freed. The process whose GPU has failed says so in one line; others may receive the
+    error from it.
+    """
+    if is_out_of_memory(error):
+        return None
+    if isinstance(error, GpuFault):
+        _close_gpu(str(error))
+        return error
+    if not _DRIVER_ERRORS.intersection(kind.__name__ for kind in type(error).__mro__):
+        return None
+    fault = GpuFault(f"the GPU has failed ({' '.join(str(error).split())[:200]})")
+    if not gpu_has_failed():
+        _LOG.warning(f"dmcmc: {fault}; the CPU does its work from now on")
+    _close_gpu(str(fault))
+    return fault
+
+
+def gpu_has_failed() -> bool:
+    """Return whether the GPU of this process has failed, so that nothing uses it any more."""
+    return bool(_FAILURES)
+
+
+def leave_to_cpu(error: Exception) -> bool:
+    """Return whether the CPU has to do some work because of an error, and prepare for that.
+
+    That is so if the device's memory is exhausted, whose buffers are then freed, or if the device has failed.
+    """
+    if is_out_of_memory(error):
+        shared_device().release()
+        return True
+    return gpu_fault(error) is not None
+
+
+def _close_gpu(why: str) -> None:
+    """Let nothing use the GPU of this process from now on, because it has failed."""
+    if _FAILURES:
+        return
+    _FAILURES.append(why)
+    if is_gpu_in_use() and allows_concurrent_use():
+        from numba import cuda
+
+        with suppress(Exception):
+            # Freeing memory, streams or modules of a failed device raises errors inside destructors.
+            waiting = cuda.current_context().deallocations
+            waiting.add_item, waiting.clear = (lambda *freed: None), (lambda: None)
+    shared_device.cache_clear()
 
 
 class GpuClaims:
@@ -261,7 +331,7 @@ class Device:
         flags = bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
         error, stream = bindings.cuStreamCreateWithPriority(flags, lowest)
         if error != bindings.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(f"cannot create a CUDA stream: {error.name}")
+            raise LaunchError(f"cannot create a stream: {error.name}")
         return self._cuda.external_stream(int(stream))
 
     def synchronize(self) -> None:
@@ -377,7 +447,7 @@ def prepare_launch(
         x, y = threads if isinstance(threads, tuple) else (threads, 1)
         (error,) = bindings.cuLaunchKernel(function, *grid, x, y, 1, 0, 0, pointer_address, 0)
         if error != bindings.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(
+            raise LaunchError(
                 f"{kernel.__name__}: {error.name}: {len(keep_alive[1])} argument words, {len(pointers)} pointers"
             )
 

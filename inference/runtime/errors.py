@@ -46,6 +46,12 @@ class OutOfMemory(ResourceError):
     """Work that does not fit into the remaining memory budget of the run."""
 
 
+class GpuFault(DmcmcError):
+    """The GPU has failed, and what it held is lost; the run goes on without it."""
+
+    exit_code = 1
+
+
 class CheckpointWarning(UserWarning):
     """A file of a checkpoint is ignored; the message gives the reason."""
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.factor_graph import FactorGraph
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import leave_to_cpu
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.blocks.dual_starts import dual_states
@@ -239,9 +239,8 @@ def _on_gpu(
         blocks.anneal(work, stop)
         return blocks.best()
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not leave_to_cpu(error):
             raise
-    shared_device().release()
     return None
 
 

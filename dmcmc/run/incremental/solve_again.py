@@ -1,9 +1,12 @@
 """Continue the last run of a session if it was exact; otherwise run anew and keep what may be continued."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.incremental.incremental_run import IncrementalRun
@@ -12,6 +15,8 @@ from dmcmc.solving.private.private_inputs import PrivateAnswer
 from dmcmc.solving.private.rank_inputs import RankInputs
 from dmcmc.solving.util_value_cycle import FinishedCycle
 from dmcmc.solving.warm_start.retained_work import RetainedWork
+
+T = TypeVar("T")
 
 
 def solve_again(
@@ -43,7 +48,7 @@ def solve_again(
     """
     last = retained.incremental
     if isinstance(last, IncrementalRun):
-        again = last.solve(problem, settings, world)
+        again = _continued(retained, world, partial(last.solve, problem, settings, world))
         if again is not None:
             retained.result_is_shared = True
             retained.kept_on_all_ranks = last.kept
@@ -89,7 +94,7 @@ def solve_private_again(
     """
     last = retained.incremental
     if isinstance(last, PrivateRun):
-        again = last.solve(parts, settings, world)
+        again = _continued(retained, world, partial(last.solve, parts, settings, world))
         if again is not None:
             retained.kept_on_all_ranks = last.kept
             return again
@@ -102,6 +107,17 @@ def solve_private_again(
         given = inputs, settings, answer, cycle, shares_assignment, world
         retained.incremental = PrivateRun.begin(*given)
     return answer
+
+
+def _continued(retained: RetainedWork, world: World, solve: Callable[[], T | None]) -> T | None:
+    """Return the result of a continued run; None if it has to begin anew, also because the GPU has failed."""
+    try:
+        return world.run(solve)
+    except Exception as error:
+        if gpu_fault(error) is None or not world.is_agreed(error):
+            raise
+        retained.forget_all()
+    return None
 
 
 def _may_continue(problem: Problem, settings: Settings, retained: RetainedWork) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from msgspec.structs import replace as replace_settings
+
 from dmcmc.config.settings import Cooling
 from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, tree_size
 from dmcmc.inference.dpop.slicing import Slicing
@@ -14,7 +16,9 @@ from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.inference.runtime.memo import DerivedFacts
+from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, exact_option, exceeded_limit, sampled_choice
 from dmcmc.samplers.auto.rates import Rates
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, weights_of
@@ -72,6 +76,25 @@ class Setup(DividedProblem):
     tree_messages: Mapping[int, SentMessages] = field(default_factory=dict)
     helpers: tuple[tuple[int, ...], ...] = ()
     facts: DerivedFacts = field(default_factory=DerivedFacts, compare=False, repr=False)
+
+    def without_gpu(self, error: Exception, world: World) -> "Setup":
+        """Return this plan for the CPU alone after the GPU of a rank has failed, on all ranks.
+
+        What earlier runs of a session have kept may be in the memory of the GPU, and is dropped.
+
+        Raises
+        ------
+        Exception
+            The error itself, if it is not a failure of a GPU, or if other ranks continue.
+        """
+        if gpu_fault(error) is None or not world.is_agreed(error):
+            raise error
+        if self.retained is not None:
+            self.retained.forget_all()
+        choices = [choice._replace(device="cpu") for choice in self.choices]
+        config = replace_settings(self.config, device="cpu")
+        backend = replace(self.backend, device="cpu")
+        return replace(self, config=config, choices=choices, backend=backend, facts=DerivedFacts())
 
     @cached_property
     def methods(self) -> tuple[str, ...]:

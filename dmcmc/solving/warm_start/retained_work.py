@@ -99,6 +99,11 @@ class RetainedWork:
         self._steps = {key: kept for key, kept in self._steps.items() if key[0] in known}
         self._bounds = {name: kept for name, kept in self._bounds.items() if name in known}
 
+    def forget_all(self) -> None:
+        """Drop all work, because the device that held it has failed."""
+        self.forget_others(())
+        self.finished_cycle = self.incremental = None
+
     def find_bound(self, name: str) -> RetainedBound | None:
         """Return the bound that an agent had at the end of the last run; None if it had none."""
         return self._bounds.get(name)

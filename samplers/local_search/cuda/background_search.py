@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.device import GPU_CLAIMS, is_out_of_memory
+from dmcmc.inference.runtime.device import GPU_CLAIMS, gpu_fault, is_out_of_memory
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.samplers.local_search.cuda.chains import AnnealingSchedule, DeviceAnnealingChains
 from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
@@ -95,7 +95,7 @@ class BackgroundChains:
     seconds_per_sweep : float
         Time of a sweep of all chains in the last round; 0 before the first round has ended.
     failed : str
-        Why the search ended, if by an error; else empty, also if the device's memory was too small.
+        Why the search ended, if by an error; else empty, also if the device has failed or its memory was too small.
     _allowed : float
         Device time left, in seconds; set by ``set_device_time`` and reduced by each launch.
     _tournament : SuccessiveHalving or None
@@ -139,7 +139,8 @@ class BackgroundChains:
                 while chains is not None and not self._over and self._run_round(chains):
                     pass
         except Exception as error:  # the run continues without it
-            self.failed = "" if is_out_of_memory(error) else f"{type(error).__name__}: {error}"[:200]
+            if not is_out_of_memory(error) and gpu_fault(error) is None:
+                self.failed = f"{type(error).__name__}: {error}"[:200]
         finally:
             self._done.set()
 

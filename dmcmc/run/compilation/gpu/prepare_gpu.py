@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dmcmc.anytime.improvers import gpu_chains
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import is_gpu_in_use
+from dmcmc.inference.runtime.device import gpu_fault, is_gpu_in_use
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.gpu.agent_sets import GpuKernels
 from dmcmc.run.compilation.kernel_sets import KernelSet
@@ -107,8 +107,9 @@ def _load(sets: list[KernelSet]) -> None:
         for kernels in sets:
             kernels.compile()
     except Exception as error:  # the run itself reports the error
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded: {reason}")
+        if gpu_fault(error) is None:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded: {reason}")
 
 
 def without_closed_gpu(setup: Setup) -> Setup:
