@@ -59,6 +59,7 @@ def improve_until_stop(
                     run.improve(directive)
             except (OutOfTime, OutOfMemory) as error:
                 run.give_up(error)
+            run.check_gpu_bounds()
             world.on_all_ranks(partial(keep_for_next_run, run.tables, run.union))
             return run.result()
 

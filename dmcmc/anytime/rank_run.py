@@ -8,6 +8,7 @@ The tables and their combinations are those of a run with fixed work (:class:`.r
 agree on assignments and bounds in the same ways (:class:`.coordinator.Coordinator`).
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,13 +26,16 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs, Proposal, rank
 from dmcmc.anytime.scheduler.rank_report import RankReport
 from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.union_part import UnionPart
+from dmcmc.inference.bounds.tuning.search import CHECK_SHARE, MIN_CHECK_SECONDS
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
-from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
+from dmcmc.inference.runtime.device import gpu_has_failed
+from dmcmc.inference.runtime.errors import GpuFault, OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.result import Result
 from dmcmc.samplers import improve_in_team
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.retained_agent import UNION_NAME, keep_agent
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
 from dmcmc.solving.local_tables import exact_tables
@@ -43,6 +47,8 @@ from dmcmc.tuning import anytime as tuning
 
 if TYPE_CHECKING:
     from dmcmc.anytime.whole_searches import WholeSearches
+
+_LOG = logging.getLogger(__name__)
 
 
 class RankImprovers:
@@ -347,6 +353,37 @@ class RankRun:
         if self.setup.timed and isinstance(error, OutOfMemory):
             with suppress(OutOfMemory):
                 self.searches.use_remaining_time()
+
+    def check_gpu_bounds(self) -> None:
+        """Check the bounds of this rank's agents that a GPU has computed; called by all ranks.
+
+        Raises
+        ------
+        GpuFault
+            On all ranks, if one is wrong. The bound of the problem is dropped.
+        """
+        union = [] if self.union.agent is None else [self.union.agent.agent]
+        bounds = [agent.upper for agent in (*self.tables.agents.values(), *union)]
+        on_gpu = [upper for upper in bounds if upper.dual is not None and upper.dual.remote is not None]
+        begin, budget = time.perf_counter(), self.setup.config.budget.time or 0.0
+        latest = max(begin + MIN_CHECK_SECONDS, self.setup.backend.stop.until + common.GRACE_SECONDS / 2)
+        seconds = min(latest - begin, max(MIN_CHECK_SECONDS, CHECK_SHARE * budget))
+
+        def check() -> None:
+            """Check agent by agent; each gets an equal part of the time."""
+            for number, upper in enumerate(on_gpu, 1):
+                from dmcmc.inference.bounds.branch_and_bound.cuda.check_bounds import check_gpu_bounds
+
+                assert upper.dual is not None
+                check_gpu_bounds(upper.dual, upper.boundary_search, begin + seconds * number / len(on_gpu))
+
+        try:
+            self.world.on_all_ranks(check)
+        except GpuFault as fault:
+            if not gpu_has_failed():
+                _LOG.error(f"dmcmc: {fault}")
+                self.incumbent.forget_bound()
+            raise
 
     def result(self) -> Result | None:
         """Return the result, put together from all ranks' parts; None except on rank 0."""

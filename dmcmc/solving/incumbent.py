@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace as replace_fields
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
@@ -210,6 +211,11 @@ class Incumbent:
                 self.bound = bound
                 self._add_trace_point(by or ", ".join(parts or ()) or self.bound_source, parts)
         return tighter
+
+    def forget_bound(self) -> None:
+        """Drop the bound, which has turned out to be wrong, here and in the trace."""
+        with self._lock:
+            self.bound, self.trace[:] = None, [replace_fields(point, bound=None) for point in self.trace]
 
     def _add_trace_point(self, by: str | None, parts: Mapping[str, float] | None = None) -> None:
         """Append a point to the trace if its objective or bound is new."""

@@ -15,6 +15,7 @@ Compilation dominates the time of a first run, so kernels are compiled with less
 """
 
 import gc
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -145,6 +146,9 @@ def uncached_njit(*, allocates: bool = True) -> Callable[[Callable[..., Any]], A
 def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return ``numba.cuda.jit`` for a kernel, with a cache in this project's folder; the simulator ignores the options.
 
+    With the environment variable ``DMCMC_CHECK_KERNELS=1``, kernels are compiled without optimisation and check every
+    index of an array: a launch with an index out of range raises an IndexError. Such kernels are slow.
+
     Parameters
     ----------
     **options : Any
@@ -156,11 +160,22 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
         if numba.config.ENABLE_CUDASIM:
             return cuda.jit(function)
+        if os.environ.get("DMCMC_CHECK_KERNELS") == "1":
+            _check_array_indices()
+            return cuda.jit(debug=True, opt=False, **options)(function)
         from numba.cuda.dispatcher import CUDACache
 
         return _with_cache(cuda.jit(**options)(function), CUDACache)
 
     return decorate
+
+
+@cache
+def _check_array_indices() -> None:
+    """Let Numba's code generator for GPUs check array indices, which it never does by default."""
+    from numba.cuda.target import CUDATargetContext
+
+    CUDATargetContext.enable_boundscheck = True
 
 
 def cuda_inline(function: Callable[..., Any]) -> Any:

@@ -125,6 +125,21 @@ def test_a_session_continues_after_a_failure(gpu):
     assert before is not None and (after.status, after.objective) == ("optimal", expected)
 
 
+def test_a_wrong_bound_is_reported_and_computed_again_on_the_cpu(gpu, caplog):
+    from dmcmc.inference.bounds.branch_and_bound.cuda import check_bounds
+
+    def wrong(*_):
+        raise GpuFault("error of the program: the GPU's potentials are wrong")
+
+    caplog.set_level(logging.WARNING, logger="dmcmc")
+    gpu.setattr(check_bounds, "check_gpu_bounds", wrong)
+    problem = two_agents()
+    expected = dmcmc.solve(problem)
+    result = dmcmc.solve(problem, device="cuda", method="gibbs", samples=3, bound="dual", timeout=3.0, search="none")
+    assert result.objective <= expected.objective <= result.bound
+    assert any("error of the program" in record.getMessage() for record in caplog.records)
+
+
 def test_other_errors_are_no_failures_of_the_gpu(gpu):
     assert gpu_fault(ValueError("no")) is None and gpu_fault(MemoryError("out of memory")) is None
     assert not gpu_has_failed()

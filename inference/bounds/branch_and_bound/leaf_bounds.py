@@ -33,13 +33,13 @@ def with_exact_leaves(local: Subproblem, scale: Scale, batch: SearchBatch, resul
     leaves = np.flatnonzero(results.variables == LEAF)
     if not leaves.size:
         return results
-    utilities = _utilities(local, batch.jobs[leaves, JOB_ROW], results.masks[leaves].argmax(axis=2))
+    utilities = utilities_of(local, batch.jobs[leaves, JOB_ROW], results.masks[leaves].argmax(axis=2))
     bounds = results.bounds.copy()
     bounds[leaves] = np.minimum(bounds[leaves], [scale.encode_up(utility) for utility in utilities])
     return results._replace(bounds=bounds)
 
 
-def _utilities(local: Subproblem, rows: Ints, values: Ints) -> list[Number]:
+def utilities_of(local: Subproblem, rows: Ints, values: Ints) -> list[Number]:
     """Return the utilities of rows (k,) with values of the hidden variables (k, n), rounded up; −inf if forbidden."""
     digits = np.unravel_index(rows, local.interface_shape) if local.interface else ()
     value_of = dict(zip(local.interface, digits, strict=True)) | dict(zip(local.hidden, values.T, strict=True))

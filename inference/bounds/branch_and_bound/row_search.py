@@ -24,6 +24,7 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import OpenNodes, largest
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.tuning.search import GAIN_DECAY, MAX_FRONTIER_BYTES, MIN_GAIN_SHARE
 from dmcmc.inference.runtime.deadline import Deadline
@@ -168,6 +169,12 @@ class BoundarySearch:
     def best_excesses(self, count: int) -> Ints:
         """Return the excesses of the best open nodes, at most ``count``, descending, in the agent's scale."""
         return self._frontier.best_excesses(count)
+
+    def best_nodes(self, count: int) -> tuple[OpenNodes, Ints]:
+        """Return the best open nodes, at most ``count``, and the thresholds of their rows; nothing is removed."""
+        nodes = self._frontier.open_nodes
+        best = nodes.where(largest(self._frontier.rows.excesses(nodes), count))
+        return best, self._frontier.rows.thresholds[best.row]
 
     def give(self, count: int) -> NodeParcel:
         """Remove and return about ``count`` of the best open nodes for a search of the same rows on another rank."""

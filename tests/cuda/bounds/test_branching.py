@@ -20,12 +20,18 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     SearchBatch,
     run_batches,
 )
+from dmcmc.inference.bounds.branch_and_bound.cuda.check_bounds import check_gpu_bounds
 from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.cuda.node_kernels import NOTE_FIELDS
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     entry_bytes,
+)
+from dmcmc.inference.bounds.branch_and_bound.row_search import (
+    BoundarySearch,
+    BoundarySearchRequest,
+    run_boundary_searches,
 )
 from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -35,6 +41,7 @@ from dmcmc.inference.bounds.tuning.search import MAX_FRONTIER_BYTES
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_problem
+from dmcmc.inference.runtime.errors import GpuFault
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -140,6 +147,38 @@ def test_a_search_that_ends_returns_its_part_of_the_buffer():
         assert bounders[1].part.place(np.array([-1, 0])).tolist() == [-1, bounders[1].part.first]
         del bounders, buffer
     assert states[0].remote.group.node_buffer() is None  # the last search has freed the memory
+
+
+def searched(hard, scopes, largest):
+    """Return a dual ascent on the GPU and a branch and bound over its rows after some batches."""
+    state = DualState(agent(5, hard, scopes, largest), triangles=True)
+    search = BoundarySearch(state, GpuDualBounder(state))
+    no_cutoffs = np.full(state.bounds.size, -np.inf)
+    run_boundary_searches([BoundarySearchRequest(search, no_cutoffs, no_cutoffs)], batches=1)
+    nodes, _ = search.best_nodes(100)
+    assert (nodes.entry >= 0).any()
+    return state, search
+
+
+@pytest.mark.parametrize("hard, scopes", [(0.0, SCOPES), (0.3, SCOPES), (0.0, [*SCOPES, (0, 2, 4), (1, 2, 3)])])
+def test_the_check_on_the_cpu_accepts_what_the_gpu_has_computed(hard, scopes):
+    state, search = searched(hard, scopes, 4)
+    check_gpu_bounds(state, search, np.inf)
+
+
+@pytest.mark.parametrize("part", ["potentials", "tables", "bounds"])
+def test_the_check_on_the_cpu_finds_wrong_numbers(part):
+    state, search = searched(0.0, SCOPES, 4)
+    group, buffer = state.remote.group, search.bounder.runner
+    if part == "potentials":
+        group._arena.copy_to_device(group._arena.copy_to_host() - 1000)
+        state.record_device_sweeps(state.sweeps_done, True)
+    elif part == "tables":
+        buffer._buffer.copy_to_device(buffer._buffer.copy_to_host() - 1000)
+    else:
+        search._frontier.open_nodes.bound[:] -= 1 << 20
+    with pytest.raises(GpuFault, match="error of the program"):
+        check_gpu_bounds(state, search, np.inf)
 
 
 def test_a_batch_after_the_deadline_stays_unprocessed():

@@ -9,9 +9,9 @@ a table. A group of jobs is a sequence of jobs that one thread block processes i
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from dmcmc.inference.bounds.branch_and_bound.cuda import node_kernels
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import DUAL_WORK, allowed_values
 from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, DevicePlacement, place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.graph import DualLayout
+from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.tuning.search import MAX_ENTRIES_PER_BLOCK, NODES_PER_BLOCK
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import shared_device
@@ -141,6 +141,12 @@ class DeviceNodeBuffer:
             for k, result in zip(indices, self._run(group, group_work, stop), strict=True):
                 results[k] = result
         return [result for result in results if result is not None]
+
+    def read(self, position: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Copy an entry to the host: its tables (entry_size,), and its notes (``NOTE_FIELDS``,)."""
+        size, notes = self._entry_size, node_kernels.NOTE_FIELDS
+        tables: NDArray[np.int32] = self._buffer[position * size : (position + 1) * size].copy_to_host()
+        return tables, self._entry_notes[position * notes : (position + 1) * notes].copy_to_host()
 
     def _run(
         self,
@@ -265,6 +271,44 @@ class GpuDualBounder:
         self.state, self.runner, self.part = state, buffer, BufferPart(buffer)
         self.max_branches, self.capacity, self.batch_size = 2, buffer.capacity, buffer.batch_size
         self.entries = state.layout.n_hidden * state.width
+
+    def stored_nodes(self, entries: NDArray[np.int64]) -> Iterator[tuple[int, "StoredNode"]]:
+        """Yield what the buffer stores of nodes, with their indices in ``entries``, except of nodes without an entry.
+
+        Parameters
+        ----------
+        entries : (k,) int64
+            The nodes' buffer entries; negative without one.
+        """
+        hidden, width = self.state.layout.hidden, self.state.width
+        n, m, t = hidden.domains.size, len(hidden.pairs), len(hidden.triangles)
+        pairs_at, triplets_at = n * width, n * width + m * width * width
+        higher_at = triplets_at + 3 * t * width * width // 2
+        for node in np.flatnonzero(entries >= 0).tolist():
+            tables, notes = self.runner.read(int(self.part.place(entries[node : node + 1])[0]))
+            potentials = DualPotentials(
+                tables[:pairs_at].reshape(n, width), tables[pairs_at:triplets_at].reshape(m, width, width),
+                cast(Any, tables[triplets_at:higher_at].view(np.int16).reshape(t, 3, width, width)), tables[higher_at:],
+            )  # fmt: skip
+            yield node, StoredNode(int(notes[0]), int(notes[2]), potentials)
+
+
+class StoredNode(NamedTuple):
+    """What the buffer stores of a node.
+
+    Attributes
+    ----------
+    constant : int
+        Utility of the row without hidden variables, in the agent's integer scale.
+    bit_shift : int
+        Left shift that restores the triangles' entries, in bits.
+    potentials : DualPotentials
+        The node's tables over the hidden variables; those of triangles are int16, with ``FORBIDDEN_INT16``.
+    """
+
+    constant: int
+    bit_shift: int
+    potentials: DualPotentials
 
 
 def _table_sizes(layout: DualLayout, width: int) -> tuple[int, int]:

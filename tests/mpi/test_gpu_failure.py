@@ -1,0 +1,77 @@
+"""If the GPU of one rank fails, all ranks continue on the CPU, with one file, with private inputs and in a session."""
+
+import pytest
+from support.ranks import documents, lines, needs_mpirun, start
+from support.runs import dense_problem
+
+import dmcmc
+from dmcmc.formats import agent_files, native
+
+pytest.importorskip("mpi4py")
+pytestmark = needs_mpirun
+
+SCRIPT = """
+import json, sys
+from numba.cuda.simulator.kernel import FakeCUDAKernel
+from dmcmc import Session
+from dmcmc.config.settings import settings_from
+from dmcmc.formats import native
+from dmcmc.inference.execution import cost_model
+from dmcmc.inference.runtime import device
+from dmcmc.mpi.world import connect
+from dmcmc.run.solve import solve
+from dmcmc.run.solve_directory import solve_directory
+
+cost_model.COSTS = cost_model.CostModel(
+    gpu_round_trip=-1.0, seconds_per_wave=0.0, seconds_per_matched_bucket=0.0, seconds_per_cell=1.0
+)
+world, launch, count = connect(), FakeCUDAKernel.__call__, 0
+
+
+class CudaAPIError(RuntimeError):
+    pass
+
+
+def fail_on_rank_1(self, *arguments):
+    global count
+    count += not self._device
+    if world.rank == 1 and not self._device and count > limit:
+        raise CudaAPIError("[700] CUDA_ERROR_ILLEGAL_ADDRESS")
+    return launch(self, *arguments)
+
+
+FakeCUDAKernel.__call__ = fail_on_rank_1
+problem = native.load(sys.argv[1])
+for limit, timeout in ((0, None), (1, None), (0, 20.0)):
+    for run in ("file", "private", "session"):
+        count = 0
+        settings = settings_from(None, {"device": "cuda", "timeout": timeout, "method": "exact"})
+        if run == "file":
+            result = solve(problem, settings, world)
+        elif run == "private":
+            result = solve_directory(sys.argv[2], settings, world, share_assignment=True)
+        else:
+            session = Session(problem, settings, world=world)
+            result = session.solve()
+        failed = world.allgather(device.gpu_has_failed())
+        device._FAILURES.clear()
+        device.shared_device.cache_clear()
+        if world.rank == 0:
+            print(json.dumps([run, result.status, result.objective, result.bound, failed]), flush=True)
+"""
+
+
+def test_all_ranks_continue_on_the_cpu(tmp_path):
+    problem = dense_problem(agents=3, seed=1)
+    expected = dmcmc.solve(problem).objective
+    native.save(problem, tmp_path / "p.npz")
+    agent_files.write(problem, tmp_path / "parts", 1 << 30)
+    simulated = {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
+    done = start(2, "-c", SCRIPT, str(tmp_path / "p.npz"), str(tmp_path / "parts"), **simulated)
+    assert done.returncode == 0, done.stderr
+    found = documents(done.stdout)
+    assert [(status, objective, bound) for _, status, objective, bound, _ in found] == [
+        ("optimal", expected, expected)
+    ] * 9
+    assert any(failed[1] for *_, failed in found)
+    assert all("the GPU has failed" in line for line in lines(done.stderr))
