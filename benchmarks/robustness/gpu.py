@@ -11,6 +11,7 @@ Parts (all need a GPU):
 Several runs at a time share the cores and the GPUs evenly.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -19,10 +20,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.harness import Report, options
 
@@ -70,6 +72,14 @@ class _Slot(NamedTuple):
     cores: Sequence[int]
 
 
+class _Run(NamedTuple):
+    """What all parts use: the options, a folder for files, and a function that prints and keeps a line."""
+
+    given: argparse.Namespace
+    folder: Path
+    line: Callable[[str], None]
+
+
 class _Ended(NamedTuple):
     """A process that has ended: exit status, seconds, output."""
 
@@ -83,14 +93,13 @@ def fail_after(launches: int) -> None:
     from numba import cuda
     from numba.cuda import dispatcher
 
-    @cuda.jit  # type: ignore[untyped-decorator]
-    def write_anywhere(array, position):  # type: ignore[no-untyped-def]
+    def write(array: Any, position: int) -> None:
         array[position] = 1
 
-    counted, call = count(), dispatcher.CUDADispatcher.call
+    write_anywhere, counted, call = cuda.jit(write), count(), dispatcher.CUDADispatcher.call
 
-    def call_or_fail(self, arguments, configuration):  # type: ignore[no-untyped-def]
-        if self.py_func is not write_anywhere.py_func and next(counted) == launches:
+    def call_or_fail(self: Any, arguments: Any, configuration: Any) -> Any:
+        if self.py_func is not write and next(counted) == launches:
             write_anywhere[1, 1](cuda.device_array(1), 1 << 44)
         return call(self, arguments, configuration)
 
@@ -104,6 +113,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="time limit of each run")
     parser.add_argument("--count", type=int, default=40, help="number of runs, or of problems of known optimum")
     parser.add_argument("--first-seed", type=int, default=5000)
+    parser.add_argument("--seeds", type=int, nargs="+", help="these seeds, for runs of one kind")
     parser.add_argument("--kind", choices=list(_KINDS), help="only this kind of run; default: all in turn")
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--per-gpu", type=int, default=1, help="processes at a time per GPU")
@@ -118,9 +128,8 @@ def main() -> None:
     report = Report(__file__, given)
     with tempfile.TemporaryDirectory() as folder:
         for part in given.parts:
-            bad = {"sanitizer": _sanitizer, "runs": _runs, "bounds": _bounds, "failures": _failures}[part](
-                given, slots, Path(folder), report
-            )
+            parts = {"sanitizer": _sanitizer, "runs": _runs, "bounds": _bounds, "failures": _failures}
+            bad = parts[part](_Run(given, Path(folder), report), slots)
             report(f"{part}: {bad} bad")
     report.keep()
 
@@ -168,8 +177,9 @@ def _generated(kind: str, seed: int, folder: Path) -> Path:
     return file
 
 
-def _timed(given, slot: _Slot, kind: str, seed: int, folder: Path, line, fail: int | None = None) -> bool:  # type: ignore[no-untyped-def]
+def _timed(run: _Run, kind: str, seed: int, fail: int | None, slot: _Slot) -> bool:
     """Run a problem for some seconds on a GPU; return whether the run is bad."""
+    given, folder, line = run
     file = _generated(kind, seed, folder)
     result = file.with_suffix(f".{fail}.json")
     arguments = ["solve", str(file), "--device", "cuda", "--timeout", str(given.seconds), "--set", "search=none"]
@@ -190,17 +200,19 @@ def _timed(given, slot: _Slot, kind: str, seed: int, folder: Path, line, fail: i
     return bad
 
 
-def _runs(given, slots, folder, line) -> int:  # type: ignore[no-untyped-def]
+def _runs(run: _Run, slots: Sequence[_Slot]) -> int:
     """Run timed runs of all kinds."""
+    given = run.given
     kinds = [given.kind] if given.kind else list(_KINDS)
-    cases = [(kinds[number % len(kinds)], given.first_seed + number) for number in range(given.count)]
-    return _on_slots(slots, [lambda slot, c=case: _timed(given, slot, *c, folder, line) for case in cases])
+    seeds = given.seeds or [given.first_seed + number for number in range(given.count)]
+    cases = [(kinds[number % len(kinds)], seed) for number, seed in enumerate(seeds)]
+    return _on_slots(slots, [partial(_timed, run, *case, None) for case in cases])
 
 
-def _failures(given, slots, folder, line) -> int:  # type: ignore[no-untyped-def]
+def _failures(run: _Run, slots: Sequence[_Slot]) -> int:
     """Let a kernel fail after different numbers of launches."""
     cases = [(kind, launches) for kind in ("mu X=25", "ms X=50") for launches in (0, 1, 30, 300, 800)]
-    return _on_slots(slots, [lambda slot, c=case: _timed(given, slot, c[0], 101, folder, line, c[1]) for case in cases])
+    return _on_slots(slots, [partial(_timed, run, kind, 101, launches) for kind, launches in cases])
 
 
 _SOUND = """
@@ -212,7 +224,7 @@ bad = []
 for seed in json.loads(sys.argv[1]):
     seconds, integral = float(sys.argv[2]), seed % 2
     problem = dmcmc.generate(
-        "meeting-scheduling", agents=3 + seed % 3, variables_per_agent=8 + seed % 5, domain_size=10 + seed % 8,
+        "meeting-scheduling", agents=3 + seed % 3, variables_per_agent=6 + seed % 3, domain_size=6 + seed % 4,
         tables="uniform" if integral else "preferences", seed=seed,
     )
     optimum = dmcmc.solve(problem, device="cpu", timeout=60, search="none")
@@ -227,12 +239,13 @@ for seed in json.loads(sys.argv[1]):
 """
 
 
-def _bounds(given, slots, folder, line) -> int:  # type: ignore[no-untyped-def]
+def _bounds(run: _Run, slots: Sequence[_Slot]) -> int:
     """Compare the bounds of short runs with known optima."""
+    given, _, line = run
     seeds = [given.first_seed + number for number in range(given.count)]
     bundles = [seeds[number :: len(slots)] for number in range(len(slots))]
 
-    def check(slot: _Slot, bundle: list[int]) -> bool:
+    def check(bundle: list[int], slot: _Slot) -> bool:
         command = [sys.executable, "-W", "ignore", "-c", _SOUND, json.dumps(bundle), str(given.seconds)]
         ended = _ended(slot, command, len(bundle) * (given.seconds + 70) + 60)
         rows = [json.loads(text) for text in ended.output.splitlines() if text.startswith("[")]
@@ -243,17 +256,18 @@ def _bounds(given, slots, folder, line) -> int:  # type: ignore[no-untyped-def]
             line(ended.output[-1500:])
         return bool(wrong or ended.status)
 
-    return _on_slots(slots, [lambda slot, b=bundle: check(slot, b) for bundle in bundles])
+    return _on_slots(slots, [partial(check, bundle) for bundle in bundles])
 
 
-def _sanitizer(given, slots, folder, line) -> int:  # type: ignore[no-untyped-def]
+def _sanitizer(run: _Run, slots: Sequence[_Slot]) -> int:
     """Run the sanitizer's tools over the tests of kernels, and memcheck over short runs."""
+    given, folder, line = run
     tool = sorted(Path("/usr/local").glob("cuda*/compute-sanitizer/compute-sanitizer"))[-1]
     common = [str(tool), "--error-exitcode", "77", "--print-limit", "20", "--target-processes", "all"]
     common += ["--kernel-name-exclude", "kernel_substring=cupy"]
     files = sorted(str(file) for file in Path("tests/cuda").rglob("test_*.py"))
 
-    def tests(slot: _Slot, name: str, file: str) -> bool:
+    def tests(name: str, file: str, slot: _Slot) -> bool:
         pytest = [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", file]
         ended = _ended(slot, [*common, "--tool", name, *pytest], given.seconds)
         found = [text for text in ended.output.splitlines() if "ERROR SUMMARY" in text or " passed" in text]
@@ -262,7 +276,7 @@ def _sanitizer(given, slots, folder, line) -> int:  # type: ignore[no-untyped-de
             line(ended.output[-3000:])
         return ended.status not in (0, 5, 124)
 
-    def run(slot: _Slot, name: str) -> bool:
+    def component(name: str, slot: _Slot) -> bool:
         kind = ["meeting-scheduling", "agents=3", "variables_per_agent=8", "domain_size=12", "tables=uniform"]
         file = folder / f"{name.replace(' ', '_')}.npz"
         generate = [sys.executable, "-m", "dmcmc", "generate", *kind, "--seed", "7", "--output", str(file)]
@@ -276,8 +290,8 @@ def _sanitizer(given, slots, folder, line) -> int:  # type: ignore[no-untyped-de
             line(ended.output[-3000:])
         return ended.status not in (0, 124)
 
-    tasks = [lambda slot, n=name: run(slot, n) for name in _COMPONENTS]
-    tasks += [lambda slot, t=t, f=file: tests(slot, t, f) for file in files for t in _TOOLS]
+    tasks: list[Callable[[_Slot], bool]] = [partial(component, name) for name in _COMPONENTS]
+    tasks += [partial(tests, name, file) for file in files for name in _TOOLS]
     return _on_slots(slots, tasks)
 
 
