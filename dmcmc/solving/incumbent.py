@@ -213,7 +213,7 @@ class Incumbent:
         return tighter
 
     def forget_bound(self) -> None:
-        """Drop the bound, which has turned out to be wrong, here and in the trace."""
+        """Drop the bound, which is wrong, here and in the trace."""
         with self._lock:
             self.bound, self.trace[:] = None, [replace_fields(point, bound=None) for point in self.trace]
 

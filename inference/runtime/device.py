@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -206,9 +207,10 @@ _ALLOWED_SHARED: dict[tuple[Any, ...], int] = {}
 class Device:
     """Memory and streams of the current GPU; buffers are kept between eliminations because allocation is expensive.
 
-    There are three kinds of memory: named buffers, overwritten at each use (``buffer``, and ``pinned`` on the host);
-    leased arrays, which return to the list ``_free`` when their owner is garbage-collected (``lease``); and page-locked
-    host arrays that belong to the caller (``page_locked``).
+    There are three kinds of memory: named buffers, overwritten at each use, for one call of a function (``buffer``, and
+    ``pinned`` on the host); leased arrays, for all that outlives a call, which return to the list ``_free`` when their
+    owner is garbage-collected (``lease``, ``hold``); and page-locked host arrays that belong to the caller
+    (``page_locked``). An array has the requested size, so that an index beyond it is outside of the array.
 
     Parameters
     ----------
@@ -230,6 +232,7 @@ class Device:
         self._cuda = cuda
         self._buffers: dict[tuple[str, np.dtype[Any]], Any] = {}
         self._free: list[Any] = []
+        self._lock = RLock()
         self._pinned: dict[str, NDArray[np.uint8]] = {}
         self.streams = [cuda.stream(), cuda.stream()]
         self._limit = limit
@@ -271,13 +274,21 @@ class Device:
         MemoryError
             If too little memory would remain for named buffers, without which nothing can be done with the lease.
         """
-        candidates = [b for b in self._free if b.dtype == dtype and b.size >= entries]
-        if candidates:
-            memory = min(candidates, key=lambda b: b.size)
-            self._free[:] = [b for b in self._free if b is not memory]
-        else:
-            memory = _new_lease(entries, dtype, self._free)
+        with self._lock:
+            candidates = [i for i, b in enumerate(self._free) if b.dtype == dtype and b.size >= entries]
+            if candidates:  # owners that are collected meanwhile, also in other threads, only append
+                memory = self._free.pop(min(candidates, key=lambda i: self._free[i].size))
+            else:
+                memory = _new_lease(entries, dtype, self._free)
         weakref.finalize(owner, self._free.append, memory)
+        return memory[: max(1, entries)]
+
+    def hold(self, data: Array, owner: object) -> Any:
+        """Return a copy of an array, flattened, in device memory that belongs to ``owner``, see :meth:`lease`."""
+        memory = self.lease(data.size, data.dtype, owner)
+        if not data.size:
+            return memory[:0]
+        memory.copy_to_device(np.ascontiguousarray(data).reshape(-1))
         return memory
 
     def free_bytes(self) -> int:

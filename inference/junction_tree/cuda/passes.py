@@ -98,9 +98,7 @@ class CudaPasses:
             self._arena[:factor_entries].copy_to_device(np.ascontiguousarray(factor_values))
         neutral = np.array([1.0 if self.sums else 0], dtype=host.arena.dtype)
         self._arena[entries : entries + 1].copy_to_device(neutral)
-        device_state = device.lease(state.size, state.dtype, self)
-        self._state = device_state[: state.size].reshape(state.shape)
-        self._state.copy_to_device(state)
+        self._state = device.hold(state, self).reshape(state.shape)
 
     def run(self, table_kind: int, cliques: Ints) -> None:
         """Compute messages (UP, DOWN) or variables' tables (MARGINAL, SEPARATOR_MARGINAL) for cliques in this order.

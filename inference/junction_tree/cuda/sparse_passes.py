@@ -7,7 +7,7 @@ or of results of chunks, that one thread reduces to one number.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -124,9 +124,9 @@ class CudaSparsePasses:
         # 32 per chunk for its partial results (``tops`` and ``totals``) on all levels
         if 4 * ints.size + (8 + item) * offsets[-1] + item * entries + 32 * chunks > limit or self._n_ints >= 1 << 31:
             raise TreeExceedsDevice
-        self._keys = self._copy_to_device(np.concatenate([np.zeros(0, dtype=np.int64), *rows, *host.separators]))
+        self._keys = self.device.hold(np.concatenate([np.zeros(0, dtype=np.int64), *rows, *host.separators]), self)
         values = [np.zeros(0, dtype=host.arithmetic.dtype), *(table.values for table in host.cliques)]
-        self._values, self._device_ints = self._copy_to_device(np.concatenate(values)), self._copy_to_device(ints)
+        self._values, self._device_ints = self.device.hold(np.concatenate(values), self), self.device.hold(ints, self)
         self._state = device.lease(max(1, entries), host.arithmetic.dtype, self)
 
     def run(self, table_kind: int, cliques: Ints) -> None:
@@ -206,13 +206,6 @@ class CudaSparsePasses:
         self._ints.append(numbers.astype(np.int32))
         self._n_ints += numbers.size
         return self._n_ints - numbers.size
-
-    def _copy_to_device(self, data: Array) -> Any:
-        """Copy an array to the device."""
-        buffer = self.device.lease(max(1, data.size), data.dtype, self)
-        if data.size:
-            buffer[: data.size].copy_to_device(data)
-        return buffer
 
     def _compute(self, messages: Sequence[SparseMessage]) -> None:
         """Compute messages that do not depend on each other."""

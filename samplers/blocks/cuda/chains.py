@@ -7,6 +7,7 @@ All chains make the same moves with different random numbers, so that a move is 
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import count, pairwise
 
 import numpy as np
@@ -73,12 +74,11 @@ class DeviceBlockChains:
         self._rank, self._workspace = np.argsort(self._order), new_workspace(graph, True)
         self._example, self._sweep = states[0].astype(np.int64), list[Move]()
         start_states = np.repeat(states, self.copies, axis=0).reshape(-1)
-        upload = self._device.upload
-        self._states = upload("blocks z", start_states)
-        self._best_states = upload("blocks best", start_states)
-        self._best_utilities = upload("blocks tops", np.full(self.chains, -np.inf))
+        hold = partial(self._device.hold, owner=self)
+        self._states, self._best_states = hold(start_states), hold(start_states)
+        self._best_utilities = hold(np.full(self.chains, -np.inf))
         self._factors = tuple(
-            self._device.upload_shaped(f"blocks {name}", getattr(graph, name))
+            hold(getattr(graph, name)).reshape(getattr(graph, name).shape)
             for name in ("scope_start", "scope", "stride", "table_start", "data")
         )
         _, processors, threads = gpu_limits(_REGISTERS)

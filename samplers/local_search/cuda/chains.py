@@ -6,7 +6,7 @@ drawn simultaneously. A *step* is one part of one sweep. Each chain anneals over
 
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,17 +103,18 @@ class DeviceAnnealingChains:
         self.chains, self.steps, self.step, self._number = chains_of(self.layout, self.n), 0, 0, 0
         self.chains = self.chains if chains is None else chains(self.layout)
         self._stream, self._steps_per_launch = self._device.background_stream(), 1
-        upload, arrays = self._device.upload, self.layout
+        hold, arrays = partial(self._device.hold, owner=self), self.layout
         self._integral = graph.data.dtype.kind == "i"
         forbidden_entry = int(graph.forbidden_entry) if self._integral else float(graph.forbidden_entry)
         self._problem = (
-            upload("whole domains", graph.domains.astype(np.int32))[: self.n], upload("whole data", graph.data),
-            forbidden_entry, upload("whole order", arrays.order),
-            upload("whole parts", arrays.part_start)[: arrays.part_start.size],
-            *(upload(f"whole {name}", getattr(arrays, name)) for name in _LAYOUT_ARRAYS),
-            *(upload(f"whole graph {name}", getattr(graph, name)) for name in ("scope_start", "scope", "stride")),
-            upload("whole following", graph.following), int(graph.first_step),
+            hold(graph.domains.astype(np.int32)), hold(graph.data), forbidden_entry, hold(arrays.order),
+            hold(arrays.part_start), *(hold(getattr(arrays, name)) for name in _LAYOUT_ARRAYS),
+            *(hold(getattr(graph, name)) for name in ("scope_start", "scope", "stride")), hold(graph.following),
+            int(graph.first_step),
         )  # fmt: skip
+        states, scores = np.zeros(self.chains * self.n, dtype=np.int32), np.zeros(2 * self.chains)
+        self._states, self._best_states = hold(states), hold(states)
+        self._scores, self._best_scores = hold(scores), hold(scores)
         self._device.synchronize()  # the chains' stream does not wait for these copies
 
     @cached_property
@@ -133,16 +134,16 @@ class DeviceAnnealingChains:
         schedule : AnnealingSchedule
             Temperatures of the round.
         """
-        upload, rates = self._device.upload, schedule.rates()
-        flat = states.astype(np.int32).reshape(-1)
-        self._states, self._best_states = upload("whole z", flat), upload("whole best z", flat)
-        self._scores, self._best_scores = (
-            upload("whole scores", scores.reshape(-1)),
-            upload("whole best scores", np.full(scores.size, -np.inf)),
-        )
+        flat, rates, self._schedule = states.astype(np.int32).reshape(-1), schedule.rates(), _ScheduleOwner()
+        hold = partial(self._device.hold, owner=self._schedule)
+        for memory, data in (
+            (self._states, flat), (self._best_states, flat), (self._scores, scores.reshape(-1)),
+            (self._best_scores, np.full(scores.size, -np.inf)),
+        ):  # fmt: skip
+            memory.copy_to_device(data)
         self._round = (
-            upload("whole schedule", schedule.of_chain.astype(np.int32)), upload("whole rates", rates.reshape(-1)),
-            upload("whole penalties", schedule.penalties(self._integral)), rates.shape[1], self._unit,
+            hold(schedule.of_chain.astype(np.int32)), hold(rates), hold(schedule.penalties(self._integral)),
+            rates.shape[1], self._unit,
         )  # fmt: skip
         self._device.synchronize()
         self._number += self.chains if self.steps else 0
@@ -188,6 +189,10 @@ class DeviceAnnealingChains:
     def _fetched(self, held: Any, width: int) -> Any:
         """Copy an array from the device and return it as (chains, width)."""
         return held.copy_to_host()[: self.chains * width].reshape(self.chains, width)
+
+
+class _ScheduleOwner:
+    """Keeps the memory of a round's schedule."""
 
 
 def fits_device(graph: FactorGraph) -> bool:

@@ -257,14 +257,8 @@ class DeviceDualAscent:
             start = int(self._agents[k, rows_cuda.TABLES_START])
             tables = np.concatenate([part.reshape(-1) for part in state.potentials])
             self._arena[start : start + tables.size].copy_to_device(tables)
-        self._descriptors = self._upload(records.descriptors)
-        self._agent_records = self._upload(self._agents.reshape(-1))
-
-    def _upload(self, data: NDArray[Any]) -> Any:
-        """Copy ``data`` to device memory that is held as long as this object exists."""
-        buffer = self.device.lease(data.size, data.dtype, self)
-        buffer[: data.size].copy_to_device(data)
-        return buffer
+        self._descriptors = self.device.hold(records.descriptors, self)
+        self._agent_records = self.device.hold(self._agents, self)
 
     def sweep_whole(self, indices: Sequence[int], firsts: Sequence[int], lasts: Sequence[int]) -> list[int]:
         """Make the sweeps ``firsts`` to ``lasts`` - 1 on agents' whole graphs; return each one's next sweep number.
