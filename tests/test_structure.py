@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from types import SimpleNamespace
 
 import networkx as nx
 import pytest
@@ -230,7 +231,7 @@ def test_the_code_is_spread_no_further_than_before():
 )
 def test_the_measure_counts_all_ways_to_import(text, lines, lazy):
     def file(name, text):
-        return File(f"dmcmc/{name}.py", text, ast.parse(text))
+        return SimpleNamespace(module=f"dmcmc.{name}", name=f"{name}.py", text=text, tree=ast.parse(text))
 
     other = file("b", '"""Head."""\nimport dmcmc.a\n')
     found = measure([file("a", text), other])

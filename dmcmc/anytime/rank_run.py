@@ -26,12 +26,12 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs, Proposal, rank
 from dmcmc.anytime.scheduler.rank_report import RankReport
 from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.union_part import UnionPart
-from dmcmc.inference.bounds.tuning.search import CHECK_SHARE, MIN_CHECK_SECONDS
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_has_failed
 from dmcmc.inference.runtime.errors import GpuFault, OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.result import Result
 from dmcmc.samplers import improve_in_team
@@ -366,8 +366,8 @@ class RankRun:
         bounds = [agent.upper for agent in (*self.tables.agents.values(), *union)]
         on_gpu = [upper for upper in bounds if upper.dual is not None and upper.dual.remote is not None]
         begin, budget = time.perf_counter(), self.setup.config.budget.time or 0.0
-        latest = max(begin + MIN_CHECK_SECONDS, self.setup.backend.stop.until + common.GRACE_SECONDS / 2)
-        seconds = min(latest - begin, max(MIN_CHECK_SECONDS, CHECK_SHARE * budget))
+        latest = max(begin + 2 * MAX_CHECK_INTERVAL, self.setup.backend.stop.until + common.GRACE_SECONDS / 2)
+        seconds = min(latest - begin, max(2 * MAX_CHECK_INTERVAL, common.UNNOTICED_SHARE * budget))
 
         def check() -> None:
             """Check agent by agent; each gets an equal part of the time."""

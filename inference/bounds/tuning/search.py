@@ -36,10 +36,3 @@ MIN_SECONDS_FOR_TRIAL = 25 * TRIAL_SECONDS  # until the deadline; with less, dua
 # Nodes on a GPU. Benchmark: benchmarks.bounds.branch_and_bound with --device cuda.
 NODES_PER_BLOCK = 4  # nodes of a batch per concurrent block: keeps the host work between two launches small
 MAX_ENTRIES_PER_BLOCK = 16 * NODES_PER_BLOCK  # an agent's buffer entries per block, at most: those of 16 batches
-
-# Check of a GPU's bounds on the CPU at the end of a run. Not measured: an error shows in most assignments.
-CHECKED_ASSIGNMENTS = 64  # random assignments by which the potentials of an agent are checked
-CHECKED_NODES = 1024  # open nodes of an agent that are checked, the best ones
-ASSIGNMENTS_PER_CHECKED_NODE = 4  # random assignments by which the tables of a node are checked
-CHECK_SHARE = 0.02  # of the run's time, for the check of all agents of a rank
-MIN_CHECK_SECONDS = 0.2  # seconds for it in a short run

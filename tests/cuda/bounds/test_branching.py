@@ -167,7 +167,7 @@ def test_the_check_on_the_cpu_accepts_what_the_gpu_has_computed(hard, scopes):
 
 
 @pytest.mark.parametrize("part", ["potentials", "tables", "bounds"])
-def test_the_check_on_the_cpu_finds_wrong_numbers(part):
+def test_the_check_on_the_cpu_finds_wrong_numbers(part, monkeypatch):
     state, search = searched(0.0, SCOPES, 4)
     group, buffer = state.remote.group, search.bounder.runner
     if part == "potentials":
@@ -176,7 +176,9 @@ def test_the_check_on_the_cpu_finds_wrong_numbers(part):
     elif part == "tables":
         buffer._buffer.copy_to_device(buffer._buffer.copy_to_host() - 1000)
     else:
-        search._frontier.open_nodes.bound[:] -= 1 << 20
+        nodes, thresholds = search.best_nodes(100)
+        lowered = nodes._replace(bound=nodes.bound - (1 << 20))
+        monkeypatch.setattr(search, "best_nodes", lambda count: (lowered, thresholds))
     with pytest.raises(GpuFault, match="error of the program"):
         check_gpu_bounds(state, search, np.inf)
 

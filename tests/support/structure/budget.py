@@ -1,7 +1,7 @@
 """Measure the structure of the code from its imports: files, lines, small files, cycles, and chains of imports.
 
-Every import counts, also one inside a function and one by name (``import_module("dmcmc...")``); imports for type checkers
-alone do not. Lines of code are those without blanks, comments and docstrings.
+Every import counts, also one inside a function and one by name (``import_module("dmcmc...")``); imports for type
+checkers alone do not. Lines of code are those without blanks, comments and docstrings.
 """
 
 import ast
@@ -104,7 +104,6 @@ def _imports(file: File, modules: set[str]) -> Iterator[tuple[ast.AST, set[str],
 
 def _words(file: File) -> set[str]:
     """Return the names that a file uses."""
-    found = {node.id for node in ast.walk(file.tree) if isinstance(node, ast.Name)}
-    return found | {
-        alias.name for node in ast.walk(file.tree) if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+    nodes = list(ast.walk(file.tree))
+    imported = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return imported | {node.id for node in nodes if isinstance(node, ast.Name)}

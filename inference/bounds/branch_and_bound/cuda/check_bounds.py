@@ -23,11 +23,13 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.search import ASSIGNMENTS_PER_CHECKED_NODE, CHECKED_ASSIGNMENTS, CHECKED_NODES
+from dmcmc.inference.bounds.tuning.search import MAX_NODES_PER_BATCH
 from dmcmc.inference.runtime.errors import GpuFault
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.tuning import SAMPLE_SIZE
 
 _NODES_AT_ONCE = 64  # nodes whose assignments are evaluated together
+_ASSIGNMENTS_PER_NODE = 4  # an error shows in most assignments
 
 
 def check_gpu_bounds(state: DualState, search: BoundarySearch | None, until: float) -> None:
@@ -51,7 +53,7 @@ def check_gpu_bounds(state: DualState, search: BoundarySearch | None, until: flo
     if isinstance(state.remote, DevicePlacement):
         _check_potentials(state, rng)
     if search is not None and isinstance(search.bounder, GpuDualBounder):
-        nodes, thresholds = search.best_nodes(CHECKED_NODES)
+        nodes, thresholds = search.best_nodes(2 * MAX_NODES_PER_BATCH)
         stored = search.bounder.stored_nodes(nodes.entry)
         while time.perf_counter() < until and (batch := list(islice(stored, _NODES_AT_ONCE))):
             numbers = np.array([node for node, _ in batch])
@@ -61,7 +63,7 @@ def check_gpu_bounds(state: DualState, search: BoundarySearch | None, until: flo
 def _check_potentials(state: DualState, rng: np.random.Generator) -> None:
     """Check the potentials of the whole graph by random assignments of all variables."""
     graph, shape, n = state.layout.whole, state.local.interface_shape, state.layout.n_hidden
-    values = _random_values(np.arange(state.width) < graph.domains[:, None], CHECKED_ASSIGNMENTS, rng)
+    values = _random_values(np.arange(state.width) < graph.domains[:, None], SAMPLE_SIZE, rng)
     digits = tuple(values[:, n:].T)
     rows = np.ravel_multi_index(digits, shape) if shape else np.zeros(len(values), dtype=np.int64)
     _compare(state, "potentials", sums_of(graph, state.potentials, values), _encoded(state, rows, values[:, :n]))
@@ -74,7 +76,7 @@ def _check_nodes(
 
     An assignment whose utility is below the threshold does not matter: a bound only has to cover the others.
     """
-    count, graph = ASSIGNMENTS_PER_CHECKED_NODE, state.layout.hidden
+    count, graph = _ASSIGNMENTS_PER_NODE, state.layout.hidden
     values = [_random_values(mask, count, rng) for mask in nodes.masks(state.layout.n_hidden)]
     sums = [
         node.constant + sums_of(graph, node.potentials, own, node.bit_shift)
