@@ -4,6 +4,7 @@ Calendars are given as text. They may name files in one folder only; nothing is 
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,8 +78,12 @@ class CalendarTools:
     def check_schedule(self, calendar: str, meetings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return whether a schedule keeps all rules, its score, and the rules that it breaks.
 
-        ``meetings`` lists the meetings that take place, with ``name``, ``start`` and, if they have one, ``room``.
+        ``meetings`` lists the meetings that take place, with ``name``, ``start`` and, if they have one, ``room``. A
+        schedule that lists a meeting twice keeps no rules.
         """
+        counts = Counter(str(x.get("name")) for x in meetings)
+        if repeated := [f"{name} is listed {count} times" for name, count in counts.items() if count > 1]:
+            return {"keeps_all_rules": False, "problems": repeated}
         found = with_earlier_answer(self._read(calendar), json.dumps({"meetings": [*meetings]}), "meetings")
         names = [meeting.name for meeting in found.meetings]
         problems = [f"there is no meeting {x['name']!r}" for x in meetings if x["name"] not in names]

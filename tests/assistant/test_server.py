@@ -76,6 +76,15 @@ def test_broken_rules_are_named(server):
     assert "B must be held" in busy["problems"]
 
 
+@pytest.mark.parametrize("hours", [("09", "10"), ("10", "09")])
+def test_a_schedule_with_a_meeting_listed_twice_is_refused_in_either_order(server, hours):
+    twice = [{"name": "A", "start": f"2027-03-01T{hour}:00"} for hour in hours]
+    listed = [*twice, {"name": "B", "start": "2027-03-01T11:00"}]
+    checked = answer(server, "check_schedule", calendar=CALENDAR, meetings=listed)
+    assert checked == {"keeps_all_rules": False, "problems": ["A is listed 2 times"]}
+    assert "booked: meetings[1]: A is listed twice" in answer(server, "plan_anew", calendar=CALENDAR, booked=listed)
+
+
 def test_conflicts_and_questions_why_not_are_answered(server):
     crowded = CALENDAR.replace("max_per_day: 2", "max_per_day: 1")
     conflict = answer(server, "explain_conflict", calendar=crowded)

@@ -32,7 +32,7 @@ def with_earlier_answer(calendar: Calendar, text: str, name: str) -> Calendar:
     Raises
     ------
     FileError
-        If the text is not the answer of a calendar.
+        If the text is not the answer of a calendar, or lists a meeting twice.
     """
     try:
         data = json.loads(text)
@@ -46,6 +46,8 @@ def with_earlier_answer(calendar: Calendar, text: str, name: str) -> Calendar:
     for number, entry in enumerate(meetings):
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise FileError(f"{name}: meetings[{number}]: expected a meeting with its name, got {show(entry)}")
+        if entry["name"] in booked:
+            raise FileError(f"{name}: meetings[{number}]: {entry['name']} is listed twice")
         booked[entry["name"]] = _choice(calendar, entry, f"{name}: meetings[{number}] ({entry['name']})")
     return replace(calendar, meetings=tuple(replace(x, booked=booked.get(x.name, x.booked)) for x in calendar.meetings))
 
