@@ -23,6 +23,7 @@ _SECTIONS = (
     *("meetings", "fairness", "early", "move_cost", "poll"),
 )
 _ROOM = ("capacity", "busy", "count")
+_FIRST_YEAR, _LAST_YEAR = 1970, 9000  # the first in which time zones are known everywhere
 _MAX_DAYS = 366
 _MAX_SLOTS = 20_000  # slots of all days together
 
@@ -79,10 +80,11 @@ def _grid(entries: EntryReader) -> TimeGrid:
     hours = entries.string(("hours",), data.get("hours", ""), "09:00-17:00")
     opens, closes = entries.parsed(("hours",), span_of, hours)
     minutes = entries.integer(("slot",), data.get("slot", 30), 1, 24 * 60)
-    slots = (closes - opens) // minutes
-    if not 0 < slots * len(days) <= _MAX_SLOTS:
-        entries.fail(("slot",), f"{slots} slots on each of {len(days)} days; 1 to {_MAX_SLOTS} in all are allowed")
-    return TimeGrid(tuple(days), opens, slots, minutes, entries.time_zone(("timezone",), data.get("timezone")))
+    zone = entries.time_zone(("timezone",), data.get("timezone"))
+    grid = TimeGrid(tuple(days), opens, (closes - opens) // minutes, minutes, zone)
+    if not 0 < grid.size <= _MAX_SLOTS:
+        entries.fail(("slot",), f"{grid.slots} slots on each of {len(days)} days; 1 to {_MAX_SLOTS} in all are allowed")
+    return grid
 
 
 def _days(entries: EntryReader) -> list[date]:
@@ -92,17 +94,23 @@ def _days(entries: EntryReader) -> list[date]:
         days = [entries.parsed(("days",), date_of, str(day)) for day in given]
         if not 0 < len(days) <= _MAX_DAYS or any(a >= b for a, b in pairwise(days)):
             entries.fail(("days",), f"expected 1 to {_MAX_DAYS} days, each after the one before")
+        _check_year(entries, "days", days)
         return days
     count = entries.integer(("days",), given, 1, _MAX_DAYS)
     day = entries.parsed(("first_day",), date_of, str(entries.document.data.get("first_day", "")))
-    if day.year > 9000:
-        entries.fail(("first_day",), "expected a year before 9000")
+    _check_year(entries, "first_day", [day])
     days = []
     while len(days) < count:
         if day.weekday() < 5:
             days.append(day)
         day += timedelta(days=1)
     return days
+
+
+def _check_year(entries: EntryReader, key: str, days: list[date]) -> None:
+    """Check that time zones and the ends of the calendar are known for some days."""
+    if not _FIRST_YEAR <= days[0].year <= days[-1].year < _LAST_YEAR:
+        entries.fail((key,), f"expected years from {_FIRST_YEAR} on and before {_LAST_YEAR}")
 
 
 def _room(reader: RuleReader, name: str, entry: Any) -> MeetingRoom:

@@ -126,8 +126,7 @@ class _PersonReader:
         if given is None:
             return ()
         begin, end = self.reader.parsed(key, span_of, self.reader.string(key, given, "hours, such as 09:00-17:00"))
-        local = self.reader.grid.local_times(self.zone).begin
-        away = (local < begin) | (local + self.reader.grid.minutes > end)
+        away = self.reader.grid.local_times(self.zone).outside(begin, end)
         return (TimeRule(away, f"outside {given}" + (f" in {self.zone}" if self.zone else "")),)
 
     def lunch(self) -> LunchBreak | None:
@@ -146,10 +145,9 @@ class _PersonReader:
         slots = max(1, grid.slots_of(minutes))
         if slots * grid.minutes > end - begin:
             self.reader.fail(key, f"{hours} is shorter than the break of {slots * grid.minutes} minutes")
-        local = grid.local_times(self.zone).begin
-        inside = ((local >= begin) & (local + grid.minutes <= end)).reshape(len(grid.days), grid.slots)
+        inside = ~grid.local_times(self.zone).outside(begin, end).reshape(len(grid.days), grid.slots)
         # Where the hours lie partly outside the calendar's, the break may lie there as well.
-        complete = inside.sum(axis=1) == (end - begin) // grid.minutes
+        complete = inside.sum(axis=1) >= (end - begin) // grid.minutes
         windows = tuple(
             tuple((day * grid.slots + np.flatnonzero(row)).tolist())
             for day, row in enumerate(inside)

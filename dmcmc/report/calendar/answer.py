@@ -26,6 +26,8 @@ class ScheduledMeeting:
         Its first time slot and its room.
     begin, end : datetime
         When it begins and ends, in the calendar's local time.
+    times : str
+        Both in words.
     room : str
         Name of the room; empty without one.
     people : tuple of str
@@ -40,6 +42,7 @@ class ScheduledMeeting:
     choice: MeetingChoice
     begin: datetime
     end: datetime
+    times: str
     room: str
     people: tuple[str, ...]
     optional: tuple[str, ...]
@@ -211,11 +214,13 @@ def _scheduled(
     """
     meeting, grid = calendar.meetings[m], calendar.grid
     optional = [p for p, _ in meeting.optional if p not in absent[m]]
+    begin, end = grid.moment(chosen[m].start), grid.moment(chosen[m].start, meeting.length)
     return ScheduledMeeting(
         meeting,
         chosen[m],
-        grid.moment(chosen[m].start),
-        grid.moment(chosen[m].start, meeting.length),
+        begin,
+        end,
+        f"{grid.clock(begin)}-{grid.clock(end)}",
         room,
         tuple(calendar.people[p].name for p in (*meeting.people, *optional)),
         tuple(calendar.people[p].name for p in optional),

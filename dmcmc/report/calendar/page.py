@@ -161,7 +161,7 @@ def _week(answer: CalendarAnswer, days: Sequence[int]) -> str:
     height = f"{grid.slots * _SLOT_HEIGHT:.2f}rem"
     hour = f"{60 / grid.minutes * _SLOT_HEIGHT:.3f}rem"
     marks = []
-    for minute in range(-(-grid.opens // 60) * 60, grid.opens + grid.slots * grid.minutes + 1, 60):
+    for minute in range(-(-grid.opens // 60) * 60, grid.closes + 1, 60):
         top = (minute - grid.opens) / grid.minutes * _SLOT_HEIGHT
         marks.append(f"<span style='top:{top:.2f}rem'>{minute // 60:02d}:00</span>")
     heads = "<i></i>" + "".join(f"<h3>{grid.days[d]:%a} {grid.days[d].day} {grid.days[d]:%b}</h3>" for d in days)
@@ -210,7 +210,7 @@ def _in_lanes(meetings: Sequence[ScheduledMeeting]) -> Iterator[tuple[ScheduledM
 
 def _when(item: ScheduledMeeting) -> str:
     """Return the day and the times of a meeting."""
-    return f"{item.begin:%a} {item.begin.day} {item.begin:%b %H:%M}-{item.end:%H:%M}"
+    return f"{item.begin:%a} {item.begin.day} {item.begin:%b} {item.times}"
 
 
 def _what(item: ScheduledMeeting) -> str:

@@ -69,7 +69,7 @@ def table(answer: CalendarAnswer) -> Table:
     for item in answer.scheduled:
         day = item.begin.date()
         day_text = f"{day:%a} {day.day} {day:%b}" if day != last else ""
-        cells = [day_text, f"{item.begin:%H:%M}-{item.end:%H:%M}", item.meeting.name]
+        cells = [day_text, item.times, item.meeting.name]
         cells += [item.room] if rooms else []
         grid.add_row(*map(Text, [*cells, ", ".join(item.people)]))
         last = day

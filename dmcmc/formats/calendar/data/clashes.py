@@ -89,11 +89,10 @@ def out_of_order(calendar: Calendar, first: int, second: int) -> Mask:
     for m, n in ((first, second), (second, first)):
         for earlier, gap in calendar.meetings[m].after:
             if earlier == n:
-                starts, ends = (
-                    calendar.starts_and_rooms[m][0],
-                    calendar.starts_and_rooms[n][0] + calendar.meetings[n].length,
-                )
-                wrong = _minutes(calendar, starts)[:, None] < _minutes(calendar, ends, 1) + gap
+                begins = calendar.grid.starts[calendar.starts_and_rooms[m][0]]
+                earlier_begins = calendar.grid.starts[calendar.starts_and_rooms[n][0]]
+                minutes = calendar.meetings[n].length * calendar.grid.minutes + gap
+                wrong = begins[:, None] < earlier_begins + 60 * minutes
                 found |= wrong if m == first else wrong.T
     return found
 
@@ -113,16 +112,8 @@ def different_in_series(calendar: Calendar, first: int, second: int) -> Mask:
 
 
 def _time_in_period(calendar: Calendar, starts: NDArray[np.int64], series: SeriesRule) -> NDArray[np.int64]:
-    """Return the slot within the week, or within the day, at which each start lies."""
-    weekdays = np.array([day.weekday() for day in calendar.grid.days], dtype=np.int64)
-    day, position = np.divmod(starts, calendar.grid.slots)
-    return position + weekdays[day] * calendar.grid.slots if series.day_counts else position
-
-
-def _minutes(calendar: Calendar, slots: NDArray[np.int64], ends: int = 0) -> NDArray[np.int64]:
-    """Return the minutes from the year 1 to the start of slots, or to the end of the slots before (``ends`` 1)."""
-    day, position = np.divmod(slots - ends, calendar.grid.slots)
-    ordinals = np.array([day.toordinal() for day in calendar.grid.days], dtype=np.int64)
-    minutes: NDArray[np.int64] = ordinals[day] * DAY_MINUTES + calendar.grid.opens
-    minutes += (position + ends) * calendar.grid.minutes
-    return minutes
+    """Return the local time within the week, or within the day, at which each start lies, in minutes."""
+    local = calendar.grid.local_times()
+    first = np.searchsorted(local.slot, starts)
+    weekdays = (local.day[first] - 1) % 7
+    return local.begin[first] + weekdays * DAY_MINUTES if series.day_counts else local.begin[first]

@@ -328,7 +328,7 @@ class Calendar:
         'Mon 1 Mar 10:30'
         """
         moment = self.grid.moment(choice.start)
-        when = f"{moment:%a} {moment.day} {moment:%b %H:%M}"
+        when = f"{moment:%a} {moment.day} {moment:%b} {self.grid.clock(moment)}"
         return when if choice.room is None else f"{when}, {self.rooms[choice.room].name}"
 
     def utilities(self, index: int, person: int | None = None) -> list[Number]:

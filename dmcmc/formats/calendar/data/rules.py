@@ -14,6 +14,7 @@ _NOON = 12 * 60  # minutes after midnight
 _MIDNIGHT = DAY_MINUTES  # minutes after midnight, at the end of the day
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2})")
 _SPAN = re.compile(r"([0-9]{1,2}:[0-9]{2})\s*-\s*([0-9]{1,2}:[0-9]{2})")
+_OFFSET = re.compile(r"[+-][0-9]{2}:[0-5][0-9]$")  # at the end of a time
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 EXAMPLES = "mornings, afternoons, Monday, Mon-Wed, 2027-03-01, week 2, 09:00-11:30, before 10:00, after 15:00, not ..."
 
@@ -42,14 +43,13 @@ def mask_of(rule: str, grid: TimeGrid, touching: bool = False, zone: str = "") -
     negated = bool(words) and words[0].lower() == "not"
     days, span = _days_and_span(" ".join(words[negated:]))
     local = grid.local_times(zone)
-    closes = local.begin + grid.minutes
     first_monday = grid.days[0].toordinal() - grid.days[0].weekday()
     on_day = _on_days(local.day, days, first_monday)
     if touching != negated:  # negation swaps completely and partly covered slots
-        next_day = _on_days(local.day + 1, days, first_monday) & (closes > DAY_MINUTES + span[0])
-        mask = (on_day & (local.begin < span[1]) & (closes > span[0])) | next_day
+        next_day = _on_days(local.day + 1, days, first_monday) & (local.end > DAY_MINUTES + span[0])
+        mask = local.slots_with((on_day & (local.begin < span[1]) & (local.end > span[0])) | next_day)
     else:
-        mask = on_day & (local.begin >= span[0]) & (closes <= span[1])
+        mask = ~local.slots_with(~on_day) & ~local.outside(*span)
     return ~mask if negated else mask
 
 
@@ -84,7 +84,8 @@ def moment_of(text: str, grid: TimeGrid, weeks: Collection[int] = ()) -> int:
     Parameters
     ----------
     text
-        A date or weekday, and a time.
+        A date or weekday, and a time; of two equal times on the day on which clocks are put back, with its offset, such
+        as ``2027-10-31 02:30+01:00``.
     grid
         The slots.
     weeks
@@ -98,7 +99,9 @@ def moment_of(text: str, grid: TimeGrid, weeks: Collection[int] = ()) -> int:
     words = text.replace("T", " ", 1).split() if _DATE.match(text) else text.split()
     if len(words) != 2:
         raise ValueError(f"{text!r} is not a time such as 2027-03-01 10:00 or Mon 10:00")
-    minutes = minutes_of(words[1][:5] if words[1].endswith(":00") and words[1].count(":") == 2 else words[1])
+    offset = "".join(_OFFSET.findall(words[1]))
+    clock = words[1].removesuffix(offset)
+    minutes = minutes_of(clock[:5] if clock.endswith(":00") and clock.count(":") == 2 else clock)
     first_monday = grid.days[0].toordinal() - grid.days[0].weekday()
     if _DATE.fullmatch(words[0]):
         days = [day for day in grid.days if day == date_of(words[0])]
@@ -108,8 +111,10 @@ def moment_of(text: str, grid: TimeGrid, weeks: Collection[int] = ()) -> int:
         days = [day for day in days if not weeks or (day.toordinal() - first_monday) // 7 + 1 in weeks]
     if len(days) > 1:
         raise ValueError(f"{words[0]!r} is not unique in this calendar; give the date, such as {days[0]} {words[1]}")
-    at = [datetime.combine(day, time(minutes // 60, minutes % 60)) for day in days] if minutes < _MIDNIGHT else []
-    slot = grid.slot_at(at[0]) if at else None
+    slot = None
+    if days and minutes < _MIDNIGHT:
+        moment = datetime.combine(days[0], time(minutes // 60, minutes % 60))
+        slot = grid.slot_at(grid.unique(moment, offset))
     if slot is None:
         raise ValueError(f"no slot of the calendar starts at {text!r}; slots start every {grid.minutes} minutes")
     return slot
