@@ -1,11 +1,12 @@
 """Serve the tools of :mod:`dmcmc.assistant.calendar_tools` by the Model Context Protocol (the official Python SDK)."""
 
 import threading
+import warnings
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from dmcmc.inference.runtime.errors import DmcmcError, Unavailable
+from dmcmc.inference.runtime.errors import DmcmcError, FileWarning, Unavailable
 from dmcmc.results.version import __version__
 
 if TYPE_CHECKING:
@@ -53,15 +54,20 @@ def make_server(tools: "CalendarTools") -> Any:
     server = MCPServer(name="dmcmc", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING")
 
     def guarded(method: Callable[P, R]) -> Callable[P, R]:
-        """Return a method that works on one call at a time, and whose errors are one line."""
+        """Return a method that works on one call at a time, whose errors are one line, and that answers warnings."""
 
         @wraps(method)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            with lock:
+            with lock, warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", FileWarning)
                 try:
-                    return method(*args, **kwargs)
+                    answer: Any = method(*args, **kwargs)
                 except DmcmcError as error:
                     raise ToolError(" ".join(str(error).split())) from None
+            found = [str(x.message) for x in caught if issubclass(x.category, FileWarning)]
+            for part in answer if isinstance(answer, list) else [answer]:
+                part.update({"warnings": found} if found else {})
+            return cast(R, answer)
 
         return call
 

@@ -76,6 +76,16 @@ def test_broken_rules_are_named(server):
     assert "B must be held" in busy["problems"]
 
 
+def test_what_is_not_read_of_a_busy_file_is_part_of_the_answer(server, tmp_path):
+    pytest.importorskip("recurring_ical_events")
+    (tmp_path / "ann.ics").write_text("BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:Trip\nEND:VEVENT\nEND:VCALENDAR\n")
+    text = CALENDAR.replace("busy: [Tue]", "busy: [Tue, {ics: ann.ics}]")
+    (warning,) = answer(server, "propose_schedule", calendar=text)["warnings"]
+    assert warning == "ann.ics: line 2: VEVENT 'Trip' has no DTSTART and is not counted as busy"
+    assert answer(server, "alternatives", calendar=text, count=2, distance=1)[0]["warnings"] == [warning]
+    assert "warnings" not in answer(server, "propose_schedule", calendar=CALENDAR)
+
+
 @pytest.mark.parametrize("hours", [("09", "10"), ("10", "09")])
 def test_a_schedule_with_a_meeting_listed_twice_is_refused_in_either_order(server, hours):
     twice = [{"name": "A", "start": f"2027-03-01T{hour}:00"} for hour in hours]

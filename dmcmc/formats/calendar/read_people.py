@@ -1,6 +1,6 @@
 """Read the people of a calendar file: busy times, working hours, preferences and limits per day."""
 
-from functools import cached_property
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,10 +75,11 @@ class _PersonReader:
         max_in_a_row = None if given is None else reader.minutes(key, given)
         if max_in_a_row is not None and max_in_a_row < reader.grid.minutes:
             reader.fail(key, f"expected at least the {reader.grid.minutes} minutes of a slot, got {max_in_a_row}")
+        busy = self.busy(name)
         return Person(
             name=name,
-            busy_times=self.busy_times(),
-            appointments=self.appointments(),
+            busy_times=tuple(rule for rule, cost in busy if cost is None),
+            appointments=tuple(Appointment(rule.mask, cost, rule.text) for rule, cost in busy if cost is not None),
             away_times=self.away_times(),
             preferences=reader.preferences(*self.entry("prefer", {}), self.zone),
             buffer=reader.minutes(*self.entry("buffer", 0)),
@@ -88,17 +89,8 @@ class _PersonReader:
             no_gaps=reader.number(*self.entry("no_gaps", 0), low=0),
         )
 
-    def busy_times(self) -> tuple[TimeRule, ...]:
-        """Return the rules of ``busy`` without a cost."""
-        return tuple(rule for rule, cost in self._busy if cost is None)
-
-    def appointments(self) -> tuple[Appointment, ...]:
-        """Return the busy times that may give way: those with a cost."""
-        return tuple(Appointment(rule.mask, cost, rule.text) for rule, cost in self._busy if cost is not None)
-
-    @cached_property
-    def _busy(self) -> list[tuple[TimeRule, Number | None]]:
-        """Rules for times and events of iCalendar files, each with its cost; None if a meeting must not overlap it."""
+    def busy(self, person: str) -> list[tuple[TimeRule, Number | None]]:
+        """Return rules for times and events of iCalendar files, each with its cost; None: no meeting may overlap it."""
         reader, (key, given) = self.reader, self.entry("busy", [])
         rules: list[tuple[TimeRule, Number | None]] = []
         for item in given if isinstance(given, list) else [given]:
@@ -113,12 +105,12 @@ class _PersonReader:
                 continue
             for name in entry["ics"] if isinstance(entry["ics"], list) else [entry["ics"]]:
                 file = reader.string(key, name, "the name of an iCalendar file, such as {ics: ann.ics}")
-                rules += [(rule, cost) for rule in reader.parsed(key, self._events, file)]
+                rules += [(rule, cost) for rule in reader.parsed(key, partial(self._events, person), file)]
         return rules
 
-    def _events(self, file: str) -> tuple[TimeRule, ...]:
+    def _events(self, person: str, file: str) -> tuple[TimeRule, ...]:
         """Return the busy times of an iCalendar file."""
-        return busy_rules(self.files.read(file).data, file, self.reader.grid, self.zone)
+        return busy_rules(self.files.read(file).data, file, self.reader.grid, self.zone, person)
 
     def away_times(self) -> tuple[TimeRule, ...]:
         """Return the times outside the person's working hours, in the person's time zone."""
