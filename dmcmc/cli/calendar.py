@@ -116,6 +116,15 @@ def first_participations(calendar: "Calendar") -> tuple[str, ...]:
     return tuple(f"{calendar.people[x.people[0]].name}: {x.name}" for x in calendar.meetings)
 
 
+def variables_by_meeting(calendar: "Calendar") -> dict[str, tuple[str, ...]]:
+    """Return the variable of each meeting's first participant by the meeting's name, and those of each series."""
+    found: dict[str, tuple[str, ...]] = {}
+    for meeting, variable in zip(calendar.meetings, first_participations(calendar), strict=True):
+        for name in {meeting.name, meeting.name if meeting.series is None else meeting.series.name}:
+            found[name] = (*found.get(name, ()), variable)
+    return found
+
+
 def write(result: CalendarResult, calendar: "Calendar", arguments: Namespace) -> list[str]:
     """Write the web page and the iCalendar files that the options ask for; return the files as text.
 

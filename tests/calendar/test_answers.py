@@ -355,3 +355,15 @@ def test_rules_in_conflict_and_what_would_help_are_named(tmp_path, capsys):
     assert "Ann has at most 1 meeting a day" in page.read_text() and "What would help" in page.read_text()
     assert main(["solve", str(tmp_path / "team.yaml"), "--task", "conflict"]) == 3
     assert "these rules cannot hold together" in capsys.readouterr().out
+
+
+def test_a_query_may_name_a_meeting_or_a_series(tmp_path, capsys):
+    path = tmp_path / "team.yaml"
+    meetings = "meetings:\n  A: {people: [Ann, Bob]}\n  Daily: {people: [Bob], repeat: daily}\n"
+    path.write_text(f"{HEAD}people: {{Ann: , Bob: }}\n{meetings}")
+    for query, expected in {"A": ["Ann: A"], "Daily": ["Bob: Daily, Mon 1 Mar", "Bob: Daily, Tue 2 Mar"]}.items():
+        for task in ("max-marginals", "mar"):
+            assert main(["solve", str(path), "--task", task, "--json", "--query", query]) == 0
+            assert list(json.loads(capsys.readouterr().out)["marginals"]) == expected
+    assert main(["solve", str(path), "--task", "mar", "--query", "Dayly"]) == 2
+    assert "is called 'Dayly'; did you mean 'Daily'?" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import Any
 
-from dmcmc.cli.calendar import calendar_of, check_options, set_defaults, set_start, with_search
+from dmcmc.cli.calendar import calendar_of, check_options, set_defaults, set_start, variables_by_meeting, with_search
 from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, options_of
 from dmcmc.cli.on_all_ranks import on_all_ranks
@@ -59,7 +59,8 @@ def prepare(arguments: Namespace) -> SolveJob:
     else:
         file_format, problem = formats.load_with_format(path, **given)
         logarithms = file_format.logarithms
-    query = () if arguments.query is None else queried_variables(arguments.query, problem)
+    groups = {} if calendar is None else variables_by_meeting(calendar)
+    query = () if arguments.query is None else queried_variables(arguments.query, problem, groups)
     problem, max_marginals = with_assigned_agents(problem, config.problem, document.at), arguments.max_marginals
     request = requested_alternatives(arguments, problem, calendar)
     return SolveJob(config, problem, task, logarithms, arguments.explain, max_marginals, query, request, calendar)

@@ -1,8 +1,8 @@
 """Read ``.bif`` files: Bayesian networks in the Bayesian Interchange Format.
 
 The rows of a conditional probability table are labelled by the parents' values, in any order; a ``default`` fills the
-missing rows. Names of values may have blanks: commas separate them. A table with ``property function max`` may be a
-noisy-max (:mod:`dmcmc.formats.bif.noisy_max`).
+missing rows. JavaBayes' files have no bar between a child and its parents. Names of values may have blanks: commas
+separate them. A table with ``property function max`` may be a noisy-max (:mod:`dmcmc.formats.bif.noisy_max`).
 """
 
 import math
@@ -137,8 +137,9 @@ class _BifReader:
         return words if len(words) == count or not words else [" ".join(part) for part in parts]
 
     def _parents(self) -> list[str]:
-        """Read the names of a table's parents, optionally separated by commas."""
+        """Read the names of a table's parents: all after its child, with or without a bar and commas."""
         parents: list[str] = []
+        self.tokens.skip(b"|", b",")
         while not self.tokens.skip(b")"):
             if parents:
                 self.tokens.skip(b",")
@@ -150,7 +151,7 @@ class _BifReader:
         self.tokens.expect(b"(")
         child, at = self.tokens.word("a variable"), self.tokens.offset
         width = len(self.network.find(child, at).values)
-        parents = self._parents() if self.tokens.expect(b"|", b",", b")") != b")" else []
+        parents = self._parents()
         known = [self.network.find(parent, self.tokens.offset) for parent in parents]
         scope = self.network.scope(child, parents, at)
         self.tokens.expect(b"{")
