@@ -89,7 +89,7 @@ def calendar_of(arguments: Namespace, path: str) -> "Calendar | None":
     calendar = calendar_at(path)
     if calendar is None:
         return None
-    from dmcmc.formats.calendar.keep import with_earlier_answer, with_move_cost
+    from dmcmc.calendars.solve import with_earlier_answer, with_move_cost
 
     if (earlier := getattr(arguments, "keep", None)) is not None:
         source = open_source(earlier)
@@ -105,7 +105,7 @@ def calendar_of(arguments: Namespace, path: str) -> "Calendar | None":
 
 def set_start(document: Document, calendar: "Calendar") -> None:
     """Let the search start from the booked times and rooms, unless the user gave another assignment."""
-    from dmcmc.formats.calendar.keep import booked_assignment
+    from dmcmc.calendars.solve import booked_assignment
 
     if "start" not in document.data and (booked := booked_assignment(calendar)):
         document.override(("start",), booked, "booked meetings")

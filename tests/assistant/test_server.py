@@ -12,8 +12,7 @@ pytest.importorskip("mcp")
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from dmcmc.assistant.calendar_tools import CalendarTools
-from dmcmc.assistant.server import make_server
+from dmcmc.assistant.calendar_tools import CalendarTools, make_server
 
 CALENDAR = """
 calendar: Team

@@ -10,8 +10,7 @@ from itertools import combinations
 import pytest
 from imports import ROOT
 
-from dmcmc.calendars.explain import summary_of
-from dmcmc.calendars.meeting_conflict import conflict_of
+from dmcmc.calendars.explain import conflict_of, summary_of
 from dmcmc.calendars.solve import as_calendar_result
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.cli.commands.run import prepare as prepare_run

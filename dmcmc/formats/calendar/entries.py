@@ -1,11 +1,13 @@
-"""Check entries of a calendar file; errors name the line, the key and what is expected."""
+"""Check entries of a calendar file, and open the files that it names; errors name the line and what is expected."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from zoneinfo import ZoneInfo
 
 from dmcmc.config.document import Document, Key, show
 from dmcmc.config.validate import suggestion
+from dmcmc.files.text import SourceFile
 from dmcmc.formats.calendar.data.grid import TimeGrid
 from dmcmc.formats.calendar.data.plan import Preference, TimeRule, union
 from dmcmc.formats.calendar.data.rules import EXAMPLES, mask_of
@@ -15,6 +17,7 @@ from dmcmc.inference.runtime.types import Number
 T = TypeVar("T")
 
 _MAX_UTILITY = 10**9  # limit for the absolute value of preferences and weights
+_MAX_BYTES = 64 << 20  # of one file
 
 
 class EntryReader:
@@ -156,3 +159,46 @@ class RuleReader(EntryReader):
         return tuple(
             Preference(self.rule((*key, text), text, zone=zone).mask, points, text) for text, points in numbers.items()
         )
+
+
+class CompanionFiles:
+    """Files that a calendar names, relative to its folder.
+
+    Parameters
+    ----------
+    folder : Path or None
+        The folder of the calendar; None for a calendar from standard input or from memory, which is then the current
+        folder unless ``within`` is given.
+    within : Path or None
+        If given, only files in this folder and below it are opened.
+    """
+
+    def __init__(self, folder: Path | None, within: Path | None = None) -> None:
+        self._folder, self._within = folder or within or Path(), within
+
+    def read(self, name: str) -> SourceFile:
+        """Read a file.
+
+        Raises
+        ------
+        ValueError
+            If the file is outside the allowed folder, cannot be read, or is too large.
+        """
+        path = self._folder / name
+        try:
+            if self._within is not None and not path.resolve().is_relative_to(self._within.resolve()):
+                raise ValueError(f"{name}: is outside the folder that may be read")
+            with path.open("rb") as stream:
+                content = stream.read(_MAX_BYTES + 1)
+        except OSError as error:
+            raise ValueError(f"{name}: cannot be read: {error.strerror or error}") from None
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"{name}: larger than {_MAX_BYTES >> 20} MiB")
+        return SourceFile(name, content, path)
+
+    def text(self, name: str) -> str:
+        """Return a file as UTF-8 text; see :meth:`read`."""
+        try:
+            return self.read(name).text()
+        except FileError as error:
+            raise ValueError(str(error)) from None

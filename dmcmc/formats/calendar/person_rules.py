@@ -1,23 +1,36 @@
-"""Factors of one person's rules: meetings apart, limits per day and in a row, a lunch break, gaps between meetings."""
+"""Factors of people's rules: meetings apart, limits per day and in a row, lunch breaks, gaps, fairness.
+
+Bounded sums and free runs over many variables are automata. The satisfaction of the least satisfied person, and its
+spread, are level variables.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.formats.calendar.data.clashes import gap_between
 from dmcmc.formats.calendar.data.plan import Calendar, union
 from dmcmc.formats.calendar.participations import Participation
-from dmcmc.formats.calendar.sums import bounded_sum, free_run
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
+from dmcmc.inference.constraints.count import CountConstraint
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
+from dmcmc.inference.model.automaton import AutomatonFactor, Layer, SumBounds
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.model.tables import normalise
+from dmcmc.inference.runtime.errors import FileError
+from dmcmc.inference.runtime.types import Array, Ints, Number
 from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 from dmcmc.samplers.tuning import common
+
+LEAST_SATISFIED = "points of the least satisfied person"
+MOST_SATISFIED = "points of the most satisfied person"
+_MAX_LEVELS = 10_000
 
 
 def meetings_apart(calendar: Calendar, p: int, attended: Sequence[Participation]) -> GlobalConstraint | None:
@@ -191,3 +204,167 @@ def _sides(calendar: Calendar, x: Participation, d: int, slot: int) -> Ints:
     length = calendar.meetings[x.meeting].length
     sides = np.where(x.starts > slot, AFTER, np.where(x.starts + length > slot, TAKEN, BEFORE))
     return x.padded(np.where(x.starts // calendar.grid.slots == d, sides, -1), -1)
+
+
+def bounded_sum(
+    scope: Sequence[int], weights: Sequence[Ints], low: int | None, high: int | None, name: str
+) -> Factor | None:
+    """Return the hard constraint ``low`` ≤ Σ_i ``weights[i][x_i]`` ≤ ``high``; None if it always holds.
+
+    The states are partial sums. Sums from which the constraint holds whatever follows are one state; sums from which
+    it cannot hold any more are left out. An upper bound on a number of values is a counting constraint.
+
+    Parameters
+    ----------
+    scope : sequence of int
+        The variables, at least one.
+    weights : sequence of (values,) int64
+        For each variable the weight of each value.
+    low, high : int or None
+        The bounds; None if there is no such bound.
+    name : str
+        Name of the factor.
+    """
+    if low is None and high is not None and all(w.min() >= 0 and w.max() <= 1 for w in weights):
+        return _at_most(scope, weights, high, name)
+    infinite = int(sum(np.abs(w).max(initial=0) for w in weights)) + 1
+    lower, upper = -infinite if low is None else low, infinite if high is None else high
+    least = np.cumsum([0, *(int(w.min()) for w in reversed(weights))])[::-1]  # of the sum over the variables from i on
+    most = np.cumsum([0, *(int(w.max()) for w in reversed(weights))])[::-1]
+    if least[0] >= lower and most[0] <= upper:
+        return None
+    layers: list[Layer] = []
+    states: Ints = np.zeros(1, dtype=np.int64)
+    for i, w in enumerate(weights, 1):
+        sums = states[:, None] + w
+        allowed = (sums + least[i] <= upper) & (sums + most[i] >= lower)
+        if low is None:
+            sums = np.maximum(sums, upper - most[i])  # any smaller sum is as safe as this one
+        elif high is None:
+            sums = np.minimum(sums, lower - least[i])
+        states = np.unique(sums[allowed])
+        states = states if states.size else np.zeros(1, dtype=np.int64)
+        following = np.minimum(np.searchsorted(states, sums), states.size - 1)
+        layers.append(_layer(following, np.where(allowed, 0, -np.inf)))
+    return AutomatonFactor(scope, _with_one_end(layers), name, SumBounds(tuple(weights), low, high))
+
+
+def _at_most(scope: Sequence[int], counted: Sequence[Ints], high: int, name: str) -> CountConstraint | None:
+    """Return the constraint that at most ``high`` variables have a value that counts; None if it always holds."""
+    if sum(int(w.max()) for w in counted) <= high:
+        return None
+    given = {"counted": tuple(counted), "low": 0, "high": max(0, high)}
+    return CountConstraint(scope, [len(w) for w in counted], given, None, name)
+
+
+def free_run(scope: Sequence[int], taken: Sequence[Ints], slots: int, run: int, name: str) -> AutomatonFactor | None:
+    """Return the hard constraint that ``run`` consecutive slots stay free; None if it always holds.
+
+    The state is the set of slots taken so far.
+
+    Parameters
+    ----------
+    scope : sequence of int
+        The variables, at least one.
+    taken : sequence of (values,) int64
+        For each variable the slots that each value takes: bit s for slot s.
+    slots : int
+        Number of slots, at most 62.
+    run : int
+        Number of consecutive slots that stay free.
+    name : str
+        Name of the factor.
+    """
+    windows = np.array([((1 << run) - 1) << s for s in range(slots - run + 1)], dtype=np.int64)
+    layers: list[Layer] = []
+    states: Ints = np.zeros(1, dtype=np.int64)
+    is_limiting = False
+    for bits in taken:
+        sets = states[:, None] | bits
+        allowed = ((sets[..., None] & windows) == 0).any(axis=2)
+        is_limiting |= not allowed.all()
+        states = np.unique(sets[allowed])
+        states = states if states.size else np.zeros(1, dtype=np.int64)
+        following = np.minimum(np.searchsorted(states, sets), states.size - 1)
+        layers.append(_layer(following, np.where(allowed, 0, -np.inf)))
+    return AutomatonFactor(scope, _with_one_end(layers), name) if is_limiting else None
+
+
+def _with_one_end(layers: list[Layer]) -> list[Layer]:
+    """Return the layers of an automaton with one state after the last variable."""
+    return [*layers[:-1], layers[-1]._replace(following=np.zeros_like(layers[-1].following))]
+
+
+def _layer(following: NDArray[np.int64], utility: Array) -> Layer:
+    """Return a layer of an automaton from the next states and the utilities (−∞: forbidden)."""
+    return Layer(np.ascontiguousarray(following, dtype=np.int32), normalise(np.asarray(utility)))
+
+
+class PointsLevel(NamedTuple):
+    """A variable whose values are numbers of points, with its factors.
+
+    Attributes
+    ----------
+    name : str
+        Name of the variable.
+    points : (levels,) int64
+        The number of points of each value.
+    factors : list of Factor
+        Its utility, and for each person the bound on the person's points.
+    """
+
+    name: str
+    points: Ints
+    factors: list[Factor]
+
+
+def levels_of(calendar: Calendar, by_person: Sequence[Sequence[Participation]], first: int) -> list[PointsLevel]:
+    """Return the level variables of the calendar's fairness, numbered from ``first`` on.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    by_person
+        For each person the meetings that the person attends or may attend.
+    first
+        Number of the first level variable.
+
+    Raises
+    ------
+    FileError
+        If the points have a larger range than level variables can have.
+    """
+    weights = calendar.fairness
+    counted = [
+        (calendar.people[p].name, attended, [_points_of_values(calendar, x) for x in attended])
+        for p, attended in enumerate(by_person)
+        if attended and calendar.people[p].preferences
+    ]
+    if not counted or not any(weights):
+        return []
+    lows = [sum(int(w.min()) for w in points) for _, _, points in counted]
+    highs = [sum(int(w.max()) for w in points) for _, _, points in counted]
+    if max(highs) - min(lows) > _MAX_LEVELS:
+        raise FileError(f"{calendar.name}: fairness: points range over more than {_MAX_LEVELS}; use smaller ones")
+    wanted: list[tuple[str, bool, Number, Ints]] = [
+        (LEAST_SATISFIED, True, weights.least_worst + weights.spread, np.arange(min(lows), min(highs) + 1)),
+    ]
+    if weights.spread:
+        wanted.append((MOST_SATISFIED, False, -weights.spread, np.arange(max(lows), max(highs) + 1)))
+    levels = []
+    for variable, (name, is_least, weight, numbers) in enumerate(wanted, first):
+        factors = [Factor.of((variable,), weight * numbers, name=name)]
+        for person, attended, points in counted:
+            scope = [*(x.variable for x in attended), variable]
+            low, high = (0, None) if is_least else (None, 0)
+            factor = bounded_sum(scope, [*points, -numbers], low, high, f"{name}: {person}")
+            factors += [] if factor is None else [factor]
+        levels.append(PointsLevel(name, numbers, factors))
+    return levels
+
+
+def _points_of_values(calendar: Calendar, x: Participation) -> Ints:
+    """Return the points of a person's own preferences for each value of a meeting, as (values,) int64."""
+    preferences, length = calendar.people[x.person].preferences, calendar.meetings[x.meeting].length
+    return np.asarray(x.padded(calendar.points(preferences, x.starts, length)), dtype=np.int64)

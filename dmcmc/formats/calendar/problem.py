@@ -4,11 +4,12 @@ Each person is an agent with one variable for each of its meetings; the values a
 rooms. Hard equality factors make all participants of a meeting choose the same value. An optional attendee has the
 additional value "not attending". Hard factors forbid overlapping meetings of a person and of a room, limit the meetings
 of a day, and keep orders and series. The meetings of a busy person are kept apart by one constraint, those of others by
-tables over pairs of meetings. Soft unary factors hold the utility of holding a meeting, and the preferences of
-the meeting and of its participants (Maheswaran et al., *Taking DCOP to the Real World*, AAMAS 2004).
+tables over pairs of meetings. A room, or several identical rooms, hold a limited number of meetings at a time. Soft
+unary factors hold the utility of holding a meeting, and the preferences of the meeting and of its participants
+(Maheswaran et al., *Taking DCOP to the Real World*, AAMAS 2004).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -23,16 +24,16 @@ from dmcmc.formats.calendar.data.clashes import (
     out_of_order,
 )
 from dmcmc.formats.calendar.data.plan import Calendar, Meeting, points_of_person
-from dmcmc.formats.calendar.fair_shares import levels_of
 from dmcmc.formats.calendar.participations import Participation, common_times, participations
-from dmcmc.formats.calendar.person_rules import factors_of_person, meetings_apart
+from dmcmc.formats.calendar.person_rules import factors_of_person, levels_of, meetings_apart
 from dmcmc.formats.calendar.read import read_calendar
-from dmcmc.formats.calendar.shared_rooms import factors_of_rooms, uses_pairs
+from dmcmc.inference.constraints.cumulative import CumulativeConstraint
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
+from dmcmc.samplers.tuning import common
 
 _BYTES_PER_ENTRY = 16  # bytes per table entry while the table is built
 
@@ -248,3 +249,49 @@ def _check_size(calendar: Calendar, by_meeting: list[list[Participation]], pairs
             f"{calendar.name}: its tables need {format_bytes(entries * _BYTES_PER_ENTRY)} of memory;"
             " longer slots, fewer days or fewer rooms make them smaller"
         )
+
+
+def uses_pairs(calendar: Calendar) -> bool:
+    """Return whether single rooms are tables over pairs of meetings; otherwise they are cumulative constraints."""
+    entries = 0
+    for a, b in combinations(range(len(calendar.meetings)), 2):
+        first, second = calendar.meetings[a], calendar.meetings[b]
+        if {*first.rooms} & {*second.rooms} and not {*first.people} & {*second.people}:
+            entries += len(calendar.choices[a]) * len(calendar.choices[b])
+    return entries <= common.LARGE_ENTRIES
+
+
+def factors_of_rooms(calendar: Calendar, meetings: Sequence[Participation], pairs: bool) -> Iterator[Factor]:
+    """Yield the limits on meetings at the same time: of identical rooms, and of single rooms without pair tables.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    meetings
+        The variable of each meeting's first participant.
+    pairs
+        Whether tables over pairs of meetings limit single rooms.
+    """
+    for r, room in enumerate(calendar.rooms):
+        users = [x for x in meetings if (x.rooms == r).any()]
+        if len(users) > room.count and (room.count > 1 or not pairs):
+            yield _cumulative(calendar, users, r)
+
+
+def _cumulative(calendar: Calendar, users: Sequence[Participation], r: int) -> CumulativeConstraint:
+    """Return the constraint that at most ``count`` of the meetings that may use a room use it at any time.
+
+    A value with another room, or without a time, has a time after the calendar's last slot, at which no other meeting
+    takes place.
+    """
+    times, lengths, after = [], [], calendar.grid.size
+    for x in users:
+        times.append(x.padded(np.where(x.rooms == r, x.starts, after), after))
+        lengths.append(calendar.meetings[x.meeting].length)
+        after += lengths[-1]
+    given = {"times": tuple(times), "durations": tuple(lengths), "demands": (1,) * len(users)}
+    room = calendar.rooms[r]
+    name = f"{room.name}: {room.count} meeting{'s' if room.count > 1 else ''} at a time"
+    scope, shape = [x.variable for x in users], [x.size for x in users]
+    return CumulativeConstraint(scope, shape, {**given, "capacity": room.count}, None, name)

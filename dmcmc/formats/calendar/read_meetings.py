@@ -1,5 +1,7 @@
-"""Read the meetings of a calendar file: participants, times, rooms, order and repetitions."""
+"""Read the meetings of a calendar file: participants, times, rooms, order, repetitions and availability polls."""
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -7,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmcmc.config.document import Key, show
-from dmcmc.formats.calendar.companions import CompanionFiles
-from dmcmc.formats.calendar.data.grid import TimeGrid
+from dmcmc.config.validate import suggestion
+from dmcmc.formats.calendar.data.grid import Mask, TimeGrid
 from dmcmc.formats.calendar.data.plan import (
     Meeting,
     MeetingChoice,
@@ -21,8 +23,7 @@ from dmcmc.formats.calendar.data.plan import (
     TimeRule,
 )
 from dmcmc.formats.calendar.data.rules import moment_of
-from dmcmc.formats.calendar.entries import RuleReader
-from dmcmc.formats.calendar.poll import Poll, read_poll
+from dmcmc.formats.calendar.entries import CompanionFiles, RuleReader
 from dmcmc.inference.runtime.types import Number
 
 _KEYS = (
@@ -32,6 +33,26 @@ _KEYS = (
 _MAX_GAP = 366 * 24 * 60  # minutes between two ordered meetings
 _MAX_MEETINGS = 5000  # with all occurrences of repeated meetings
 _SAME = ("time", "room")
+_ANSWERS = ("yes", "maybe", "no")
+_MAX_ROWS = 100_000
+
+
+class Poll(NamedTuple):
+    """The answers of a poll.
+
+    Attributes
+    ----------
+    starts : (slots,) bool
+        The slots that the poll proposes.
+    refused : dict of int to (slots,) bool
+        By person, the slots with the answer ``no``.
+    uncertain : list of (int, int)
+        Person and slot of each answer ``maybe``.
+    """
+
+    starts: Mask
+    refused: dict[int, Mask]
+    uncertain: list[tuple[int, int]]
 
 
 class _Occurrence(NamedTuple):
@@ -315,3 +336,54 @@ def occurrences(grid: TimeGrid, weekly: bool) -> list[_Occurrence]:
         _Occurrence(f"week {week}", tuple(i for i, other in enumerate(weeks) if other == week), week)
         for week in dict.fromkeys(weeks)
     ]
+
+
+def read_poll(text: str, name: str, grid: TimeGrid, people: Sequence[str]) -> Poll:
+    """Read a poll.
+
+    Parameters
+    ----------
+    text
+        The file, with one line per answer: ``Ann,2027-03-01 10:00,maybe``. The first line may have column names.
+    name
+        Its name, for errors.
+    grid
+        Days and slots.
+    people
+        The names of all people of the calendar.
+
+    Raises
+    ------
+    ValueError
+        If a line is not valid; the message names the file and the line.
+    """
+    starts = np.zeros(grid.size, dtype=bool)
+    refused: dict[int, Mask] = {}
+    uncertain = []
+    rows = csv.reader(io.StringIO(text))
+    for row in rows:
+        at = f"{name}:{rows.line_num}"
+        cells = [cell.strip() for cell in row]
+        if not any(cells) or (rows.line_num == 1 and cells[-1].lower() not in _ANSWERS):
+            continue
+        if rows.line_num > _MAX_ROWS:
+            raise ValueError(f"{at}: a poll has at most {_MAX_ROWS} lines")
+        if len(cells) != 3:
+            raise ValueError(f"{at}: expected name, slot and answer, such as 'Ann,2027-03-01 10:00,yes'")
+        person, moment, answer = cells[0], cells[1], cells[2].lower()
+        if person not in people:
+            raise ValueError(f"{at}: {person!r} is not among the people; {suggestion(person, people[:50], 'people')}")
+        if answer not in _ANSWERS:
+            raise ValueError(f"{at}: expected yes, maybe or no, got {cells[2]!r}")
+        try:
+            slot = moment_of(moment, grid)
+        except ValueError as error:
+            raise ValueError(f"{at}: {error}") from None
+        starts[slot] = True
+        if answer == "no":
+            refused.setdefault(people.index(person), np.zeros(grid.size, dtype=bool))[slot] = True
+        elif answer == "maybe":
+            uncertain.append((people.index(person), slot))
+    if not starts.any():
+        raise ValueError(f"{name}: has no answers, such as 'Ann,2027-03-01 10:00,yes'")
+    return Poll(starts, refused, uncertain)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dmcmc.formats.calendar.data.plan import NOT_ATTENDING, Calendar, Meeting, MeetingChoice
-from dmcmc.formats.calendar.shared_rooms import named_rooms
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.types import Number
 from dmcmc.report.calendar.reasons import reason_of, reason_of_absence, reason_of_move
@@ -146,7 +145,7 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
         m: [p for p, _ in calendar.meetings[m].optional if assignment[variable_of(calendar, m, p)] == NOT_ATTENDING]
         for m in chosen
     }
-    rooms = named_rooms(calendar, chosen)
+    rooms = _named_rooms(calendar, chosen)
     return CalendarAnswer(
         calendar,
         tuple(_scheduled(calendar, m, chosen, absent, rooms.get(m, "")) for _, m in by_time),
@@ -159,6 +158,31 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
 def variable_of(calendar: Calendar, m: int, person: int) -> str:
     """Return the name of a person's variable for a meeting."""
     return f"{calendar.people[person].name}: {calendar.meetings[m].name}"
+
+
+def _named_rooms(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> dict[int, str]:
+    """Return the name of the room of each meeting that has one; identical rooms are numbered, as ``Table 3``.
+
+    Meetings are intervals, so rooms assigned from left to right are enough if at most ``count`` meetings take place at
+    any time.
+
+    Parameters
+    ----------
+    calendar
+        The calendar.
+    chosen
+        Times and rooms of the meetings that take place, by their numbers.
+    """
+    names: dict[int, str] = {}
+    free_from = [[0] * room.count for room in calendar.rooms]  # the slot from which each room is free
+    for m, choice in sorted(chosen.items(), key=lambda item: (item[1].start, item[0])):
+        if choice.room is None:
+            continue
+        room, ends = calendar.rooms[choice.room], free_from[choice.room]
+        number = next((i for i, end in enumerate(ends) if end <= choice.start), 0)
+        ends[number] = choice.start + calendar.meetings[m].length
+        names[m] = room.name if room.count == 1 else f"{room.name} {number + 1}"
+    return names
 
 
 def _moves(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> tuple[MovedMeeting, ...]:

@@ -5,11 +5,12 @@ from datetime import date
 from html import escape
 
 from dmcmc.formats.calendar.data.plan import Calendar
-from dmcmc.report.calendar.alternatives import html_of_alternatives
+from dmcmc.report.alternatives import listed, proof_text
 from dmcmc.report.calendar.answer import CalendarAnswer, ScheduledMeeting
-from dmcmc.report.calendar.conflict import effect_of, heading_of_rules
-from dmcmc.report.calendar.reasons import reason_without_answer
+from dmcmc.report.calendar.reasons import effect_of, heading_of_rules, reason_without_answer
+from dmcmc.report.calendar.table import moved_meetings
 from dmcmc.report.summary import status_text
+from dmcmc.results.alternatives import Alternative
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 
@@ -69,7 +70,7 @@ def page_of(answer: CalendarAnswer, result: Result) -> str:
                 for name, reason in item.optional_missing.items()
             ],
         ),
-        html_of_alternatives(answer.calendar, result.alternatives),
+        _alternatives(answer.calendar, result.alternatives),
         "<h2>By person</h2><table>",
     ]
     for person in answer.calendar.people:
@@ -216,3 +217,15 @@ def _when(item: ScheduledMeeting) -> str:
 def _what(item: ScheduledMeeting) -> str:
     """Return the name of a meeting, with its room."""
     return f"{item.meeting.name} ({item.room})" if item.room else item.meeting.name
+
+
+def _alternatives(calendar: Calendar, alternatives: Sequence[Alternative]) -> str:
+    """Return the alternatives as a section of the web page; empty if there is only one."""
+    if len(alternatives) < 2:
+        return ""
+    rows = [
+        f"<tr><td>{i}<td>{x.objective}<td>{escape(proof_text(x))}<td>{escape(listed(words))}"
+        for i, (x, words) in enumerate(zip(alternatives, moved_meetings(calendar, alternatives), strict=True), 1)
+    ]
+    heads = "".join(f"<th>{head}" for head in ("", "score", "proven", "what differs from this calendar"))
+    return f"<h2>Alternatives</h2><table><tr>{heads}{''.join(rows)}</table>"

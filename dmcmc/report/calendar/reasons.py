@@ -1,4 +1,4 @@
-"""Reasons in words: why a meeting does not take place, why a booked meeting moves, why someone cannot attend."""
+"""Reasons in words: why a meeting does not take place, a booked one moves, or someone cannot attend; conflicts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,8 @@ import numpy as np
 
 from dmcmc.formats.calendar.data.clashes import Places, clashes, close_pairs, gap_between
 from dmcmc.formats.calendar.data.plan import Calendar, MeetingChoice, TimeRule
-from dmcmc.results.calendar_result import CalendarResult
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
+from dmcmc.results.conflict import RelaxedConstraint
 from dmcmc.results.result import Result
 
 _MAX_NAMED = 3  # meetings or rules that a reason names
@@ -204,3 +205,30 @@ def _listed(names: Sequence[str]) -> str:
 def _slots(count: int) -> str:
     """Return a number of consecutive time slots in words."""
     return "time slot" if count == 1 else f"{count} consecutive time slots"
+
+
+def lines_of_conflict(conflict: CalendarConflict) -> list[str]:
+    """Return a conflict as lines of text for the terminal."""
+    lines = [conflict.summary]
+    if conflict.constraints:
+        lines += ["", heading_of_rules(conflict), *(f" {rule}" for rule in conflict.constraints)]
+    if conflict.relaxations:
+        lines += ["", "what would help, each alone:"]
+        lines += [f" without '{x.constraint}': {effect_of(x)}" for x in conflict.relaxations]
+    return lines
+
+
+def heading_of_rules(conflict: CalendarConflict) -> str:
+    """Return the heading of the rules of a conflict."""
+    smaller = (
+        "without any one of them the meetings named above fit" if conflict.minimal else "perhaps fewer of them, too"
+    )
+    return f"these rules cannot hold together ({smaller}):"
+
+
+def effect_of(relaxation: RelaxedConstraint) -> str:
+    """Return in words what relaxing a rule brings."""
+    if relaxation.objective is not None:
+        best = "" if relaxation.status == "optimal" else " or more"
+        return f"possible, with a total score of {relaxation.objective}{best}"
+    return "not enough: other meetings still do not fit" if relaxation.status == "infeasible" else "not known in time"
