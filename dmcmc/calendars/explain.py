@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.formats.calendar.data.clashes import clashes
-from dmcmc.formats.calendar.data.grid import Mask
-from dmcmc.formats.calendar.data.plan import NO_FAIRNESS, Calendar, Meeting, Person, Precedence
+from dmcmc.calendars.file.clashes import clashes
+from dmcmc.calendars.file.grid import Mask
+from dmcmc.calendars.file.plan import NO_FAIRNESS, Calendar, Meeting, Person, Precedence
+from dmcmc.calendars.pages.reasons import has_other_rules, no_time
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.inference.runtime.types import Number
-from dmcmc.report.calendar.reasons import has_other_rules, no_time
 from dmcmc.results.calendar_result import CalendarConflict
 from dmcmc.results.conflict import RelaxedConstraint
 from dmcmc.results.result import Result

@@ -20,8 +20,8 @@ from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, MAX_SAT
 from dmcmc.results.result import Result
 
 if TYPE_CHECKING:
-    from dmcmc.formats.calendar.data.plan import Calendar
-    from dmcmc.report.calendar.answer import CalendarAnswer
+    from dmcmc.calendars.file.plan import Calendar
+    from dmcmc.calendars.pages.answer import CalendarAnswer
 
 _SECONDS = 60  # default time limit of a calendar
 _DEFAULT = "a calendar's default"
@@ -72,7 +72,7 @@ def calendar_at(path: Any) -> "Calendar | None":
     """Return the calendar in a file; None for other files."""
     if not isinstance(path, str) or not is_calendar(path):
         return None
-    from dmcmc.formats.calendar.read import read_calendar
+    from dmcmc.calendars.file.read import read_calendar
 
     source = open_source(path)
     return None if source is None else read_calendar(source)
@@ -89,7 +89,7 @@ def calendar_of(arguments: Namespace, path: str) -> "Calendar | None":
     calendar = calendar_at(path)
     if calendar is None:
         return None
-    from dmcmc.calendars.solve import with_earlier_answer, with_move_cost
+    from dmcmc.calendars.file.booked import with_earlier_answer, with_move_cost
 
     if (earlier := getattr(arguments, "keep", None)) is not None:
         source = open_source(earlier)
@@ -105,7 +105,7 @@ def calendar_of(arguments: Namespace, path: str) -> "Calendar | None":
 
 def set_start(document: Document, calendar: "Calendar") -> None:
     """Let the search start from the booked times and rooms, unless the user gave another assignment."""
-    from dmcmc.calendars.solve import booked_assignment
+    from dmcmc.calendars.file.booked import booked_assignment
 
     if "start" not in document.data and (booked := booked_assignment(calendar)):
         document.override(("start",), booked, "booked meetings")
@@ -135,11 +135,11 @@ def write(result: CalendarResult, calendar: "Calendar", arguments: Namespace) ->
     FileError
         If a file cannot be written.
     """
-    from dmcmc.report.calendar.reasons import reason_without_answer
+    from dmcmc.calendars.pages.reasons import reason_without_answer
 
     reason, written = reason_without_answer(result), list[str]()
     if arguments.html is not None:
-        from dmcmc.report.calendar.page import page_of, page_without_answer
+        from dmcmc.calendars.pages.page import page_of, page_without_answer
 
         page = page_without_answer(calendar, result) if reason else page_of(_answer(calendar, result), result)
         replace_file(arguments.html, [page])
@@ -149,7 +149,7 @@ def write(result: CalendarResult, calendar: "Calendar", arguments: Namespace) ->
         earlier = "; the one of an earlier run is unchanged" if path.exists() else ""
         print_line(f"dmcmc: warning: --ics: {path}: not written, since there is no calendar{earlier}")
     elif arguments.ics is not None:
-        from dmcmc.report.calendar import ics
+        from dmcmc.calendars.pages import ics
 
         written.append(ics.write(_answer(calendar, result), arguments.ics))
     return written
@@ -159,7 +159,7 @@ def write_conflict(conflict: CalendarConflict, calendar: "Calendar", arguments: 
     """Write the web page of a conflict if ``--html`` asks for it; return the file as text."""
     if arguments.html is None:
         return []
-    from dmcmc.report.calendar.page import page_of_conflict
+    from dmcmc.calendars.pages.page import page_of_conflict
     from dmcmc.report.summary import status_text
 
     status = status_text(conflict.status, None) if conflict.status == "infeasible" else conflict.status
@@ -169,7 +169,7 @@ def write_conflict(conflict: CalendarConflict, calendar: "Calendar", arguments: 
 
 def _answer(calendar: "Calendar", result: Result) -> "CalendarAnswer":
     """Return the calendar of a result that breaks no hard constraint."""
-    from dmcmc.report.calendar.answer import answer_of
+    from dmcmc.calendars.pages.answer import answer_of
 
     assert result.assignment is not None
     return answer_of(calendar, result.assignment)

@@ -140,7 +140,7 @@ FORMATS: tuple[Format, ...] = (
         "dmcmc.formats.wcsp.read:read",
         "dmcmc.formats.wcsp.write:write",
     ),
-    Format("calendar", (), "people and meetings", sniffing.is_calendar, "dmcmc.formats.calendar.problem:read"),
+    Format("calendar", (), "people and meetings", sniffing.is_calendar, "dmcmc.calendars.file.problem:read"),
     Format(
         "pydcop",
         (".yaml", ".yml"),

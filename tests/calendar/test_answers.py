@@ -11,17 +11,17 @@ import pytest
 from imports import ROOT
 
 from dmcmc.calendars.explain import conflict_of, summary_of
+from dmcmc.calendars.file.clashes import clashes
+from dmcmc.calendars.file.read import read_calendar
+from dmcmc.calendars.pages import ics
+from dmcmc.calendars.pages.answer import answer_of
+from dmcmc.calendars.pages.page import page_of, page_without_answer
 from dmcmc.calendars.solve import as_calendar_result
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.cli.commands.run import prepare as prepare_run
 from dmcmc.cli.commands.solve import prepare as prepare_solve
 from dmcmc.cli.main import main
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.clashes import clashes
-from dmcmc.formats.calendar.read import read_calendar
-from dmcmc.report.calendar import ics
-from dmcmc.report.calendar.answer import answer_of
-from dmcmc.report.calendar.page import page_of, page_without_answer
 from dmcmc.results.result import Result
 
 HEAD = "calendar: Team\nfirst_day: 2027-03-01\ndays: 2\nhours: 09:00-12:00\nslot: 30\n"

@@ -6,17 +6,17 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
+from dmcmc.calendars.file.busy_files import busy_rules
+from dmcmc.calendars.file.clashes import different_in_series, out_of_order
+from dmcmc.calendars.file.grid import TimeGrid
+from dmcmc.calendars.file.plan import union
+from dmcmc.calendars.file.read import read_calendar
+from dmcmc.calendars.file.time_rules import mask_of, moment_of
+from dmcmc.calendars.pages import ics
+from dmcmc.calendars.pages.answer import answer_of
 from dmcmc.calendars.solve import solve_calendar
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.clashes import different_in_series, out_of_order
-from dmcmc.formats.calendar.data.grid import TimeGrid
-from dmcmc.formats.calendar.data.plan import union
-from dmcmc.formats.calendar.data.rules import mask_of, moment_of
-from dmcmc.formats.calendar.ics_events import busy_rules
-from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.report.calendar import ics
-from dmcmc.report.calendar.answer import answer_of
 
 FORWARD, BACK = date(2027, 3, 28), date(2027, 10, 31)  # in Berlin at 01:00 UTC: 02:00 to 03:00, and 03:00 to 02:00
 ZONES = ["Europe/Berlin", "Europe/London", "Australia/Lord_Howe", "Asia/Tokyo"]  # Lord Howe changes by half an hour

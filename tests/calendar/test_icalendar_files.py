@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from dmcmc.formats.calendar.ics_events import busy_events, known_zone
+from dmcmc.calendars.file.busy_files import busy_events, known_zone
 from dmcmc.inference.runtime.errors import FileWarning
 
 pytest.importorskip("recurring_ical_events")

@@ -9,7 +9,7 @@ from dmcmc.inference.runtime.errors import ConfigError
 
 def mcp(arguments: Namespace) -> int:
     """Serve tools for planning calendars to an assistant until standard input ends."""
-    from dmcmc.assistant.calendar_tools import CalendarTools, serve
+    from dmcmc.calendars.assistant import CalendarTools, serve
 
     folder, seconds = Path(arguments.folder), value_of(arguments.timeout, "--timeout")
     if not folder.is_dir():

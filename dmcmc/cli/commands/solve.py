@@ -51,7 +51,7 @@ def prepare(arguments: Namespace) -> SolveJob:
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     logarithms = False
     if calendar is not None and not given:
-        from dmcmc.formats.calendar.problem import problem_of
+        from dmcmc.calendars.file.problem import problem_of
 
         problem = problem_of(calendar, copies=given_start or not _merges(config, task))
         if task == "mpe" and arguments.method == "auto" and arguments.z is None and "search" not in document.data:

@@ -3,8 +3,8 @@
 from argparse import Namespace
 from typing import Any
 
+from dmcmc.calendars.file.plan import Calendar
 from dmcmc.config.yaml_lines import value_of
-from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.run.alternatives.request import AlternativesRequest

@@ -21,7 +21,7 @@ from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.planning.divided_problem import is_scattered, with_memory_limit
 
 if TYPE_CHECKING:
-    from dmcmc.formats.calendar.data.plan import Calendar
+    from dmcmc.calendars.file.plan import Calendar
 
 
 class SolveJob(NamedTuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.calendar.data.plan import NOT_ATTENDING, NOT_HELD, Calendar, MeetingChoice
+from dmcmc.calendars.file.plan import NOT_ATTENDING, NOT_HELD, Calendar, MeetingChoice
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.types import Array, Number
 

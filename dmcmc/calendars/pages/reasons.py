@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dmcmc.formats.calendar.data.clashes import Places, clashes, close_pairs, gap_between
-from dmcmc.formats.calendar.data.plan import Calendar, MeetingChoice, TimeRule
+from dmcmc.calendars.file.clashes import Places, clashes, close_pairs, gap_between
+from dmcmc.calendars.file.plan import Calendar, MeetingChoice, TimeRule
+from dmcmc.report.alternatives import changed_values
+from dmcmc.results.alternatives import Alternative
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.conflict import RelaxedConstraint
 from dmcmc.results.result import Result
@@ -232,3 +234,15 @@ def effect_of(relaxation: RelaxedConstraint) -> str:
         best = "" if relaxation.status == "optimal" else " or more"
         return f"possible, with a total score of {relaxation.objective}{best}"
     return "not enough: other meetings still do not fit" if relaxation.status == "infeasible" else "not known in time"
+
+
+def moved_meetings(calendar: Calendar, alternatives: Sequence[Alternative]) -> list[list[str]]:
+    """Return for each alternative the meetings that differ from the first one, each with the label of its value."""
+    names = {
+        f"{calendar.people[meeting.people[0]].name}: {meeting.name}": meeting.name for meeting in calendar.meetings
+    }
+    first = alternatives[0].assignment
+    return [
+        [f"{names[name]}: {value}" for name, value in changed_values(first, x.assignment) if name in names]
+        for x in alternatives
+    ]

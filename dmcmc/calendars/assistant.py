@@ -16,22 +16,16 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from dmcmc.calendars.solve import (
-    as_calendar_result,
-    find_calendar_conflict,
-    solve_calendar,
-    with_earlier_answer,
-    with_move_cost,
-)
+from dmcmc.calendars.file.booked import with_earlier_answer, with_move_cost
+from dmcmc.calendars.file.plan import Calendar, Meeting, MeetingChoice, TimeRule
+from dmcmc.calendars.file.problem import problem_of
+from dmcmc.calendars.file.read import read_calendar
+from dmcmc.calendars.pages.reasons import moved_meetings, reason_of_move, reason_without_answer
+from dmcmc.calendars.solve import as_calendar_result, find_calendar_conflict, solve_calendar
 from dmcmc.config.settings import settings_from
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.plan import Calendar, Meeting, MeetingChoice, TimeRule
-from dmcmc.formats.calendar.problem import problem_of
-from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, FileWarning, Unavailable
-from dmcmc.report.calendar.reasons import reason_of_move, reason_without_answer
-from dmcmc.report.calendar.table import moved_meetings
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 from dmcmc.results.version import __version__

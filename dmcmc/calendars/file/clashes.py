@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.calendar.data.grid import DAY_MINUTES, Mask
-from dmcmc.formats.calendar.data.plan import Calendar, SeriesRule
+from dmcmc.calendars.file.grid import DAY_MINUTES, Mask
+from dmcmc.calendars.file.plan import Calendar, SeriesRule
 
 
 class Places(NamedTuple):

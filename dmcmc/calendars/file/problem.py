@@ -14,8 +14,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.clashes import (
+from dmcmc.calendars.file.clashes import (
     Places,
     clashes,
     close_pairs,
@@ -23,10 +22,11 @@ from dmcmc.formats.calendar.data.clashes import (
     gap_between,
     out_of_order,
 )
-from dmcmc.formats.calendar.data.plan import Calendar, Meeting, points_of_person
-from dmcmc.formats.calendar.participations import Participation, common_times, participations
-from dmcmc.formats.calendar.person_rules import factors_of_person, levels_of, meetings_apart
-from dmcmc.formats.calendar.read import read_calendar
+from dmcmc.calendars.file.participations import Participation, common_times, participations
+from dmcmc.calendars.file.person_rules import factors_of_person, levels_of, meetings_apart
+from dmcmc.calendars.file.plan import Calendar, Meeting, points_of_person
+from dmcmc.calendars.file.read import read_calendar
+from dmcmc.files.text import SourceFile
 from dmcmc.inference.constraints.cumulative import CumulativeConstraint
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden, normalise
@@ -46,7 +46,7 @@ def read(source: SourceFile) -> Problem:
 def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
     """Return the problem of a calendar.
 
-    A meeting that may be dropped has an additional last value, :data:`dmcmc.formats.calendar.data.plan.NOT_HELD`. A
+    A meeting that may be dropped has an additional last value, :data:`dmcmc.calendars.file.plan.NOT_HELD`. A
     mandatory meeting without any possible time has only this value, and it is forbidden.
 
     Parameters

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 from zoneinfo import ZoneInfo
 
+from dmcmc.calendars.file.grid import TimeGrid
+from dmcmc.calendars.file.plan import Preference, TimeRule, union
+from dmcmc.calendars.file.time_rules import EXAMPLES, mask_of
 from dmcmc.config.document import Document, Key, show
 from dmcmc.config.validate import suggestion
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.grid import TimeGrid
-from dmcmc.formats.calendar.data.plan import Preference, TimeRule, union
-from dmcmc.formats.calendar.data.rules import EXAMPLES, mask_of
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
+from dmcmc.calendars.pages.answer import CalendarAnswer, ScheduledMeeting
 from dmcmc.files.write import replace_file
-from dmcmc.report.calendar.answer import CalendarAnswer, ScheduledMeeting
 
 _MAX_LINE_BYTES = 75  # RFC 5545, section 3.1
 

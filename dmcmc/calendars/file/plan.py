@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.calendar.data.grid import Mask, TimeGrid
+from dmcmc.calendars.file.grid import Mask, TimeGrid
 from dmcmc.inference.runtime.types import Array, Number
 
 NOT_HELD = "not held"

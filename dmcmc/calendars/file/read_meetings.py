@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.config.document import Key, show
-from dmcmc.config.validate import suggestion
-from dmcmc.formats.calendar.data.grid import Mask, TimeGrid
-from dmcmc.formats.calendar.data.plan import (
+from dmcmc.calendars.file.entries import CompanionFiles, RuleReader
+from dmcmc.calendars.file.grid import Mask, TimeGrid
+from dmcmc.calendars.file.plan import (
     Meeting,
     MeetingChoice,
     MeetingRoom,
@@ -22,8 +21,9 @@ from dmcmc.formats.calendar.data.plan import (
     SeriesRule,
     TimeRule,
 )
-from dmcmc.formats.calendar.data.rules import moment_of
-from dmcmc.formats.calendar.entries import CompanionFiles, RuleReader
+from dmcmc.calendars.file.time_rules import moment_of
+from dmcmc.config.document import Key, show
+from dmcmc.config.validate import suggestion
 from dmcmc.inference.runtime.types import Number
 
 _KEYS = (

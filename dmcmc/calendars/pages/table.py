@@ -6,10 +6,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from dmcmc.formats.calendar.data.plan import Calendar
-from dmcmc.report.alternatives import changed_values, table_of_changes
-from dmcmc.report.calendar.answer import CalendarAnswer, answer_of
-from dmcmc.report.calendar.reasons import lines_of_conflict, reason_without_answer
+from dmcmc.calendars.file.plan import Calendar
+from dmcmc.calendars.pages.answer import CalendarAnswer, answer_of
+from dmcmc.calendars.pages.reasons import lines_of_conflict, moved_meetings, reason_without_answer
+from dmcmc.report.alternatives import table_of_changes
 from dmcmc.report.summary import headlines, overview
 from dmcmc.results.alternatives import Alternative
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
@@ -76,18 +76,6 @@ def table(answer: CalendarAnswer) -> Table:
         grid.add_row(*map(Text, [*cells, ", ".join(item.people)]))
         last = day
     return grid
-
-
-def moved_meetings(calendar: Calendar, alternatives: Sequence[Alternative]) -> list[list[str]]:
-    """Return for each alternative the meetings that differ from the first one, each with the label of its value."""
-    names = {
-        f"{calendar.people[meeting.people[0]].name}: {meeting.name}": meeting.name for meeting in calendar.meetings
-    }
-    first = alternatives[0].assignment
-    return [
-        [f"{names[name]}: {value}" for name, value in changed_values(first, x.assignment) if name in names]
-        for x in alternatives
-    ]
 
 
 def table_of_alternatives(calendar: Calendar, alternatives: Sequence[Alternative]) -> Table:

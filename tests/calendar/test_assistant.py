@@ -12,7 +12,7 @@ pytest.importorskip("mcp")
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from dmcmc.assistant.calendar_tools import CalendarTools, make_server
+from dmcmc.calendars.assistant import CalendarTools, make_server
 
 CALENDAR = """
 calendar: Team

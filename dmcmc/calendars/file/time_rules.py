@@ -7,7 +7,7 @@ from datetime import date, datetime, time
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.calendar.data.grid import DAY_MINUTES, Mask, TimeGrid
+from dmcmc.calendars.file.grid import DAY_MINUTES, Mask, TimeGrid
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NOON = 12 * 60  # minutes after midnight

@@ -78,7 +78,7 @@ class TimeGrid:
     @cached_property
     def slots(self) -> int:
         """Slots per day."""
-        seconds = [self._instant(day, self.closes, 1) - self._instant(day, self.opens) for day in self.days]
+        seconds = [_instant(self, day, self.closes, 1) - _instant(self, day, self.opens) for day in self.days]
         return max(self.ordinary_slots, max(seconds) // (60 * self.minutes))
 
     @property
@@ -89,7 +89,7 @@ class TimeGrid:
     @cached_property
     def starts(self) -> NDArray[np.int64]:
         """Start of each slot in seconds since 1970 in UTC, as (slots,) int64; local times if there is no time zone."""
-        first = np.array([self._instant(day, self.opens) for day in self.days], dtype=np.int64)
+        first = np.array([_instant(self, day, self.opens) for day in self.days], dtype=np.int64)
         return (first[:, None] + np.arange(self.slots) * (60 * self.minutes)).reshape(-1)
 
     @cached_property
@@ -98,11 +98,6 @@ class TimeGrid:
         local = self.local_times()
         days = np.array([day.toordinal() for day in self.days], dtype=np.int64)[local.slot // self.slots]
         return ~(local.outside(self.opens, self.closes) | local.slots_with(local.day != days))
-
-    def _instant(self, day: date, minutes: int, fold: int = 0) -> int:
-        """Return a local time in seconds since 1970 in UTC; ``fold`` 1 is the second of two equal local times."""
-        moment = datetime.combine(day, time()) + timedelta(minutes=minutes)
-        return int(moment.replace(tzinfo=ZoneInfo(self.timezone or "UTC"), fold=fold).timestamp())
 
     def moment(self, slot: int, length: int = 0) -> datetime:
         """Return the start of a slot, or the end of a meeting of ``length`` slots that starts there, as local time.
@@ -203,6 +198,12 @@ class TimeGrid:
     def local_times(self, zone: str = "") -> LocalTimes:
         """Return the local times of all slots in a time zone; empty for the grid's."""
         return _local_times(self, zone or self.timezone or "UTC")
+
+
+def _instant(grid: TimeGrid, day: date, minutes: int, fold: int = 0) -> int:
+    """Return a local time in seconds since 1970 in UTC; ``fold`` 1 is the second of two equal local times."""
+    moment = datetime.combine(day, time()) + timedelta(minutes=minutes)
+    return int(moment.replace(tzinfo=ZoneInfo(grid.timezone or "UTC"), fold=fold).timestamp())
 
 
 @cache

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.config.document import Document, Key, show
-from dmcmc.config.yaml_lines import read_data
-from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.grid import TimeGrid
-from dmcmc.formats.calendar.data.plan import (
+from dmcmc.calendars.file.busy_files import busy_rules
+from dmcmc.calendars.file.entries import CompanionFiles, EntryReader, RuleReader
+from dmcmc.calendars.file.grid import TimeGrid
+from dmcmc.calendars.file.plan import (
     DEFAULT_MOVE_COST,
     Appointment,
     Calendar,
@@ -23,10 +22,11 @@ from dmcmc.formats.calendar.data.plan import (
     Person,
     TimeRule,
 )
-from dmcmc.formats.calendar.data.rules import date_of, span_of
-from dmcmc.formats.calendar.entries import CompanionFiles, EntryReader, RuleReader
-from dmcmc.formats.calendar.ics_events import busy_rules
-from dmcmc.formats.calendar.read_meetings import move_cost_of, read_meetings
+from dmcmc.calendars.file.read_meetings import move_cost_of, read_meetings
+from dmcmc.calendars.file.time_rules import date_of, span_of
+from dmcmc.config.document import Document, Key, show
+from dmcmc.config.yaml_lines import read_data
+from dmcmc.files.text import SourceFile
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 from dmcmc.inference.runtime.types import Number
 

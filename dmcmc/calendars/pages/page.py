@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from html import escape
 
-from dmcmc.formats.calendar.data.plan import Calendar
+from dmcmc.calendars.file.plan import Calendar
+from dmcmc.calendars.pages.answer import CalendarAnswer, ScheduledMeeting
+from dmcmc.calendars.pages.reasons import effect_of, heading_of_rules, moved_meetings, reason_without_answer
 from dmcmc.report.alternatives import listed, proof_text
-from dmcmc.report.calendar.answer import CalendarAnswer, ScheduledMeeting
-from dmcmc.report.calendar.reasons import effect_of, heading_of_rules, reason_without_answer
-from dmcmc.report.calendar.table import moved_meetings
 from dmcmc.report.summary import status_text
 from dmcmc.results.alternatives import Alternative
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult

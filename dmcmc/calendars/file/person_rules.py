@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.calendar.data.clashes import gap_between
-from dmcmc.formats.calendar.data.plan import Calendar, union
-from dmcmc.formats.calendar.participations import Participation
+from dmcmc.calendars.file.clashes import gap_between
+from dmcmc.calendars.file.participations import Participation
+from dmcmc.calendars.file.plan import Calendar, union
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.constraints.count import CountConstraint
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from dmcmc.formats.calendar.data.plan import NOT_ATTENDING, Calendar, Meeting, MeetingChoice
+from dmcmc.calendars.file.plan import NOT_ATTENDING, Calendar, Meeting, MeetingChoice
+from dmcmc.calendars.pages.reasons import reason_of, reason_of_absence, reason_of_move
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.types import Number
-from dmcmc.report.calendar.reasons import reason_of, reason_of_absence, reason_of_move
 
 
 @dataclass(frozen=True)
