@@ -120,7 +120,7 @@ class CalendarTools:
             if meeting.name not in listed:
                 problems += [f"{meeting.name} must be held"] if meeting.weight is None else []
                 continue
-            choice = _booked_choice(found, m)
+            choice = found.booked_choice(m)
             if choice is None:
                 problems.append(f"{meeting.name} cannot take place then: {_why_not_then(found, m)}")
             else:
@@ -243,14 +243,6 @@ def _held(calendar: Calendar, problem: Problem, assignment: Mapping[str, Any]) -
     )
     meetings: list[dict[str, Any]] = _plain(as_calendar_result(result, calendar))["meetings"]
     return meetings
-
-
-def _booked_choice(calendar: Calendar, m: int) -> MeetingChoice | None:
-    """Return the choice of a meeting that is booked; the first possible room if the booking names none."""
-    booked = calendar.meetings[m].booked
-    if booked is None:
-        return None
-    return next((c for c in calendar.choices[m] if c.start == booked.start and booked.room in (None, c.room)), None)
 
 
 def _why_not_then(calendar: Calendar, m: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from dmcmc.calendars.file.plan import Calendar, Meeting, MeetingChoice
+from dmcmc.calendars.file.plan import Calendar, MeetingChoice
 from dmcmc.config.document import show
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
@@ -75,17 +75,5 @@ def _choice(calendar: Calendar, entry: Mapping[str, Any], where: str) -> Meeting
 
 def booked_assignment(calendar: Calendar) -> dict[str, str]:
     """Return the values of the booked meetings that are still possible, by the names of the variables."""
-    found = {}
-    for meeting, choices in zip(calendar.meetings, calendar.choices, strict=True):
-        if (label := _booked_label(calendar, meeting, choices)) is not None:
-            found[f"{calendar.people[meeting.people[0]].name}: {meeting.name}"] = label
-    return found
-
-
-def _booked_label(calendar: Calendar, meeting: Meeting, choices: tuple[MeetingChoice, ...]) -> str | None:
-    """Return the label of a meeting's booked time and room; None if there is none, or it is not possible."""
-    booked = meeting.booked
-    if booked is None:
-        return None
-    matching = (c for c in choices if c.start == booked.start and booked.room in (None, c.room))
-    return next((calendar.label(choice) for choice in matching), None)
+    booked = ((meeting, calendar.booked_choice(m)) for m, meeting in enumerate(calendar.meetings))
+    return {f"{calendar.people[x.people[0]].name}: {x.name}": calendar.label(choice) for x, choice in booked if choice}

@@ -22,7 +22,7 @@ from dmcmc.inference.runtime.errors import FileWarning
 _TIMES = ("DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID")
 _BUSY_STATUS = "X-MICROSOFT-CDO-BUSYSTATUS"
 _READ = (*_TIMES, "UID", "SEQUENCE", "STATUS", "TRANSP", "SUMMARY", "ATTENDEE", _BUSY_STATUS)  # properties of an event
-_NEVER_BUSY = ("VTIMEZONE", "VJOURNAL", "VALARM")  # components
+_NEVER_BUSY = ("VTIMEZONE", "VJOURNAL")  # components
 _ZONE = re.compile(r';TZID=("[^"]*"|.*?)(?=[;:](?:[A-Z-]+=|[0-9]{8}))', re.IGNORECASE)  # perhaps with ":" in its name
 _OFFSET = re.compile(r"(?:UTC|GMT)(?:\)|\s*([+-][0-9]{1,2})(?::?([0-9]{2}))?(?![0-9]))")
 _MAX_NAMED = 5  # parts of a file that a warning names
@@ -183,6 +183,8 @@ class _CalendarReader:
         Names of time zones in the file, with the names under which ``icalendar`` finds them.
     definitions : list of str
         The definitions of time zones that ``icalendar`` does not know.
+    local_zone : str
+        The time zone of local times (``X-WR-TIMEZONE``); empty for the reader's.
     """
 
     def __init__(self, components: Sequence[_Component], notes: list[str], person: str) -> None:
@@ -191,6 +193,10 @@ class _CalendarReader:
         self.names = {x.strip().casefold() for x in (person, self.calendar.value("X-WR-CALNAME"))} - {""}
         self.zones: dict[str, str] = {}
         self.definitions: list[str] = []
+        zone = self.calendar.value("X-WR-TIMEZONE").strip()
+        self.local_zone = known_zone(zone) if zone else ""
+        if zone and not self.local_zone:
+            self.notes.append(f"the time zone {zone!r} of X-WR-TIMEZONE is not known; local times are the calendar's")
 
     def events(self, first: date, last: date) -> Iterator[BusyEvent]:
         """Yield the occurrences between two days that make the person busy."""
@@ -201,22 +207,15 @@ class _CalendarReader:
                 self._unread(component, problem)
             else:
                 readable.append((component, event))
-        zone = self.calendar.value("X-WR-TIMEZONE").strip()
-        if zone and not known_zone(zone):
-            self.notes.append(f"the time zone {zone!r} of X-WR-TIMEZONE is not known; local times are the calendar's")
         for event in self._occurrences(readable, first, last):
             if not self._is_free(event):
-                begin, end = (
-                    x if isinstance(x, datetime) else datetime.combine(x, time())
-                    for x in (event["DTSTART"].dt, event["DTEND"].dt)
-                )
+                given = (event["DTSTART"].dt, event["DTEND"].dt)
+                begin, end = (x if isinstance(x, datetime) else datetime.combine(x, time()) for x in given)
                 yield BusyEvent(" ".join(str(event.get("SUMMARY", "")).split()) or "busy", begin, end)
-        for component in self.components:
+        for component in (x for x in self.components if x.name != "VEVENT"):
             if component.name == "VFREEBUSY":
                 yield from self._periods(component)
-            elif component.name not in ("VEVENT", *_NEVER_BUSY) and (
-                component.name != "VTODO" or component.value("DTSTART")
-            ):
+            elif component.name not in _NEVER_BUSY and (component.name != "VTODO" or component.value("DTSTART")):
                 self._unread(component, "is not understood")
 
     def _unread(self, component: _Component, problem: str) -> None:
@@ -272,10 +271,10 @@ class _CalendarReader:
         import icalendar
         import recurring_ical_events
 
-        calendar, zone = icalendar.Calendar(), self.calendar.value("X-WR-TIMEZONE").strip()
+        calendar = icalendar.Calendar()
         calendar.subcomponents = [event for _, event in events]
-        if zone and (known := known_zone(zone)):
-            calendar.add("X-WR-TIMEZONE", known)
+        if self.local_zone:
+            calendar.add("X-WR-TIMEZONE", self.local_zone)
         try:
             return [*recurring_ical_events.of(calendar).between(first, last)]
         except Exception as error:  # the library raises many types

@@ -348,7 +348,7 @@ def levels_of(calendar: Calendar, by_person: Sequence[Sequence[Participation]], 
     if max(highs) - min(lows) > _MAX_LEVELS:
         raise FileError(f"{calendar.name}: fairness: points range over more than {_MAX_LEVELS}; use smaller ones")
     wanted: list[tuple[str, bool, Number, Ints]] = [
-        (LEAST_SATISFIED, True, weights.least_worst + weights.spread, np.arange(min(lows), min(highs) + 1)),
+        (LEAST_SATISFIED, True, weights.least_worst + weights.spread, np.arange(min(lows), min(highs) + 1))
     ]
     if weights.spread:
         wanted.append((MOST_SATISFIED, False, -weights.spread, np.arange(max(lows), max(highs) + 1)))

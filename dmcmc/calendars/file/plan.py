@@ -319,6 +319,13 @@ class Calendar:
             if mask[s]
         )
 
+    def booked_choice(self, m: int) -> MeetingChoice | None:
+        """Return the first choice of a meeting that is as booked; None if nothing is booked or that is not possible."""
+        booked = self.meetings[m].booked
+        if booked is None:
+            return None
+        return next((c for c in self.choices[m] if c.start == booked.start and booked.room in (None, c.room)), None)
+
     def label(self, choice: MeetingChoice) -> str:
         """Return a readable label of a choice: day, time and room.
 

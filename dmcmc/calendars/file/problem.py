@@ -14,14 +14,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from dmcmc.calendars.file.clashes import (
-    Places,
-    clashes,
-    close_pairs,
-    different_in_series,
-    gap_between,
-    out_of_order,
-)
+from dmcmc.calendars.file.clashes import Places, clashes, close_pairs, different_in_series, gap_between, out_of_order
 from dmcmc.calendars.file.participations import Participation, common_times, participations
 from dmcmc.calendars.file.person_rules import factors_of_person, levels_of, meetings_apart
 from dmcmc.calendars.file.plan import Calendar, Meeting, points_of_person
@@ -165,11 +158,7 @@ def _agreement(calendar: Calendar, copies: list[Participation], separate_attenda
 
 
 def _apart(
-    calendar: Calendar,
-    first: list[Participation],
-    second: list[Participation],
-    pairs: bool,
-    apart: Collection[int],
+    calendar: Calendar, first: list[Participation], second: list[Participation], pairs: bool, apart: Collection[int]
 ) -> list[Factor]:
     """Return the factors that forbid clashing choices of two meetings.
 

@@ -130,6 +130,20 @@ class CalendarAnswer:
     moved: tuple[MovedMeeting, ...]
     gives_way: tuple[LostAppointment, ...]
 
+    def sections(self) -> dict[str, list[list[str]]]:
+        """Return what is not as asked for, as rows of words by the titles of tables."""
+        absences = [(x.meeting.name, *absence) for x in self.scheduled for absence in x.optional_missing.items()]
+        return {
+            "booked meetings that move": [
+                [x.meeting.name, f"from {x.booked} to {x.now}", x.reason] for x in self.moved
+            ],
+            "appointments that give way": [
+                [x.person, f"{x.appointment}, to {x.meeting}", f"costs {x.cost}"] for x in self.gives_way
+            ],
+            "meetings that do not take place": [[x.meeting.name, x.reason] for x in self.missing],
+            "optional attendees who are missing": [[*absence] for absence in absences],
+        }
+
 
 def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAnswer:
     """Return the calendar of an assignment that breaks no hard constraint."""
@@ -215,11 +229,7 @@ def _lost_appointments(
 
 
 def _scheduled(
-    calendar: Calendar,
-    m: int,
-    chosen: Mapping[int, MeetingChoice],
-    absent: Mapping[int, list[int]],
-    room: str,
+    calendar: Calendar, m: int, chosen: Mapping[int, MeetingChoice], absent: Mapping[int, list[int]], room: str
 ) -> ScheduledMeeting:
     """Return a meeting with its time, room and people.
 

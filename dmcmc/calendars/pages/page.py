@@ -55,20 +55,7 @@ def page_of(answer: CalendarAnswer, result: Result) -> str:
         "<div class=weeks>",
         *(_week(answer, days) for days in _weeks(answer.calendar.grid.days)),
         "</div>",
-        _section("Booked meetings that move", [[x.meeting.name, x.booked, x.now, x.reason] for x in answer.moved]),
-        _section(
-            "Appointments that give way",
-            [[x.person, x.appointment, x.meeting, f"costs {x.cost}"] for x in answer.gives_way],
-        ),
-        _section("Meetings that do not take place", [[x.meeting.name, x.reason] for x in answer.missing]),
-        _section(
-            "Optional attendees who are missing",
-            [
-                [item.meeting.name, name, reason]
-                for item in answer.scheduled
-                for name, reason in item.optional_missing.items()
-            ],
-        ),
+        *(_section(title.capitalize(), rows) for title, rows in answer.sections().items()),
         _alternatives(answer.calendar, result.alternatives),
         "<h2>By person</h2><table>",
     ]

@@ -28,23 +28,10 @@ def summary(result: CalendarResult, calendar: Calendar, written: str | None = No
     assert result.assignment is not None
     answer = answer_of(calendar, result.assignment)
     parts += [Text(), table(answer)]
-    sections = {
-        "booked meetings that move": [
-            f"{x.meeting.name}: from {x.booked} to {x.now}; {x.reason}" for x in answer.moved
-        ],
-        "appointments that give way": [
-            f"{x.person}: {x.appointment}, to {x.meeting} (costs {x.cost})" for x in answer.gives_way
-        ],
-        "meetings that do not take place": [f"{x.meeting.name}: {x.reason}" for x in answer.missing],
-        "optional attendees who are missing": [
-            f"{item.meeting.name}: {name} ({reason})"
-            for item in answer.scheduled
-            for name, reason in item.optional_missing.items()
-        ],
-    }
-    for title, lines in sections.items():
-        if lines:
-            parts += [Text(), Text(title, style="bold"), *(Text(f" {line}") for line in lines)]
+    for title, rows_of_section in answer.sections().items():
+        if rows_of_section:
+            lines = [f" {name}: {'; '.join(words)}" for name, *words in rows_of_section]
+            parts += [Text(), Text(title, style="bold"), *map(Text, lines)]
     if len(result.alternatives) > 1:
         parts += [Text(), table_of_alternatives(calendar, result.alternatives)]
     return Group(*parts)
