@@ -122,7 +122,8 @@ class CalendarTools:
                 continue
             choice = found.booked_choice(m)
             if choice is None:
-                problems.append(f"{meeting.name} cannot take place then: {_why_not_then(found, m)}")
+                why = reason_of_move(found, m, {}) if meeting.booked else "no slot of the calendar starts then"
+                problems.append(f"{meeting.name} cannot take place then: {why}")
             else:
                 chosen[m] = choice
         if problems:
@@ -243,13 +244,6 @@ def _held(calendar: Calendar, problem: Problem, assignment: Mapping[str, Any]) -
     )
     meetings: list[dict[str, Any]] = _plain(as_calendar_result(result, calendar))["meetings"]
     return meetings
-
-
-def _why_not_then(calendar: Calendar, m: int) -> str:
-    """Return why a meeting cannot take place as booked."""
-    if calendar.meetings[m].booked is None:
-        return "no slot of the calendar starts then"
-    return reason_of_move(calendar, m, {})
 
 
 def _with_choices(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> Calendar:

@@ -96,7 +96,7 @@ FORMATS: tuple[Format, ...] = (
         (".bif",),
         "BIF: Bayesian networks",
         sniffing.is_bif,
-        "dmcmc.formats.bif.read:read",
+        "dmcmc.formats.bif:read",
         companion="evidence",
         logarithms=True,
     ),

@@ -129,5 +129,5 @@ def test_working_hours_and_events_of_other_zones_are_those_of_the_moment():
 @pytest.mark.parametrize("days", ["first_day: 0001-01-01\ndays: 1", "days: [1969-12-31]", "days: [9999-12-31]"])
 def test_years_without_time_zones_are_refused_in_one_line(days):
     text = f"calendar: x\n{days}\nhours: 00:00-24:00\ntimezone: Asia/Tokyo\npeople: {{A: {{busy: [Mon]}}}}\n"
-    with pytest.raises(FileError, match="expected years from 1970 on and before 9000"):
+    with pytest.raises(FileError, match="expected a year from 1970 on and before 9000"):
         calendar_of(f"{text}meetings: {{M: {{people: [A]}}}}\n")

@@ -107,14 +107,12 @@ def _days(entries: EntryReader) -> list[date]:
     """Return the listed days, or the given number of weekdays from ``first_day`` on."""
     given = entries.document.data.get("days")
     if isinstance(given, list):
-        days = [entries.parsed(("days",), date_of, str(day)) for day in given]
+        days = [entries.parsed(("days",), _day, str(day)) for day in given]
         if not 0 < len(days) <= _MAX_DAYS or any(a >= b for a, b in pairwise(days)):
             entries.fail(("days",), f"expected 1 to {_MAX_DAYS} days, each after the one before")
-        _check_year(entries, "days", days)
         return days
     count = entries.integer(("days",), given, 1, _MAX_DAYS)
-    day = entries.parsed(("first_day",), date_of, str(entries.document.data.get("first_day", "")))
-    _check_year(entries, "first_day", [day])
+    day = entries.parsed(("first_day",), _day, str(entries.document.data.get("first_day", "")))
     days = []
     while len(days) < count:
         if day.weekday() < 5:
@@ -123,10 +121,11 @@ def _days(entries: EntryReader) -> list[date]:
     return days
 
 
-def _check_year(entries: EntryReader, key: str, days: list[date]) -> None:
-    """Check that time zones and the ends of the calendar are known for some days."""
-    if not _FIRST_YEAR <= days[0].year <= days[-1].year < _LAST_YEAR:
-        entries.fail((key,), f"expected years from {_FIRST_YEAR} on and before {_LAST_YEAR}")
+def _day(text: str) -> date:
+    """Return the date for a text, after a check of its year."""
+    if not _FIRST_YEAR <= date_of(text).year < _LAST_YEAR:
+        raise ValueError(f"expected a year from {_FIRST_YEAR} on and before {_LAST_YEAR}, got {text}")
+    return date_of(text)
 
 
 def _room(reader: RuleReader, name: str, entry: Any) -> MeetingRoom:

@@ -2,20 +2,29 @@
 
 The rows of a conditional probability table are labelled by the parents' values, in any order; a ``default`` fills the
 missing rows. JavaBayes' files have no bar between a child and its parents. Names of values may have blanks: commas
-separate them. A table with ``property function max`` may be a noisy-max (:mod:`dmcmc.formats.bif.noisy_max`).
+separate them.
+
+A table with ``property function max`` may be a noisy-max: each cause alone determines a value of the child, and the
+child is the largest of them. The first value of every variable stands for its absence. The row in which no parent is
+present is the *leak*; a row in which one parent is present is the distribution of that parent's effect. With parent
+values u, leak L and effects E_i
+
+    P(X ≤ x | u) = P(L ≤ x) · Π P(E_i ≤ x | u_i)     over the parents i that are present.
+
+These are the parameters of Díez, "Parameter adjustment in Bayes networks. The generalized noisy OR-gate" (1993), as
+GeNIe and Microsoft's MSBN have them.
 """
 
 import math
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.bif.noisy_max import noisy_max
 from dmcmc.formats.common.belief_network import NetworkBuilder, take_probability
 from dmcmc.formats.common.tokens import Tokens
 from dmcmc.inference.model.problem import Problem
@@ -28,6 +37,7 @@ _NOISY_MAX = {"function max", "function noisy-max", "noisy-max"}  # properties o
 _MAX_SIZE_DIGITS = 9  # digits of a variable's number of values
 _MAX_ENTRIES_PER_NUMBER = 64  # entries of a table with a default row per number given; guards against huge tables
 _ALWAYS_ALLOWED_ENTRIES = 4096  # entries that a table with a default row may always have
+_MAX_NOISY_MAX_ENTRIES = 1 << 22  # entries of a table; 32 MiB
 
 
 def read(source: SourceFile) -> Problem:
@@ -240,7 +250,7 @@ class _ProbabilityRows:
         if self.is_noisy_max and len(self.given) < rows:
             if self.default is not None:
                 raise ProblemError("a noisy-max with a default row; give the row without causes instead")
-            return noisy_max(self.shape, self.width, self.given)
+            return _noisy_max(self.shape, self.width, self.given)
         if len(self.given) < rows and self.default is None:
             missing = next(key for key in product(*map(range, self.shape)) if key not in self.given)
             raise ProblemError(f"{len(self.given)} of {rows} rows; the one of values {list(missing)} is missing")
@@ -253,3 +263,50 @@ class _ProbabilityRows:
         for key, row in self.given.items():
             table[key] = row
         return table
+
+
+def _noisy_max(
+    shape: Sequence[int], width: int, given: Mapping[tuple[int, ...], Sequence[float]]
+) -> NDArray[np.float64]:
+    """Return the complete table of a noisy-max over (parents, child).
+
+    Parameters
+    ----------
+    shape
+        Domain sizes of the parents.
+    width
+        Domain size of the child.
+    given
+        The leak and the effects: the row for each assignment of the parents (value indices) in which at most one parent
+        is present.
+
+    Raises
+    ------
+    ProblemError
+        If such a row is missing, a row has several causes, or the table is too large.
+    """
+    if math.prod(shape) * width > _MAX_NOISY_MAX_ENTRIES:
+        raise ProblemError(
+            f"a noisy-max of {math.prod(shape)} rows; at most {_MAX_NOISY_MAX_ENTRIES // width} are read"
+        )
+    absent = (0,) * len(shape)
+    needed = {absent} | {
+        (*absent[:i], value, *absent[i + 1 :]) for i, size in enumerate(shape) for value in range(1, size)
+    }
+    for key in given:
+        if key not in needed:
+            raise ProblemError(
+                f"a noisy-max with the row of values {list(key)}, which has several causes; give all rows, or those"
+                " with at most one cause"
+            )
+    for key in sorted(needed):
+        if key not in given:
+            raise ProblemError(f"a noisy-max needs the row of values {list(key)}")
+    cumulative = np.broadcast_to(np.cumsum(given[absent]), (*shape, width)).copy()
+    for i, size in enumerate(shape):
+        effects = np.ones((size, width))
+        for value in range(1, size):
+            effects[value] = np.cumsum(given[(*absent[:i], value, *absent[i + 1 :])])
+        cumulative *= effects.reshape(*(size if j == i else 1 for j in range(len(shape))), width)
+    table = np.diff(cumulative, axis=-1, prepend=0.0)
+    return np.maximum(table, 0.0)  # a difference of rounded sums may be slightly negative
