@@ -166,8 +166,7 @@ class CalendarTools:
             raise FileError(f"count: expected a number from 1 to {_MAX_ALTERNATIVES}, got {count}")
         found = self._read(calendar)
         problem = problem_of(found, copies=False)
-        over = tuple(f"{found.people[x.people[0]].name}: {x.name}" for x in found.meetings)
-        request = AlternativesRequest(count, None, distance, over).checked(problem)
+        request = AlternativesRequest(count, None, distance, found.variables).checked(problem)
         settings = settings_from(None, {"timeout": self._limit(seconds), "presolve": "merge", "device": "cpu"})
         result = solve_with_alternatives(problem, settings, request)
         if result is None or not result.alternatives:
@@ -264,8 +263,8 @@ def _broken_rules(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> li
     problem = problem_of(bare, copies=False)
     values = np.zeros(problem.n_variables, dtype=np.int64)
     position = {name: i for i, name in enumerate(problem.variables)}
-    for m, meeting in enumerate(bare.meetings):
-        v = position[f"{bare.people[meeting.people[0]].name}: {meeting.name}"]
+    for m, name in enumerate(bare.variables):
+        v = position[name]
         choice = chosen.get(m)
         values[v] = problem.domains[v] - 1 if choice is None else bare.choices[m].index(choice)
     broken = [f.name for f in problem.factors if f.scope and f.entry(values[list(f.scope)].tolist()) is None]
@@ -332,8 +331,3 @@ def make_server(tools: CalendarTools) -> Any:
         description = (method.__doc__ or "").strip()
         server.tool(name=method.__name__, description=description)(guarded(method))
     return server
-
-
-def serve(tools: CalendarTools) -> None:
-    """Serve tools over standard input and output until the input ends; see :func:`make_server`."""
-    make_server(tools).run("stdio")

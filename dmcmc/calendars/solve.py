@@ -13,7 +13,7 @@ from dmcmc.calendars.file.booked import booked_assignment
 from dmcmc.calendars.file.grid import TimeGrid
 from dmcmc.calendars.file.plan import Calendar
 from dmcmc.calendars.file.problem import problem_of
-from dmcmc.calendars.pages.answer import CalendarAnswer, answer_of, variable_of
+from dmcmc.calendars.pages.answer import CalendarAnswer, answer_of
 from dmcmc.config.settings import Settings, settings_from
 from dmcmc.inference.model.problem import Label
 from dmcmc.results.calendar_result import (
@@ -108,9 +108,9 @@ def _for_all(calendar: Calendar, assignment: Mapping[str, Label]) -> dict[str, L
     """Return an assignment with the value of each meeting for all of its participants."""
     found = dict(assignment)
     for m, meeting in enumerate(calendar.meetings):
-        value = assignment.get(variable_of(calendar, m, meeting.people[0]))
+        value = assignment.get(calendar.variable(m, meeting.people[0]))
         if value is not None:
-            found |= {variable_of(calendar, m, p): value for p in meeting.people}
+            found |= {calendar.variable(m, p): value for p in meeting.people}
     return found
 
 

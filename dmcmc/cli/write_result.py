@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING, Protocol
 
-from dmcmc.cli import calendar as calendars
+from dmcmc.calendars import options as calendars
 from dmcmc.cli.failure import report
 from dmcmc.cli.terminal import emit
 from dmcmc.config.configuration import Config

@@ -75,5 +75,5 @@ def _choice(calendar: Calendar, entry: Mapping[str, Any], where: str) -> Meeting
 
 def booked_assignment(calendar: Calendar) -> dict[str, str]:
     """Return the values of the booked meetings that are still possible, by the names of the variables."""
-    booked = ((meeting, calendar.booked_choice(m)) for m, meeting in enumerate(calendar.meetings))
-    return {f"{calendar.people[x.people[0]].name}: {x.name}": calendar.label(choice) for x, choice in booked if choice}
+    booked = ((name, calendar.booked_choice(m)) for m, name in enumerate(calendar.variables))
+    return {name: calendar.label(choice) for name, choice in booked if choice}

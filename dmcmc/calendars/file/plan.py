@@ -326,6 +326,15 @@ class Calendar:
             return None
         return next((c for c in self.choices[m] if c.start == booked.start and booked.room in (None, c.room)), None)
 
+    def variable(self, m: int, person: int) -> str:
+        """Return the name of a person's variable for a meeting."""
+        return f"{self.people[person].name}: {self.meetings[m].name}"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The name of the variable of each meeting's first participant."""
+        return tuple(self.variable(m, meeting.people[0]) for m, meeting in enumerate(self.meetings))
+
     def label(self, choice: MeetingChoice) -> str:
         """Return a readable label of a choice: day, time and room.
 

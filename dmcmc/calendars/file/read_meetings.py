@@ -277,25 +277,21 @@ class _MeetingReader:
         poll = reader.parsed(place, self._poll, file)
         invited = {*meeting.people, *(attendee.person for attendee in meeting.optional)}
         uncertain = [(p, slot) for p, slot in poll.uncertain if p in invited and points]
-        costs = tuple(
-            Preference(self._at(slot, meeting.length), points, f"maybe of {self.names[p]}") for p, slot in uncertain
+        slots = np.arange(reader.grid.size)
+        costs = (
+            Preference((slots >= slot) & (slots < slot + meeting.length), points, f"maybe of {self.names[p]}")
+            for p, slot in uncertain
         )
         return replace(
             meeting,
             starts=TimeRule(poll.starts, f"at a slot of {file}"),
             refused={p: mask for p, mask in poll.refused.items() if p in invited},
-            preferences=meeting.preferences + costs,
+            preferences=(*meeting.preferences, *costs),
         )
 
     def _poll(self, file: str) -> Poll:
         """Return the answers of a poll."""
         return read_poll(self.files.text(file), file, self.reader.grid, self.names)
-
-    def _at(self, slot: int, length: int) -> np.ndarray:
-        """Return the slots of a meeting that starts at ``slot``, as a (slots,) bool array."""
-        mask = np.zeros(self.reader.grid.size, dtype=bool)
-        mask[slot : slot + length] = True
-        return mask
 
     def at_given_times(self, key: Key, entry: dict[str, Any], meeting: Meeting, weeks: tuple[int, ...]) -> Meeting:
         """Return a meeting with the start of ``fixed`` and the time and room of ``booked``, if they are given."""

@@ -149,14 +149,14 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
     """Return the calendar of an assignment that breaks no hard constraint."""
     chosen: dict[int, MeetingChoice] = {}
     for m, meeting in enumerate(calendar.meetings):
-        label = assignment[variable_of(calendar, m, meeting.people[0])]
+        label = assignment[calendar.variable(m, meeting.people[0])]
         match = next((choice for choice in calendar.choices[m] if calendar.label(choice) == label), None)
         if match is not None:
             chosen[m] = match
     by_time = sorted((choice.start, m) for m, choice in chosen.items())
     missing = [m for m in range(len(calendar.meetings)) if m not in chosen]
     absent = {
-        m: [p for p, _ in calendar.meetings[m].optional if assignment[variable_of(calendar, m, p)] == NOT_ATTENDING]
+        m: [p for p, _ in calendar.meetings[m].optional if assignment[calendar.variable(m, p)] == NOT_ATTENDING]
         for m in chosen
     }
     rooms = _named_rooms(calendar, chosen)
@@ -167,11 +167,6 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
         _moves(calendar, chosen),
         _lost_appointments(calendar, chosen, absent),
     )
-
-
-def variable_of(calendar: Calendar, m: int, person: int) -> str:
-    """Return the name of a person's variable for a meeting."""
-    return f"{calendar.people[person].name}: {calendar.meetings[m].name}"
 
 
 def _named_rooms(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> dict[int, str]:

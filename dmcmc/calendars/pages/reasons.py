@@ -238,9 +238,7 @@ def effect_of(relaxation: RelaxedConstraint) -> str:
 
 def moved_meetings(calendar: Calendar, alternatives: Sequence[Alternative]) -> list[list[str]]:
     """Return for each alternative the meetings that differ from the first one, each with the label of its value."""
-    names = {
-        f"{calendar.people[meeting.people[0]].name}: {meeting.name}": meeting.name for meeting in calendar.meetings
-    }
+    names = {name: meeting.name for name, meeting in zip(calendar.variables, calendar.meetings, strict=True)}
     first = alternatives[0].assignment
     return [
         [f"{names[name]}: {value}" for name, value in changed_values(first, x.assignment) if name in names]

@@ -38,5 +38,5 @@ def requested_alternatives(
     values: dict[str, Any] = {"distance": 1} | {name: value_of(text, f"--{name}") for name, text in words.items()}
     over = None
     if calendar is not None and values["distance"] != 1:
-        over = tuple(f"{calendar.people[x.people[0]].name}: {x.name}" for x in calendar.meetings)
+        over = calendar.variables
     return AlternativesRequest(values["alternatives"], values.get("within"), values["distance"], over).checked(problem)

@@ -1,20 +1,19 @@
 """Calendars on the command line: default settings, earlier answers, and the page and iCalendar files of the answer."""
 
+import warnings
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from dmcmc.cli.failure import print_line
-from dmcmc.cli.file_roles import is_calendar
 from dmcmc.config.configuration import Config
 from dmcmc.config.document import Document
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.files.text import open_source
-from dmcmc.files.write import check_writable, replace_file
+from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.errors import ConfigError, FileWarning
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, MAX_SAT
 from dmcmc.results.result import Result
@@ -54,43 +53,26 @@ def with_search(config: Config, problem: Problem) -> Config:
     return config if is_made_for_constraints else replace(config, search=BRANCH_AND_BOUND)
 
 
-def check_options(arguments: Namespace, path: str) -> None:
-    """Check the options for calendars before any work is done; raise an error if a file cannot be written."""
-    for option in ("keep", "move_cost"):
-        if getattr(arguments, option, None) is not None and not is_calendar(path):
-            raise ConfigError(f"--{option.replace('_', '-')}: is for calendars, not for {path}")
-    for option in ("html", "ics"):
-        target = getattr(arguments, option, None)
-        if target is None:
-            continue
-        if not is_calendar(path):
-            raise ConfigError(f"--{option}: is for calendars, not for {path} ('dmcmc init calendar' writes an example)")
-        check_writable(target if option == "html" or target.lower().endswith(".ics") else f"{target}/all.ics")
-
-
-def calendar_at(path: Any) -> "Calendar | None":
-    """Return the calendar in a file; None for other files."""
-    if not isinstance(path, str) or not is_calendar(path):
-        return None
+def calendar_at(path: str) -> "Calendar":
+    """Return the calendar in a file."""
     from dmcmc.calendars.file.read import read_calendar
 
     source = open_source(path)
-    return None if source is None else read_calendar(source)
+    assert source is not None
+    return read_calendar(source)
 
 
-def calendar_of(arguments: Namespace, path: str) -> "Calendar | None":
-    """Return the calendar in a file, with the bookings of ``--keep`` and ``--move-cost``; None for other files.
+def calendar_of(arguments: Namespace, path: str) -> "Calendar":
+    """Return the calendar in a file, with the bookings of ``--keep`` and ``--move-cost``.
 
     Raises
     ------
     DmcmcError
         If the calendar or the earlier answer cannot be read.
     """
-    calendar = calendar_at(path)
-    if calendar is None:
-        return None
     from dmcmc.calendars.file.booked import with_earlier_answer, with_move_cost
 
+    calendar = calendar_at(path)
     if (earlier := getattr(arguments, "keep", None)) is not None:
         source = open_source(earlier)
         assert source is not None
@@ -111,15 +93,10 @@ def set_start(document: Document, calendar: "Calendar") -> None:
         document.override(("start",), booked, "booked meetings")
 
 
-def first_participations(calendar: "Calendar") -> tuple[str, ...]:
-    """Return the variables of the meetings, each that of its first participant."""
-    return tuple(f"{calendar.people[x.people[0]].name}: {x.name}" for x in calendar.meetings)
-
-
 def variables_by_meeting(calendar: "Calendar") -> dict[str, tuple[str, ...]]:
     """Return the variable of each meeting's first participant by the meeting's name, and those of each series."""
     found: dict[str, tuple[str, ...]] = {}
-    for meeting, variable in zip(calendar.meetings, first_participations(calendar), strict=True):
+    for meeting, variable in zip(calendar.meetings, calendar.variables, strict=True):
         for name in {meeting.name, meeting.name if meeting.series is None else meeting.series.name}:
             found[name] = (*found.get(name, ()), variable)
     return found
@@ -147,7 +124,8 @@ def write(result: CalendarResult, calendar: "Calendar", arguments: Namespace) ->
     if arguments.ics is not None and reason:
         path = Path(arguments.ics)
         earlier = "; the one of an earlier run is unchanged" if path.exists() else ""
-        print_line(f"dmcmc: warning: --ics: {path}: not written, since there is no calendar{earlier}")
+        text = f"--ics: {path}: not written, since there is no calendar{earlier}"
+        warnings.warn(text, FileWarning, stacklevel=2)
     elif arguments.ics is not None:
         from dmcmc.calendars.pages import ics
 
