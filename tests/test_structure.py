@@ -206,7 +206,7 @@ def wide_modules() -> dict[str, int]:
     return {
         path: count
         for path, count in counts.items()
-        if count > WANTED["imports of cli" if path.startswith("dmcmc/cli/") else "imports"]
+        if count > WANTED["imports of cli" if path.startswith(("dmcmc/cli/", "dmcmc/calendars/options")) else "imports"]
     }
 
 

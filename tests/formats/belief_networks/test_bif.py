@@ -64,7 +64,7 @@ def test_names_after_the_first_are_parents(between):
 
 @pytest.mark.parametrize("encoding", ["gbk", "latin-1"])
 def test_a_name_that_is_not_utf_8_is_refused(encoding):
-    """Otherwise different names could become equal, since all bytes that cannot be decoded look alike."""
+    """Otherwise different names could become equal, since one character stands for all bytes that cannot be decoded."""
     name = "Gr\u00fc\u00df" if encoding == "latin-1" else "\u5929\u6c14"
     text = EXAMPLE.replace("rain", "x").encode().replace(b"yes", name.encode(encoding))
     with pytest.raises(FileError, match=r"line 5: is not UTF-8 text"):
