@@ -4,9 +4,11 @@ Public names are imported at their first use, so that the command line can handl
 """
 
 import importlib as _importlib
-import typing as _typing
 
-if _typing.TYPE_CHECKING:
+TYPE_CHECKING = False  # not from ``typing``, which ``python -m dmcmc`` would look for in the working directory
+if TYPE_CHECKING:
+    from typing import Any
+
     from dmcmc.api import plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
     from dmcmc.inference.marginals.expected_utilities import expected
@@ -76,7 +78,7 @@ _PUBLIC_NAMES = {
 _MODULE_OF = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
 
 
-def __getattr__(name: str) -> _typing.Any:
+def __getattr__(name: str) -> "Any":
     """Import a public name at its first use."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,11 +22,11 @@ import dmcmc
 from dmcmc.anytime.improvers import registry as improvers
 from dmcmc.anytime.improvers.protocol import RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation
+from dmcmc.calendars.file.problem import read as read_calendar
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.files.text import SourceFile
 from dmcmc.formats import native
 from dmcmc.formats import registry as formats
-from dmcmc.formats.calendar.problem import read as read_calendar
 from dmcmc.inference.bounds import bounders
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,

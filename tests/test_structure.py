@@ -53,7 +53,7 @@ PRESCRIBED_WORDS = {
 # Packages whose numbers describe: files and what is accepted in them, pages and terminals, generated problems, other
 # programs that are compared, and how launchers end processes.
 DESCRIBING = {
-    "algorithms", "assistant", "cli", "config", "experiments", "files", "formats", "generators", "report", "results",
+    "algorithms", "calendars", "cli", "config", "experiments", "files", "formats", "generators", "report", "results",
 }  # fmt: skip
 # Numbers of steering constants outside tuning files: kernels have theirs, since all kernels are compiled anew when a
 # file changes that one of them imports; the others are limits that engines, papers or arrays prescribe.

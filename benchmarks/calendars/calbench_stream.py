@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 import dmcmc
 from benchmarks.harness import Report, instances, options
 from benchmarks.sessions.calbench import UNIT, Arrivals, book, others_free, slot_costs
+from dmcmc.calendars.file.booked import with_earlier_answer
+from dmcmc.calendars.file.plan import Calendar
+from dmcmc.calendars.file.problem import problem_of
+from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.solve import as_calendar_result, solve_calendar
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.plan import Calendar
-from dmcmc.formats.calendar.keep import with_earlier_answer
-from dmcmc.formats.calendar.problem import problem_of
-from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.results.calendar_result import CalendarResult
 
 SECONDS = 60.0  # time limit of an arrival

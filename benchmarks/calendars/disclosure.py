@@ -11,9 +11,9 @@ table over variables of other agents. ``own`` counts the agent's own utilities, 
 import dmcmc
 from benchmarks.calendars.team import team_calendar
 from benchmarks.harness import Report, options
+from dmcmc.calendars.file.problem import problem_of
+from dmcmc.calendars.file.read import read_calendar
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.problem import problem_of
-from dmcmc.formats.calendar.read import read_calendar
 
 
 def main() -> None:

@@ -11,11 +11,11 @@ import time
 
 from benchmarks.calendars.team import team_calendar
 from benchmarks.harness import Report, options
+from dmcmc.calendars.file.problem import problem_of
+from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.solve import solve_calendar
 from dmcmc.config.settings import settings_from
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.problem import problem_of
-from dmcmc.formats.calendar.read import read_calendar
 
 
 def main() -> None:

@@ -13,11 +13,11 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.harness import ROOT, Report, options
+from dmcmc.calendars.file.booked import with_earlier_answer
+from dmcmc.calendars.file.plan import Calendar, TimeRule
+from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.solve import as_calendar_result, solve_calendar
 from dmcmc.files.text import open_source
-from dmcmc.formats.calendar.data.plan import Calendar, TimeRule
-from dmcmc.formats.calendar.keep import with_earlier_answer
-from dmcmc.formats.calendar.read import read_calendar
 
 
 def busy_at(calendar: Calendar, m: int) -> Calendar:

@@ -9,7 +9,7 @@ import time
 
 import dmcmc
 from benchmarks.harness import Report, options
-from dmcmc.cli.calendar import calendar_at, first_participations
+from dmcmc.calendars.options import calendar_at
 
 
 def main() -> None:
@@ -20,8 +20,7 @@ def main() -> None:
     parser.add_argument("--meeting", default="", metavar="NAME")
     given = parser.parse_args()
     report, calendar = Report(__file__, given), calendar_at(given.calendar)
-    assert calendar is not None
-    names = [name for name in first_participations(calendar) if name.endswith(given.meeting)]
+    names = [name for name in calendar.variables if name.endswith(given.meeting)]
     start = time.perf_counter()
     found = dmcmc.max_marginals(given.calendar, names, timeout=given.timeout)
     report(f"{found.status} after {time.perf_counter() - start:.1f} s")

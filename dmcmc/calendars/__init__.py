@@ -1,1 +1,1 @@
-"""Plan calendars: solve them, keep what was booked, and explain why a calendar is impossible."""
+"""Plan calendars: solve them, explain why a calendar is impossible, and serve tools to assistants (MCP)."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dmcmc.config.legacy_keys import RenamedWarning
-from dmcmc.inference.runtime.errors import CheckpointWarning, DivisionWarning, DmcmcError
+from dmcmc.inference.runtime.errors import CheckpointWarning, DivisionWarning, DmcmcError, FileWarning
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOTS = (_PACKAGE, *(p.resolve() for p in map(_PACKAGE.joinpath, ("inference", "samplers", "mpi"))))
@@ -69,7 +69,7 @@ def warnings_as_lines() -> Iterator[None]:
             if issubclass(category, RenamedWarning) and str(message) in shown:
                 return
             shown.add(str(message))
-            if issubclass(category, DivisionWarning | CheckpointWarning | RenamedWarning):
+            if issubclass(category, DivisionWarning | CheckpointWarning | FileWarning | RenamedWarning):
                 print(f"dmcmc: warning: {message}", file=sys.stderr, flush=True)
             else:
                 others(message, category, *place, **options)

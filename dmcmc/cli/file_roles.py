@@ -2,10 +2,12 @@
 
 import io
 import re
+from argparse import Namespace
 
 from dmcmc.config.configuration import Config
 from dmcmc.config.yaml_lines import MAX_CONFIG_BYTES, read_content
 from dmcmc.files.text import STANDARD_INPUT, decompressed, standard_input
+from dmcmc.files.write import check_writable
 from dmcmc.formats import sniffing
 from dmcmc.formats.registry import FORMATS, by_suffix
 from dmcmc.inference.runtime.errors import ConfigError
@@ -30,6 +32,20 @@ def is_configuration(path: str) -> bool:
 def is_calendar(path: str) -> bool:
     """Return whether a file is a calendar."""
     return sniffing.is_calendar(_beginning(path, sniffing.HEAD_BYTES)) and not is_configuration(path)
+
+
+def check_options(arguments: Namespace, path: str) -> None:
+    """Check the options for calendars before any work is done; raise an error if a file cannot be written."""
+    for option in ("keep", "move_cost"):
+        if getattr(arguments, option, None) is not None and not is_calendar(path):
+            raise ConfigError(f"--{option.replace('_', '-')}: is for calendars, not for {path}")
+    for option in ("html", "ics"):
+        target = getattr(arguments, option, None)
+        if target is None:
+            continue
+        if not is_calendar(path):
+            raise ConfigError(f"--{option}: is for calendars, not for {path} ('dmcmc init calendar' writes an example)")
+        check_writable(target if option == "html" or target.lower().endswith(".ics") else f"{target}/all.ics")
 
 
 def is_packed(path: str) -> bool:

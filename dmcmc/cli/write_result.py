@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING, Protocol
 
-from dmcmc.cli import calendar as calendars
+from dmcmc.calendars import options as calendars
 from dmcmc.cli.failure import report
 from dmcmc.cli.terminal import emit
 from dmcmc.config.configuration import Config
@@ -15,7 +15,7 @@ from dmcmc.results.result import Output, Result
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dmcmc.formats.calendar.data.plan import Calendar
+    from dmcmc.calendars.file.plan import Calendar
 
 
 class SolvedJob(Protocol):
@@ -70,11 +70,11 @@ def _summary(result: Output, job: SolvedJob, calendar: "Calendar | None", writte
     """Return the text or table to print."""
     files = ", ".join(written) or None
     if calendar is not None and isinstance(result, CalendarResult):
-        from dmcmc.report.calendar.table import summary as of_calendar
+        from dmcmc.calendars.pages.table import summary as of_calendar
 
         return of_calendar(result, calendar, files)
     if isinstance(result, CalendarConflict):
-        from dmcmc.report.calendar.table import summary_of_conflict
+        from dmcmc.calendars.pages.table import summary_of_conflict
 
         return summary_of_conflict(result, files)
     from dmcmc.report.solve_summary import summary

@@ -96,7 +96,7 @@ FORMATS: tuple[Format, ...] = (
         (".bif",),
         "BIF: Bayesian networks",
         sniffing.is_bif,
-        "dmcmc.formats.bif.read:read",
+        "dmcmc.formats.bif:read",
         companion="evidence",
         logarithms=True,
     ),
@@ -140,7 +140,7 @@ FORMATS: tuple[Format, ...] = (
         "dmcmc.formats.wcsp.read:read",
         "dmcmc.formats.wcsp.write:write",
     ),
-    Format("calendar", (), "people and meetings", sniffing.is_calendar, "dmcmc.formats.calendar.problem:read"),
+    Format("calendar", (), "people and meetings", sniffing.is_calendar, "dmcmc.calendars.file.problem:read"),
     Format(
         "pydcop",
         (".yaml", ".yml"),

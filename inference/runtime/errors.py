@@ -56,5 +56,9 @@ class CheckpointWarning(UserWarning):
     """A file of a checkpoint is ignored; the message gives the reason."""
 
 
+class FileWarning(UserWarning):
+    """A part of a file is not read, or is read by a guess; the message names it."""
+
+
 class DivisionWarning(UserWarning):
     """The division of the problem into this number of agents makes it much larger."""

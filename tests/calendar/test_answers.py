@@ -10,19 +10,18 @@ from itertools import combinations
 import pytest
 from imports import ROOT
 
-from dmcmc.calendars.explain import summary_of
-from dmcmc.calendars.meeting_conflict import conflict_of
+from dmcmc.calendars.explain import conflict_of, summary_of
+from dmcmc.calendars.file.clashes import clashes
+from dmcmc.calendars.file.read import read_calendar
+from dmcmc.calendars.pages import ics
+from dmcmc.calendars.pages.answer import answer_of
+from dmcmc.calendars.pages.page import page_of, page_without_answer
 from dmcmc.calendars.solve import as_calendar_result
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.cli.commands.run import prepare as prepare_run
 from dmcmc.cli.commands.solve import prepare as prepare_solve
 from dmcmc.cli.main import main
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.clashes import clashes
-from dmcmc.formats.calendar.read import read_calendar
-from dmcmc.report.calendar import ics
-from dmcmc.report.calendar.answer import answer_of
-from dmcmc.report.calendar.page import page_of, page_without_answer
 from dmcmc.results.result import Result
 
 HEAD = "calendar: Team\nfirst_day: 2027-03-01\ndays: 2\nhours: 09:00-12:00\nslot: 30\n"
@@ -355,3 +354,15 @@ def test_rules_in_conflict_and_what_would_help_are_named(tmp_path, capsys):
     assert "Ann has at most 1 meeting a day" in page.read_text() and "What would help" in page.read_text()
     assert main(["solve", str(tmp_path / "team.yaml"), "--task", "conflict"]) == 3
     assert "these rules cannot hold together" in capsys.readouterr().out
+
+
+def test_a_query_may_name_a_meeting_or_a_series(tmp_path, capsys):
+    path = tmp_path / "team.yaml"
+    meetings = "meetings:\n  A: {people: [Ann, Bob]}\n  Daily: {people: [Bob], repeat: daily}\n"
+    path.write_text(f"{HEAD}people: {{Ann: , Bob: }}\n{meetings}")
+    for query, expected in {"A": ["Ann: A"], "Daily": ["Bob: Daily, Mon 1 Mar", "Bob: Daily, Tue 2 Mar"]}.items():
+        for task in ("max-marginals", "mar"):
+            assert main(["solve", str(path), "--task", task, "--json", "--query", query]) == 0
+            assert list(json.loads(capsys.readouterr().out)["marginals"]) == expected
+    assert main(["solve", str(path), "--task", "mar", "--query", "Dayly"]) == 2
+    assert "is called 'Dayly'; did you mean 'Daily'?" in capsys.readouterr().err

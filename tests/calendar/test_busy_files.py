@@ -6,13 +6,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
+from dmcmc.calendars.file.busy_files import busy_rules
+from dmcmc.calendars.file.clashes import clashes
+from dmcmc.calendars.file.grid import TimeGrid
+from dmcmc.calendars.file.plan import MeetingChoice, union
+from dmcmc.calendars.file.read import read_calendar
+from dmcmc.calendars.file.time_rules import mask_of
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.data.clashes import clashes
-from dmcmc.formats.calendar.data.grid import TimeGrid
-from dmcmc.formats.calendar.data.plan import MeetingChoice, union
-from dmcmc.formats.calendar.data.rules import mask_of
-from dmcmc.formats.calendar.ics_events import busy_rules
-from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.inference.runtime.errors import FileError
 
 HEAD = "calendar: Team\nfirst_day: 2027-03-01\ndays: 5\nhours: 09:00-17:00\nslot: 60\ntimezone: Europe/Berlin\n"

@@ -10,11 +10,11 @@ from support.runs import sizes
 
 import dmcmc
 from dmcmc.calendars.explain import explain
+from dmcmc.calendars.file import person_rules, problem
+from dmcmc.calendars.file.problem import problem_of
+from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.solve import solve_calendar
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar import person_rules, problem
-from dmcmc.formats.calendar.problem import problem_of
-from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 

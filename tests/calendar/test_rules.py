@@ -7,9 +7,9 @@ import yaml
 from support.calendars.naive_score import best_score
 
 import dmcmc
+from dmcmc.calendars.file.problem import problem_of
+from dmcmc.calendars.file.read import read_calendar
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.calendar.problem import problem_of
-from dmcmc.formats.calendar.read import read_calendar
 
 HEAD = {"calendar": "Small", "first_day": "2027-03-01", "days": 2, "hours": "09:00-13:00", "slot": 60}
 

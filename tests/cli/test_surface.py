@@ -218,3 +218,12 @@ def test_a_full_disk_behind_standard_output_is_one_error_line(command, tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "dmcmc: error: standard output cannot be written: No space left on device"
     assert "internal error" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_a_module_in_the_working_directory_is_not_loaded_by_either_name_of_the_program(folder):
+    for name in ("numpy", "random", "typing", "yaml", "json", "sampler_of_others"):
+        (folder / f"{name}.py").write_text("raise SystemExit('loaded from the working directory')\n")
+    (folder / "team.yaml").write_text(CONFIG + "local: {method: sampler_of_others:make}\n")
+    for command in ([sys.executable, "-m", "dmcmc"], [str(Path(sys.executable).with_name("dmcmc"))]):
+        done = subprocess.run([*command, "run", "team.yaml"], capture_output=True, text=True, check=False)
+        assert (done.returncode, "loaded" in done.stderr) == (2, False), done.stderr

@@ -6,13 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
+from dmcmc.calendars.file.grid import TimeGrid
+from dmcmc.calendars.file.plan import NOT_HELD
+from dmcmc.calendars.file.problem import problem_of
+from dmcmc.calendars.file.read import read_calendar
+from dmcmc.calendars.file.time_rules import mask_of
 from dmcmc.files.text import SourceFile
 from dmcmc.formats import registry as formats
-from dmcmc.formats.calendar.data.grid import TimeGrid
-from dmcmc.formats.calendar.data.plan import NOT_HELD
-from dmcmc.formats.calendar.data.rules import mask_of
-from dmcmc.formats.calendar.problem import problem_of
-from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.inference.runtime.errors import FileError
 
 GRID = TimeGrid(tuple(date(2027, 3, day) for day in (1, 2, 5, 8)), 9 * 60, 6, 60)  # Mon, Tue, Fri, Mon: 9 to 15 h

@@ -3,8 +3,7 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from dmcmc.cli.calendar import check_options
-from dmcmc.cli.file_roles import is_calendar
+from dmcmc.cli.file_roles import check_options, is_calendar
 from dmcmc.cli.inputs import check_run, configuration, explainer, options_of
 from dmcmc.cli.on_all_ranks import on_all_ranks
 from dmcmc.cli.progress import progress_for

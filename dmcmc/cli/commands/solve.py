@@ -3,8 +3,8 @@
 from argparse import Namespace
 from typing import Any
 
-from dmcmc.cli.calendar import calendar_of, check_options, set_defaults, set_start, with_search
-from dmcmc.cli.file_roles import is_calendar, is_configuration
+from dmcmc.calendars.options import calendar_of, set_defaults, set_start, variables_by_meeting, with_search
+from dmcmc.cli.file_roles import check_options, is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, options_of
 from dmcmc.cli.on_all_ranks import on_all_ranks
 from dmcmc.cli.solve_tasks.alternatives import requested_alternatives
@@ -42,7 +42,7 @@ def prepare(arguments: Namespace) -> SolveJob:
     if arguments.query is not None and task not in ("mar", "max-marginals"):
         raise ConfigError("--query: is for --task mar and max-marginals; marginal MAP is not available in this version")
     check_options(arguments, path)
-    document, calendar = _document(arguments), calendar_of(arguments, path)
+    document, calendar = _document(arguments), calendar_of(arguments, path) if is_calendar(path) else None
     given_start = "start" in document.data
     if calendar is not None and task == "mpe":
         set_start(document, calendar)
@@ -51,7 +51,7 @@ def prepare(arguments: Namespace) -> SolveJob:
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     logarithms = False
     if calendar is not None and not given:
-        from dmcmc.formats.calendar.problem import problem_of
+        from dmcmc.calendars.file.problem import problem_of
 
         problem = problem_of(calendar, copies=given_start or not _merges(config, task))
         if task == "mpe" and arguments.method == "auto" and arguments.z is None and "search" not in document.data:
@@ -59,7 +59,8 @@ def prepare(arguments: Namespace) -> SolveJob:
     else:
         file_format, problem = formats.load_with_format(path, **given)
         logarithms = file_format.logarithms
-    query = () if arguments.query is None else queried_variables(arguments.query, problem)
+    groups = {} if calendar is None else variables_by_meeting(calendar)
+    query = () if arguments.query is None else queried_variables(arguments.query, problem, groups)
     problem, max_marginals = with_assigned_agents(problem, config.problem, document.at), arguments.max_marginals
     request = requested_alternatives(arguments, problem, calendar)
     return SolveJob(config, problem, task, logarithms, arguments.explain, max_marginals, query, request, calendar)

@@ -3,8 +3,8 @@
 from argparse import Namespace
 from typing import Any
 
+from dmcmc.calendars.file.plan import Calendar
 from dmcmc.config.yaml_lines import value_of
-from dmcmc.formats.calendar.data.plan import Calendar
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.run.alternatives.request import AlternativesRequest
@@ -38,5 +38,5 @@ def requested_alternatives(
     values: dict[str, Any] = {"distance": 1} | {name: value_of(text, f"--{name}") for name, text in words.items()}
     over = None
     if calendar is not None and values["distance"] != 1:
-        over = tuple(f"{calendar.people[x.people[0]].name}: {x.name}" for x in calendar.meetings)
+        over = calendar.variables
     return AlternativesRequest(values["alternatives"], values.get("within"), values["distance"], over).checked(problem)

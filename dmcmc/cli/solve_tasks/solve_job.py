@@ -3,7 +3,6 @@
 import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
-from dmcmc.cli.calendar import first_participations
 from dmcmc.cli.inputs import explainer
 from dmcmc.cli.progress import progress_for
 from dmcmc.config.configuration import Config
@@ -21,7 +20,7 @@ from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.planning.divided_problem import is_scattered, with_memory_limit
 
 if TYPE_CHECKING:
-    from dmcmc.formats.calendar.data.plan import Calendar
+    from dmcmc.calendars.file.plan import Calendar
 
 
 class SolveJob(NamedTuple):
@@ -134,7 +133,7 @@ def _marginals(job: SolveJob, problem: Problem, config: Settings) -> Marginals:
     if job.task == "max-marginals" and config.budget.time is not None:
         from dmcmc.run.resolving.value_bounds import timed_max_marginals
 
-        fixed = job.query or (() if job.calendar is None else first_participations(job.calendar))
+        fixed = job.query or (() if job.calendar is None else job.calendar.variables)
         found = timed_max_marginals(problem, config, fixed)
     else:
         found = marginals(problem, config, "mar" if job.task == "mar" else "max-marginals")

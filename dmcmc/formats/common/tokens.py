@@ -70,11 +70,14 @@ class Tokens:
         return token
 
     def word(self, what: str, punctuation: bytes = b"{}[]();,|:") -> str:
-        """Consume a name, or fail with ``what`` was expected."""
+        """Consume a name, or fail with ``what`` was expected, or if the name is not UTF-8."""
         token = self.take()
         if not self.quoted and (not token or token in punctuation):
             self.expected(what, token)
-        return token.decode("utf-8", "replace")
+        try:
+            return token.decode("utf-8")
+        except UnicodeDecodeError:
+            self.fail("is not UTF-8 text")
 
     def expect(self, *tokens: bytes) -> bytes:
         """Consume one of several tokens, or fail."""

@@ -53,6 +53,24 @@ def test_a_complete_table_lists_the_child_first():
     assert np.allclose(np.exp(factor.table), [[0.1, 0.3, 0.6], [0.2, 0.4, 0.4]])
 
 
+@pytest.mark.parametrize("between", [" ", ", ", " | "])
+def test_names_after_the_first_are_parents(between):
+    """JavaBayes writes no bar."""
+    expected = formats.parse((HEAD + RAIN + "probability ( wet | rain ) { table .1, .2, .3, .4, .6, .4; }").encode())
+    text = f'probability ( "wet"{between}"rain" ) {{ //2 variables\n table .1 .2 .3 .4 .6 .4 ;\n}}'
+    child = formats.parse((HEAD + RAIN + text).encode()).factors[1]
+    assert child.scope == (0, 1) and (child.table == expected.factors[1].table).all()
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "latin-1"])
+def test_a_name_that_is_not_utf_8_is_refused(encoding):
+    """Otherwise different names could become equal, since one character stands for all bytes that cannot be decoded."""
+    name = "Gr\u00fc\u00df" if encoding == "latin-1" else "\u5929\u6c14"
+    text = EXAMPLE.replace("rain", "x").encode().replace(b"yes", name.encode(encoding))
+    with pytest.raises(FileError, match=r"line 5: is not UTF-8 text"):
+        formats.parse(text)
+
+
 def test_a_default_fills_the_missing_rows():
     text = HEAD + RAIN + "probability ( wet | rain ) { (no) 1, 0, 0; default .2, .3, .5; }"
     _, factor = formats.parse(text.encode()).factors

@@ -1,1 +1,0 @@
-"""Tools for assistants that plan calendars, by the Model Context Protocol over standard input and output."""

@@ -1,1 +1,0 @@
-"""Bayesian networks in the Bayesian Interchange Format (`.bif`)."""

@@ -1,1 +1,0 @@
-"""Calendar problems (YAML with the key ``calendar``): people, meetings, busy times and preferences."""
