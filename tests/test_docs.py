@@ -17,7 +17,6 @@ WRITTEN = [page for page in PAGES if page != GENERATED]
 PATHS = {file.path for file in files("dmcmc", "inference", "samplers", "mpi", "tests", "benchmarks", "docs")}
 FILES_OF_READERS = {
     "my_test.py",
-    "my_sampler.py",
     "my_bound.py",
     "my_bounder.py",
     "my_improver.py",
