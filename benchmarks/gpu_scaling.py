@@ -1,6 +1,6 @@
 """Measure how runs scale over the GPUs of one host: 1, 2, 4 and 8 GPUs, with one and two ranks per GPU.
 
-    python -m benchmarks.gpu_scaling --lines FILE.jsonl [--measure] [--plot FILE.svg] [--output FILE]
+    python -m benchmarks.gpu_scaling --lines FILE.jsonl [--measure] [--output FILE]
 
 ``--measure`` starts :mod:`benchmarks.ranks` by ``mpirun``, once per configuration, and appends one JSON object per
 problem and configuration to ``--lines``. Kernels are compiled before. Strong scaling has the same problem on all
@@ -8,11 +8,10 @@ GPUs, weak scaling as many times the agents as GPUs. If NVIDIA's MPS is installe
 with it. A problem that fails or exceeds its time is left out from then on, and no configuration is started after
 ``--seconds``. ``--quick`` measures small problems on the CPU, with as many ranks as there would be GPUs.
 
-Without ``--measure`` only the table, the plot (needs matplotlib: pip install '.[plot]') and the model
-(:mod:`benchmarks.scaling_model`) are made from the lines. Efficiency is T_1 / (n T_n) for strong and T_1 / T_n for weak
-scaling, where T_1 is the time on one GPU with one rank. ``most/mean`` is the local work of the busiest rank over the
-mean of all ranks; ``other`` are the seconds outside of plan, local tables and combination; ``compiling`` are processor
-seconds for kernels, which should be 0.
+Without ``--measure`` only the table is made from the lines. Efficiency is T_1 / (n T_n) for strong and T_1 / T_n for
+weak scaling, where T_1 is the time on one GPU with one rank. ``most/mean`` is the local work of the busiest rank over
+the mean of all ranks; ``other`` are the seconds outside of plan, local tables and combination; ``compiling`` are
+processor seconds for kernels, which should be 0.
 """
 
 import argparse
@@ -30,7 +29,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness import ROOT, Columns, Report, options
-from benchmarks.scaling_model import Run, report_model
 from dmcmc.mpi.compute_node import visible_gpus
 
 ALL_PROBLEMS = ("sample", "eliminate", "divided", "divided-large", "union", "sample-many", "sliced")
@@ -280,64 +278,14 @@ def report_table(report: Report, lines: Sequence[JsonLine]) -> None:
         report(TABLE.line(*head, *how, line["seconds"], *times, efficiency_of(line, one), same))
 
 
-def model_runs(lines: Sequence[JsonLine]) -> dict[str, list[Run]]:
-    """Return the runs of strong scaling without MPS, by problem."""
-    found: dict[str, list[Run]] = {}
-    for line in lines:
-        if line["times"] == 1 and not line["mps"] and line["problem"] in ("sample", "sample-many", "eliminate"):
-            run = Run(line["agents"], line["gpus"], line["ranks"], line["seconds"])
-            found.setdefault(line["problem"], []).append(run)
-    return found
-
-
-def draw(lines: Sequence[JsonLine], path: Path) -> None:
-    """Draw speed-ups of strong scaling and efficiencies of weak scaling against the number of GPUs."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (strong, weak) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    # without a proof on one GPU in time there is nothing to compare with
-    ones = {problem: line for problem, line in one_gpu_lines(lines).items() if line["status"] != "timeout"}
-    counts = sorted({line["gpus"] for line in lines})
-    strong.plot(counts, counts, "k:", label="linear")
-    weak.axhline(100, color="k", linestyle=":")
-    for number, (problem, one) in enumerate(ones.items()):
-        for per_gpu, style in ((1, "o-"), (2, "s--")):
-            chosen = [line for line in lines if line["problem"] == problem and not line["mps"]]
-            chosen = [line for line in chosen if line["ranks"] == per_gpu * line["gpus"]]
-            for axes, scaled in ((strong, False), (weak, True)):
-                used = {line["gpus"]: line for line in chosen if (line["times"] > 1) == scaled}
-                if scaled and used and per_gpu == 1:
-                    used[1] = one
-                points = [(gpus, efficiency_of(used[gpus], one)) for gpus in sorted(used)]
-                values = [100 * e if scaled else gpus * e for gpus, e in points if e is not None]
-                if values:
-                    label = f"{problem}, {per_gpu} rank{'s' * (per_gpu > 1)} per GPU"
-                    axes.plot(
-                        [gpus for gpus, _ in points], values, style, color=f"C{number}", label=label, markersize=4
-                    )
-    strong.set(title="the same problem", ylabel="speed-up over one GPU with one rank")
-    weak.set(title="agents in proportion to GPUs", ylabel="efficiency in %", ylim=(0, 115))
-    for axes in (strong, weak):
-        axes.set(xlabel="GPUs", xticks=counts)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=7)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
 def main() -> None:
-    """Measure if asked, then print the table and the model, and draw the plot."""
+    """Measure if asked, then print the table."""
     parser = options(__file__, __doc__ or "")
     parser.add_argument("--lines", type=Path, required=True, metavar="FILE.jsonl", help="JSON objects of the runs")
     parser.add_argument("--measure", action="store_true", help="measure, and append to the lines")
     parser.add_argument("--seconds", type=float, default=470.0, help="time limit of all measurements together")
     parser.add_argument("--quick", action="store_true", help="small problems on the CPU")
     parser.add_argument("--mpirun", default=_default_mpirun(), help="the launcher of the MPI library")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw speed-ups and efficiencies")
     given = parser.parse_args()
     given.lines = given.lines.resolve()
     if given.measure:
@@ -346,11 +294,7 @@ def main() -> None:
     if lines:
         report(f"# {lines[0]['gpu'] or 'no GPU'}, {lines[0]['cores']} cores")
         report_table(report, lines)
-        report()
-        report_model(report, model_runs(lines))
     report.keep()
-    if given.plot is not None and lines:
-        draw(lines, given.plot)
 
 
 def _measure(given: argparse.Namespace) -> None:

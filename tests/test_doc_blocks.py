@@ -100,15 +100,6 @@ def test_the_notebook_runs():
             run("".join(cell["source"]), names)
 
 
-def test_the_example_sampler_finds_good_assignments(developed, register):
-    register("dmcmc.samplers", "climbing", developed("A sampler", "my_sampler").SAMPLER)
-    problem = dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=3, seed=3)
-    best = dmcmc.solve(problem, device="cpu").objective
-    sampled = dmcmc.solve(problem, method="climbing", device="cpu")
-    assert sampled.agents[0].method == "climbing"
-    assert 0.9 * best <= sampled.objective <= best <= sampled.bound
-
-
 def test_the_example_bound_is_sound_and_loose(developed, register):
     register("dmcmc.bounds", "largest", developed("A bound", "my_bound").PROVIDER)
     problem = dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=3, seed=3)

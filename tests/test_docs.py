@@ -17,7 +17,6 @@ WRITTEN = [page for page in PAGES if page != GENERATED]
 PATHS = {file.path for file in files("dmcmc", "inference", "samplers", "mpi", "tests", "benchmarks", "docs")}
 FILES_OF_READERS = {
     "my_test.py",
-    "my_sampler.py",
     "my_bound.py",
     "my_bounder.py",
     "my_improver.py",
@@ -25,7 +24,6 @@ FILES_OF_READERS = {
     "my_tree.py",
     "formats/edges/read.py",
 }
-FILES_OF_OLD_VERSIONS = {"benchmarks/SCRIPT.py", "bounds.py", "gpu_bounds.py", "minibuckets.py"}  # in heads of results
 
 
 def named_files(text):
@@ -35,10 +33,9 @@ def named_files(text):
 
 @pytest.mark.parametrize("page", WRITTEN)
 def test_files_named_by_a_page_exist(page):
-    known = FILES_OF_READERS | (FILES_OF_OLD_VERSIONS if page.startswith("benchmarks") else set())
     named = named_files((ROOT / page).read_text(encoding="utf-8"))
-    missing = [name for name in named - known if not any(f"/{path}".endswith(f"/{name}") for path in PATHS)]
-    assert [name for name in missing if not any(name.endswith(own) for own in known)] == []
+    missing = [name for name in named - FILES_OF_READERS if not any(f"/{path}".endswith(f"/{name}") for path in PATHS)]
+    assert [name for name in missing if not any(name.endswith(own) for own in FILES_OF_READERS)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -82,6 +79,17 @@ def test_modules_started_by_pages_exist():
     for page in PAGES:
         for module in re.findall(r"python -m (benchmarks\.[a-z_.]+)", (ROOT / page).read_text(encoding="utf-8")):
             assert module.replace(".", "/") + ".py" in PATHS, page
+
+
+def test_the_heads_of_results_name_scripts_that_exist():
+    missing = []
+    for output in (ROOT / "benchmarks" / "results").rglob("*.txt"):
+        text = output.read_text(encoding="utf-8")
+        assert "python benchmarks/" not in text, output
+        for module in re.findall(r"\bbenchmarks\.\w+(?:\.\w+)?", text):
+            if not {f"{module.replace('.', '/')}.py", f"{module.rpartition('.')[0].replace('.', '/')}.py"} & PATHS:
+                missing.append((output.name, module))
+    assert missing == []
 
 
 def test_the_glossary_has_a_meaning_and_a_reference_for_each_term():

@@ -7,17 +7,47 @@ quarter of the memory of its tables; it is measured on the GPU alone, and with C
 """
 
 import sys
+from math import prod
 
 import numpy as np
 
-from benchmarks.elimination.buckets import INT32, bucket
 from benchmarks.harness import Report, options, timed
 from dmcmc.inference.elimination.arena_kernels import place_inputs
 from dmcmc.inference.elimination.cuda.streaming import StreamedWork, Streaming, stream_bucket
 from dmcmc.inference.elimination.eliminate import Elimination, run_on_cpu
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_flat
 from dmcmc.inference.elimination.semirings import MAX_PLUS
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.threads import cores
+
+INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**27)
+
+
+def shape_of(domain: int, cells: float) -> list[int]:
+    """Return domain sizes, that of x first, whose product is about ``cells``."""
+    sizes = [domain, domain]
+    while prod(sizes) * domain <= cells * 1.01:
+        sizes.append(domain)
+    if cells / prod(sizes) >= 2:
+        sizes.append(int(cells / prod(sizes)))
+    return sizes
+
+
+def bucket(domain: int, factors: int, kind: str, cells: float) -> tuple[FlatTables, EliminationPlan, np.ndarray]:
+    """Return the tables of a bucket, its plan, and the domain sizes."""
+    sizes = shape_of(domain, cells)
+    separator = list(range(1, len(sizes)))
+    small = factors - (kind == "child")
+    scopes = [[0, *part.tolist()] for part in np.array_split(np.array(separator), small) if part.size]
+    if kind == "child":
+        scopes.append([0, *separator])
+    rng = np.random.default_rng(0)
+    domains = np.array(sizes)
+    tables = [rng.integers(-1000, 1000, domains[s], dtype=np.int32) for s in scopes]
+    flat = flatten(scopes, tables, INT32.dtype)
+    return flat, plan_flat(flat.scope_start, flat.scope, domains, [0], separator), domains
 
 
 def main() -> None:

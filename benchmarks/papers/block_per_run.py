@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Columns, Report, options, timed
 from benchmarks.papers.block_per_run_kernels import block_per_run_kernel
-from benchmarks.sampling.gpu_samplers import agents_of
+from dmcmc import Factor
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.samplers.cuda.launch import sample_rows
 from dmcmc.samplers.methods import gibbs
@@ -32,6 +32,18 @@ _TABLE = Columns(
     ("variables", ">9d"), ("values", ">6d"), ("R", ">4d"), ("S", ">5d"), ("paper ms", ">9.2f"), ("ours ms", ">8.2f"),
     ("ratio", ">6.1f"), ("paper utility", ">13.1f"), ("our utility", ">11.1f"),
 )  # fmt: skip
+
+
+def agents_of(size: int, domain: int, count: int = 10) -> list[LocalProblem]:
+    """Return agents with one boundary variable, half of all pairs linked, utilities 1 to 100."""
+    rng = np.random.default_rng(1)
+    pairs = [(i, j) for i in range(size) for j in range(i)]
+    agents = []
+    for agent in range(count):
+        chosen = rng.permutation(len(pairs))[: len(pairs) // 2]
+        factors = tuple(Factor.of(pairs[k], rng.integers(1, 101, (domain, domain))) for k in chosen)
+        agents.append(LocalProblem(agent, (0,), tuple(range(1, size)), factors, np.full(size, domain, dtype=np.int64)))
+    return agents
 
 
 def columns_of(local: LocalProblem) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], NDArray[Any]]:

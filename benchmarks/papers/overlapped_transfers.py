@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.elimination.buckets import INT32, bucket
+from benchmarks.elimination.streaming import INT32, bucket
 from benchmarks.harness import Columns, Report, options, timed
 from dmcmc.inference.elimination.arena_kernels import place_inputs
 from dmcmc.inference.elimination.cuda.streaming import StreamedWork, Streaming, stream_bucket

@@ -1,14 +1,14 @@
 """Compare the objectives and bounds of this version after 1, 2, 5, 10 and 60 seconds with those of another version.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.utility_over_time --before FOLDER [--only TEXT]
-        [--jobs 7] [--cores 2] [--lines FILE.jsonl] [--picture docs/utility_over_time.png] [--output FILE]
+        [--jobs 7] [--cores 2] [--lines FILE.jsonl] [--output FILE]
 
 FOLDER holds meetings/ and instances/. Each problem is solved by ``dmcmc solve --timeout`` with the default methods:
 once for each of the short times (``--runs``), because a run with more time may work differently, and once for the
 longest, whose trace has the results in between. With ``--repeat N``, each run is made N times and medians count. An
 answer that is later than one second or 5 % after its time limit does not count. ``found`` and ``bound`` are in the
 problem's own sense; a violated constraint counts before any objective. The last columns say whether this version is
-better, equal or worse. ``--picture`` draws both versions (needs matplotlib).
+better, equal or worse.
 """
 
 import math
@@ -207,54 +207,12 @@ def table(report: Report, names: list[str], versions: list[str], given: Namespac
     return sum(count for key, count in counts.items() if "found" in key and "WORSE" in key)
 
 
-def draw(picture: Path, names: list[str], versions: list[str], given: Namespace) -> None:
-    """Draw the difference of each version from the best objective that either found, in per cent, at each time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    lines = {line["key"]: line for line in lines_of(given)}
-    columns = 6
-    rows = -(-len(names) // columns)
-    size = (2.5 * columns, 1.9 * rows + 0.6)
-    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
-    for panel in axes.flat[len(names) :]:
-        panel.set_axis_off()
-    for panel, name in zip(axes.flat, names, strict=False):
-        states = {v: [median_results(lines, name, v, seconds, given) for seconds in given.times] for v in versions}
-        costs = [s.found[1] for of_version in states.values() for s in of_version if s.found and not s.found[0]]
-        best = min(costs, default=0.0)
-        for version, colour in zip(versions, ("C0", "C1"), strict=False):
-            for side, style in ((0, "o-"), (1, "v--")):
-                points = [
-                    (t, 100 * (cost - best) / max(1.0, abs(best)))
-                    for t, s in zip(given.times, states[version], strict=True)
-                    if (cost := s.bound if side else s.found[1] if s.found and not s.found[0] else None) is not None
-                ]
-                if points:
-                    panel.plot(*zip(*points, strict=True), style, color=colour, markersize=3, linewidth=1)
-        panel.set_xscale("log")
-        panel.set_yscale("symlog", linthresh=1)
-        panel.set_title(name.split("/")[-1], fontsize=8)
-        panel.tick_params(labelsize=6)
-        panel.grid(alpha=0.3)
-    handles = [plt.Line2D([], [], color=c, label=v) for v, c in zip(versions, ("C0", "C1"), strict=False)]
-    handles += [plt.Line2D([], [], color="k", linestyle=s, label=t) for s, t in (("-", "found"), ("--", "bound"))]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
-    figure.supylabel("% worse than the best found (below 0: bound)", fontsize=8)
-    figure.supxlabel("seconds", fontsize=8)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=100)
-
-
 def main() -> int:
-    """Solve, compare and draw."""
+    """Solve and compare."""
     parser = options(__file__, __doc__, only=True)
     parser.add_argument("--times", type=float, nargs="+", default=[1, 2, 5, 10, 60])
     parser.add_argument("--runs", type=float, nargs="+", default=[1, 2, 5, 60], help="time limits of the runs")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs per time limit; medians are shown")
-    parser.add_argument("--picture", type=Path, metavar="FILE.png")
     add_options(parser)
     given = parser.parse_args()
     report = Report(__file__, given)
@@ -271,8 +229,6 @@ def main() -> int:
     run_jobs(jobs, given, lambda line: print(line["key"], line.get("error", "done"), file=sys.stderr, flush=True))
     worse = table(report, [case.name for case in found], list(versions), given)
     report.keep()
-    if given.picture:
-        draw(given.picture, [case.name for case in found], list(versions), given)
     return int(worse > 0)
 
 

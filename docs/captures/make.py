@@ -27,18 +27,14 @@ _ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 _LARGE = "dmcmc run configs/large.yaml --timeout 20"
 CAPTURES: Mapping[str, tuple[str, str]] = {  # the command, and the text on the screen at which Ctrl-C is sent
     "cold": ("dmcmc run configs/meetings.yaml", ""),
-    "warm": ("dmcmc run configs/meetings.yaml", ""),
     "explain": ("dmcmc run configs/meetings.yaml --explain", ""),
-    "ranks": ("mpirun -n 2 dmcmc run configs/meetings.yaml", ""),
     "interrupted": (_LARGE, "local tables"),
 }
 
 
 TITLES = {
     "cold": "The first run: kernels are compiled",
-    "warm": "A later run",
     "explain": "Choices and their reasons",
-    "ranks": "On two ranks",
     "interrupted": "Interrupted by Ctrl-C",
 }
 HEAD = """# What a terminal shows
