@@ -62,6 +62,26 @@ def test_a_method_that_needs_tables_refuses_a_large_constraint_in_one_line():
         formats.save(problem, "never.yaml")
 
 
+@pytest.mark.parametrize("kind", ["no_overlap", "cumulative", "breaks"])
+@pytest.mark.parametrize("settings", [{}, {"timeout": 5}], ids=["fixed work", "time budget"])
+def test_times_in_seconds_since_an_epoch_are_solved_as_small_ones(kind, settings):
+    found = []
+    for first, unit in ((0, 1), (1_700_000_000, 86_400)):
+        build = Problem.build()
+        starts = [build.variable(f"x{i}", [first + unit * k for k in (i, 8 + i, 20)]) for i in range(5)]
+        if kind == "no_overlap":
+            build.no_overlap(starts, 2 * unit)
+        elif kind == "cumulative":
+            build.cumulative(starts, 3 * unit, [1, 2, 1, 1, 2], 3)
+        else:
+            build.breaks(starts, unit, at_most=1)
+        for i, start in enumerate(starts):
+            build.factor(start, [(i * k) % 5 for k in range(3)])
+        result = dmcmc.solve(build, **settings)
+        found.append((result.status, result.objective))
+    assert found[0] == found[1] and found[0][0] in ("optimal", "infeasible")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_presolve_keeps_the_optimum(kind):
     for seed in range(4):
