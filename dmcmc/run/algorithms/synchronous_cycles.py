@@ -22,6 +22,7 @@ from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint
 from dmcmc.run.algorithms.cycle_metrics import agent_metrics, interface_sizes, message_totals
 from dmcmc.run.algorithms.prepare_cycles import compile_kernels, generator, with_dense_tables
+from dmcmc.solving.metrics import levels_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
@@ -175,19 +176,20 @@ class _AlgorithmRun:
         assert self.quality is not None
         constants = [factor for factor in self.problem.factors if not factor.scope]
         outcome = judge(self.problem, self.quality, constants, None)
-        elapsed = time.perf_counter() - self.start_time
+        elapsed, known = time.perf_counter() - self.start_time, None if outcome.status == "infeasible" else self.best
         return Result(
             status="timeout" if timed_out and outcome.status != "infeasible" else outcome.status,
             objective=outcome.objective,
             bound=outcome.bound,
             gap=outcome.gap,
             violation=outcome.violation,
-            assignment=None if outcome.status == "infeasible" else self.problem.assignment(self.best),
+            assignment=None if known is None else self.problem.assignment(known),
             sense=self.problem.sense,
             time=elapsed,
             simulated_time=seconds,
             **message_totals(agents),
             cycle=self.cycle,
+            levels=levels_of(self.problem, known, None),
             agents=agents,
             trace=tuple(self.trace),
             provenance=provenance(self.config, self.network.world.size, 1, {"algorithm": self.algorithm.name}),
