@@ -11,6 +11,7 @@ from dmcmc.inference import tuning
 from dmcmc.inference.model.densify import densify, is_relaxed
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
+from dmcmc.samplers.constraint_search.walker import Walker
 
 
 def problem_with(kind, seed, agents=2):
@@ -48,6 +49,18 @@ def test_the_bound_of_relaxed_constraints_is_valid_and_the_answer_violates_none(
         assert result.objective == best
         assert result.bound is None or (result.bound >= best if problem.sense == "max" else result.bound <= best)
         assert result.status != "optimal" or result.bound == best
+
+
+@pytest.mark.parametrize("ask", [dmcmc.solve, lambda problem: dmcmc.Session(problem).solve(), dmcmc.conflict])
+def test_fixed_work_asks_the_exact_tables_before_it_repairs_what_may_be_infeasible(ask, monkeypatch):
+    build = Problem.build()
+    build.all_different([build.variable(name, 2) for name in "xyz"])
+
+    def fail(*arguments):
+        raise AssertionError("no walk is needed: the tables prove that there is no solution")
+
+    monkeypatch.setattr(Walker, "run", fail)
+    assert ask(build.problem()).status == "infeasible"
 
 
 def test_a_method_that_needs_tables_refuses_a_large_constraint_in_one_line():
