@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.division import Rows
 from dmcmc.inference.dpop.util_and_value import Clock, SentMessages, UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
@@ -166,7 +165,8 @@ class RankTables:
 
     def check_bounds(self, best: NDArray[np.int64] | None) -> None:
         """Raise BoundError if an upper bound of this rank's agents is below what their rows, or ``best``, attain."""
-        for number, agent in self.agents.items():
+        bounded = {a: one for a, one in self.agents.items() if one.table.upper is not None and not one.table.exact}
+        for number, agent in bounded.items():
             given = agent, self.setup.problem, self.setup.choices[number].bound
             check_bounds(*given, self.sides.lower.rows.get(number))
             if best is not None:
@@ -192,7 +192,7 @@ class RankTables:
             before, self._checks[number] = self._checks[number], checks_of(self.setup, number, agent.table)
             self.clocks[number] = self.clocks[number].after(agent.last_seconds, max(0, self._checks[number] - before))
 
-    def _listed_rows(self) -> tuple[dict[int, Rows], dict[int, Rows]]:
+    def _listed_rows(self) -> tuple[dict[int, NDArray[np.int64]], dict[int, NDArray[np.int64]]]:
         """Return the sampled rows, and the unpruned ones, of this rank's agents whose tables have only these rows."""
         lower, upper = self.sides.lower.rows, self.sides.upper.rows
         sampled = {

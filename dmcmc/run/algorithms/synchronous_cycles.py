@@ -20,9 +20,8 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, judge, quality_of
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint
-from dmcmc.run.algorithms.cycle_metrics import agent_metrics, interface_sizes, message_totals
+from dmcmc.run.algorithms.cycle_metrics import agent_metrics, derived_fields, interface_sizes
 from dmcmc.run.algorithms.prepare_cycles import compile_kernels, generator, with_dense_tables
-from dmcmc.solving.metrics import levels_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
@@ -187,9 +186,8 @@ class _AlgorithmRun:
             sense=self.problem.sense,
             time=elapsed,
             simulated_time=seconds,
-            **message_totals(agents),
+            **derived_fields(self.problem, known, agents),
             cycle=self.cycle,
-            levels=levels_of(self.problem, known, None),
             agents=agents,
             trace=tuple(self.trace),
             provenance=provenance(self.config, self.network.world.size, 1, {"algorithm": self.algorithm.name}),

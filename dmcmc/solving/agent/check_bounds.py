@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.dpop.division import Rows
 from dmcmc.inference.model.arithmetic import is_allowed
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError
@@ -26,7 +25,7 @@ class BoundError(DmcmcError):
     exit_code = 1
 
 
-def check_bounds(agent: "Agent", problem: Problem, provider: str, listed: Rows | None = None) -> None:
+def check_bounds(agent: "Agent", problem: Problem, provider: str, listed: NDArray[np.int64] | None = None) -> None:
     """Raise BoundError if an agent's upper table is below its lower table in a row that is not pruned.
 
     Parameters
@@ -76,7 +75,11 @@ def check_incumbent(agent: "Agent", problem: Problem, provider: str, values: NDA
 
 
 def _check_rows(
-    agent: "Agent", problem: Problem, provider: str, sides: tuple[NDArray[Any], NDArray[Any]], listed: Rows | None
+    agent: "Agent",
+    problem: Problem,
+    provider: str,
+    sides: tuple[NDArray[Any], NDArray[Any]],
+    listed: NDArray[np.int64] | None,
 ) -> None:
     """Raise BoundError if an upper bound is below an attained utility by more than the rounding error."""
     lower, upper = sides
