@@ -11,6 +11,11 @@ _MAX_MAGNITUDE = 2**60  # of whole numbers
 _ADVICE = " (0 to allow; -inf, or inf for costs, to forbid)"
 
 
+def plain_value(value: Any) -> Any:
+    """Return a scalar of NumPy as one of Python, and anything else unchanged."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+
+
 def python_number(value: Any, what: str, advice: str = _ADVICE) -> int | float:
     """Return a value as a Python int or float.
 
@@ -33,7 +38,7 @@ def python_number(value: Any, what: str, advice: str = _ADVICE) -> int | float:
     ProblemError
         If the value is no number, a Boolean, or NaN.
     """
-    plain = value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+    plain = plain_value(value)
     if isinstance(plain, bool):
         raise ProblemError(f"{what} is {plain}: a number is needed{advice}")
     if not isinstance(plain, int | float):
