@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dmcmc
+from dmcmc.algorithms.contract import Parameter
 from dmcmc.mpi.world import World
 
 ROOT = Path(__file__).parents[1]
@@ -245,3 +247,18 @@ def test_the_readmes_examples_pass_mypy_strict(tmp_path):
     places = os.environ | {"MYPYPATH": str(ROOT)}
     found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=places)
     assert found.returncode == 0, found.stdout
+
+
+def test_integers_of_numpy_are_integers_wherever_a_number_is_given():
+    two = np.int64(2)
+    problem = dmcmc.generate("random", agents=two, variables_per_agent=np.int32(2), domain_size=two, seed=np.uint8(1))
+    assert problem.n_agents == 2
+    best = dmcmc.alternatives(problem, two, distance=np.int16(1), within=np.float64(1), seed=two).alternatives
+    assert len(best) == 2 and best == dmcmc.alternatives(problem, 2, within=1.0).alternatives
+    mixed = {"name": "mgm", "cycles": two}
+    assert dmcmc.solve(problem, algorithm=mixed).cycle <= 2
+    checked = Parameter(1, least=0, most=9).checked(two, "x")
+    assert type(checked) is int and checked == 2
+    for wrong in (True, np.bool_(True), 1.5):
+        with pytest.raises(dmcmc.DmcmcError, match="whole number"):
+            dmcmc.alternatives(problem, wrong)

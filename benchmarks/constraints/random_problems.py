@@ -1,16 +1,17 @@
 """Compare global constraints with brute force on random problems, for each constraint and each method.
 
-    python -m benchmarks.constraints.random_problems [--problems 1000] [--solved 10] [--output FILE]
+    python -m benchmarks.constraints.random_problems [--problems 1000] [--solved 10] [--used 10] [--output FILE]
 
 On every problem: degrees against their definition, the decomposition, the relaxation, propagation (no solution is
 removed), presolve, exact elimination, the bound of the relaxed problem, branch and bound, the first answer without
 kernels, and the local search by a fixed number of moves. All of that works in this process, with the same kernels. On
-``--solved`` problems: whole runs of ``dmcmc.solve``, and toulbar2 if it is installed. The exit code is 1 if anything is
-wrong.
+``--solved`` problems: whole runs of ``dmcmc.solve``, and toulbar2 if it is installed. On ``--used`` problems:
+``expected``, a session with changes, alternatives and private inputs. The exit code is 1 if anything is wrong.
 """
 
 import collections
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from support.constraints.random_constraints import KINDS, best_objective, random
 
 import dmcmc
 from benchmarks.harness import Report, options
+from dmcmc.formats.agent_files import write
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
@@ -42,6 +44,7 @@ from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 _MOVES = 4000  # of the local search; one solution of 1,000 may need more
 _MAX_REPAIRS = 10  # repairs of the search for the first answer, each from a new construction
 _SEARCH_SECONDS = 20.0  # time limit of branch and bound; it takes a millisecond
+_CHANGES, _ALTERNATIVES = 4, 3  # changes of a session, and assignments that are asked for
 _ENGINES = ("branch-and-bound", "toulbar2")
 
 
@@ -147,11 +150,66 @@ def wrong_answers(problem: Problem, best: float | None, engines: tuple[str, ...]
             yield engine
 
 
+def wrong_uses(problem: Problem, best: float | None, rng: np.random.Generator) -> Iterator[str]:
+    """Yield which of ``expected``, a session, alternatives and private inputs differs from an enumeration."""
+    chance = Factor.of((0, problem.n_variables), rng.integers(-9, 9, (problem.domains[0], 2)))
+    uncertain = replace(
+        problem,
+        variables=(*problem.variables, "chance"),
+        domains=np.append(problem.domains, 2),
+        owner=np.append(problem.owner, 0),
+        labels=(*problem.labels, None),
+        factors=(*problem.factors, chance),
+    )
+    certain = replace(problem, factors=(*problem.factors, Factor.of((0,), chance.table @ np.array([0.25, 0.75]))))
+    if dmcmc.solve(dmcmc.expected(uncertain, {"chance": [0.25, 0.75]})).objective != best_objective(certain):
+        yield "expected"
+    session = dmcmc.Session(problem)
+    for _ in range(_CHANGES):
+        change(session, rng)
+        if session.solve().objective != best_objective(session.problem):
+            yield "session"
+    if best is not None:
+        found = [problem.evaluate(values) for values in product(*map(range, problem.domains.tolist()))]
+        ranked = sorted((one.objective for one in found if not one.violation), reverse=problem.sense == "max")
+        others = dmcmc.alternatives(problem, _ALTERNATIVES).alternatives
+        if [one.objective for one in others] != ranked[:_ALTERNATIVES]:
+            yield "alternatives"
+    with tempfile.TemporaryDirectory() as folder:
+        write(problem, f"{folder}/parts", 1 << 30)
+        result = dmcmc.PrivateSession(f"{folder}/parts").solve()
+        if result is None or result.objective != best:
+            yield "private"
+
+
+def change(session: dmcmc.Session, rng: np.random.Generator) -> None:
+    """Change a problem at random; constraints stay of their kinds."""
+    problem, kinds = session.problem, [type(factor) for factor in session.problem.factors]
+    v, which = int(rng.integers(problem.n_variables)), int(rng.integers(6))
+    labels = list(problem.labels[v] or range(int(problem.domains[v])))
+    if which == 0:
+        session.add_factor([problem.variables[v]], rng.integers(-5, 6, len(labels)))
+    elif which == 1:
+        tables = [i for i, kind in enumerate(kinds) if kind is Factor and problem.factors[i].scope]
+        for position in tables[:1]:
+            session.set_table(position, rng.integers(-5, 6, problem.factors[position].shape))
+    elif which == 2 and kinds:
+        session.remove_factor(int(rng.integers(len(kinds))))
+    elif which == 3:
+        session.move_variable(problem.variables[v], str(rng.choice(list(problem.agents))))
+    elif which == 4 and problem.n_variables > 2:
+        session.remove_variable(problem.variables[v])
+    else:
+        session.set_domain(problem.variables[v], rng.permutation(labels)[: rng.integers(1, len(labels) + 1)])
+        assert [type(factor) for factor in session.problem.factors] == kinds
+
+
 def main() -> int:
     """Check all problems, and print what is wrong for each constraint."""
     parser = options(__file__, __doc__ or "", only=True)
     parser.add_argument("--problems", type=int, default=1000)
     parser.add_argument("--solved", type=int, default=10)
+    parser.add_argument("--used", type=int, default=10)
     given = parser.parse_args()
     engines = _ENGINES if process.available() else _ENGINES[:1]
     report, total = Report(__file__, given, engines=", ".join(engines)), 0
@@ -171,6 +229,8 @@ def main() -> int:
             wrong.update(wrong_exact_methods(problem, best))
             if seed < given.solved:
                 wrong.update(wrong_answers(problem, best, engines))
+            if seed < given.used:
+                wrong.update(set(wrong_uses(problem, best, rng)))
         total += wrong.total()
         what = ", ".join(f"{name} {count}" for name, count in wrong.items()) or "none"
         report(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dmcmc.algorithms.network import AgentNetwork
+from dmcmc.inference.model.building.python_number import plain_value
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.types import Ints
@@ -60,7 +61,7 @@ class Parameter:
             if value in self.choices:
                 return str(value)
             raise ConfigError(f"{where}: expected one of {', '.join(self.choices)}, got {value!r}")
-        whole = isinstance(self.default, int)
+        whole, value = isinstance(self.default, int), plain_value(value)
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
             raise ConfigError(f"{where}: expected a {'whole ' * whole}number, got {value!r}")
         if not self.least <= value <= self.most:

@@ -2,10 +2,11 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from dmcmc.generators import business_meetings, meetings, networks, random_dcop, timefold_meetings
 from dmcmc.generators.parameters import Parameters
+from dmcmc.inference.model.building.python_number import plain_value
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 
@@ -75,7 +76,7 @@ def generate(name: str, parameters: Mapping[str, object]) -> Problem:
     for key in parameters:
         if key not in known:
             raise ConfigError(f"{key}: unknown parameter of {name}{_hint(key, known)}; known are {', '.join(known)}")
-    return family.generate(family.parameters(**cast("dict[str, Any]", parameters)))
+    return family.generate(family.parameters(**{key: plain_value(value) for key, value in parameters.items()}))
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dmcmc.inference.levels.weights import weighted_again
+from dmcmc.inference.model.building.python_number import whole_number
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import ProblemError
@@ -52,7 +53,7 @@ class ChangedFactors:
     def append(self, factor: Factor, level: str) -> None:
         """Add a factor at the end, to a level of the objective; the first level if its name is empty."""
         names = [one.name for one in self._given.levels]
-        if level and level not in names:
+        if level != "" and level not in names:
             raise ProblemError(f"level {level!r} does not exist{suggest_name(level, names, 'known levels')}")
         self._same_names = False
         self.factors.append(factor)
@@ -74,9 +75,10 @@ class ChangedFactors:
     def position(self, factor: str | int) -> int:
         """Return the position of a factor that is given by its position or by its name."""
         if not isinstance(factor, str):
-            if not 0 <= factor < len(self.factors):
-                raise ProblemError(f"factor {factor} does not exist; there are {len(self.factors)} factors")
-            return int(factor)
+            number = whole_number(factor, "a factor, which is given by its name (text) or its position,")
+            if not 0 <= number < len(self.factors):
+                raise ProblemError(f"factor {number} does not exist; there are {len(self.factors)} factors")
+            return number
         numbers = self._numbers_by_name().get(factor, ())
         if len(numbers) != 1:
             what = "is not unique; give its position" if numbers else "does not exist"

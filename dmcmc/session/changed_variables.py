@@ -1,15 +1,16 @@
 """The variables and agents of a problem while it is changed: found by name, with domains, labels and owners."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from dmcmc.inference.model.building.named_variables import domain_labels
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError
 
-Domain = int | Sequence[Label]
+Domain = int | Iterable[Label]
 
 
 class ChangedVariables:
@@ -56,7 +57,7 @@ class ChangedVariables:
     def add(self, name: str, domain: Domain, agent: str) -> None:
         """Add a variable to an agent that exists."""
         _position(agent, self._agents, "agent")
-        size, labels = _size_and_labels(domain)
+        size, labels = _size_and_labels(name, domain)
         self.names.append(name)
         self._sizes.append(size)
         self._labels.append(labels)
@@ -71,7 +72,7 @@ class ChangedVariables:
         """Replace the domain of a variable; return the old positions of its values, or None if a value is new."""
         variable = self.position(name)
         known = self._values(variable)
-        self._sizes[variable], self._labels[variable] = _size_and_labels(domain)
+        self._sizes[variable], self._labels[variable] = _size_and_labels(name, domain)
         chosen = self._values(variable)
         return [known.index(value) for value in chosen] if all(value in known for value in chosen) else None
 
@@ -109,8 +110,7 @@ def _position(name: str, names: Sequence[str], noun: str) -> int:
     return names.index(name)
 
 
-def _size_and_labels(domain: Domain) -> tuple[int, tuple[Label, ...] | None]:
-    """Return the number of values of a domain, and their labels if it has some."""
-    if isinstance(domain, str):
-        raise ProblemError(f"a domain is a number of values or a list of labels, not {domain!r}")
-    return (len(domain), tuple(domain)) if isinstance(domain, Sequence) else (int(domain), None)
+def _size_and_labels(name: str, domain: Domain) -> tuple[int, tuple[Label, ...] | None]:
+    """Return the number of values of a domain, and their labels unless these are 0, 1, ..."""
+    labels = domain_labels(domain, f"variable {name!r}")
+    return len(labels), None if isinstance(labels, range) else tuple(labels)

@@ -6,8 +6,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dmcmc.inference.model.building.global_constraints import as_names
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.tables import normalise
+from dmcmc.inference.presolve.restrict_domains import restrict_factor
 from dmcmc.session.changed_factors import NUMBERS, ChangedFactors
 from dmcmc.session.changed_variables import ChangedVariables, Domain
 
@@ -94,7 +95,7 @@ class Changes:
             Level of the objective; the first one if none is given.
         """
         self._only_tables = False
-        indices = [self._variables.position(variable) for variable in scope]
+        indices = [self._variables.position(variable) for variable in as_names(scope)]
         self._factors.append(Factor.of(indices, table, self._given.sense, name), level)
 
     def remove_factor(self, factor: str | int) -> None:
@@ -149,8 +150,8 @@ class Changes:
     def set_domain(self, name: str, domain: Domain) -> None:
         """Replace the domain of a variable.
 
-        If all values are known, the tables over the variable keep their entries. If one is new, they need new tables
-        in the same batch of changes.
+        If all values are known, the tables and constraints over the variable keep their entries and their kinds. If
+        one is new, they need new tables in the same batch of changes.
 
         Parameters
         ----------
@@ -204,7 +205,5 @@ def _with_values(factor: Factor, variable: int, positions: list[int]) -> Factor:
     """Return a factor with the given values of a variable, by their old positions."""
     if variable not in factor.scope:
         return factor
-    axis = factor.scope.index(variable)
-    if positions == list(range(factor.shape[axis])):
-        return factor
-    return Factor(factor.scope, normalise(np.take(factor.table, positions, axis)), factor.name)
+    sizes = zip(factor.scope, factor.shape, strict=True)
+    return restrict_factor(factor, [np.array(positions) if v == variable else np.arange(size) for v, size in sizes])

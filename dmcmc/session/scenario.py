@@ -157,5 +157,8 @@ class _Reader:
                 self.fail(key, f"{kind}: '{name}' is missing")
         for name in action.keys() - {"type", *needed, *optional}:
             self.fail(key, f"{kind}: unknown key {name!r}; {suggestion(str(name), (*needed, *optional))}")
+        for name in ("agent", "variable", "factor", "name", "level"):
+            if isinstance(action.get(name), bool | None) and name in action:
+                self.fail(key, f"{kind}: {name}: expected a name, got {show(action[name])}; quote names such as 'no'")
         given = [*(action[name] for name in needed), *(action.get(name, "") for name in optional)]
         return ScenarioAction(kind, tuple(given), self.document.at(key))

@@ -51,6 +51,7 @@ def prune(tables: "RankTables", cutoffs: Cutoffs) -> bool:
     roots = component_roots(setup)
 
     def prune_rows() -> bool:
+        tables.check_bounds(cutoffs.best)
         before = sum(agent.pruning.count for agent in tables.agents.values())
         for number, agent in tables.agents.items():
             start, outside = time.perf_counter(), None

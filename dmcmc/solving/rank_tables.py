@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.division import Rows
 from dmcmc.inference.dpop.util_and_value import Clock, SentMessages, UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
@@ -24,6 +23,7 @@ from dmcmc.mpi.world import MpiTeam, World
 from dmcmc.results.result import AgentMetrics
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable
 from dmcmc.solving.agent.agent import Agent
+from dmcmc.solving.agent.check_bounds import check_bounds, check_incumbent
 from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
 from dmcmc.solving.agent_steps import MessageInputs, RowFilter, Sides, exported_table, gather_sides, values_of
 from dmcmc.solving.local_tables import ExactTables, first_tables
@@ -110,6 +110,8 @@ class RankTables:
         made = first_tables(exact, self.team, self.world, best, advance, gap_is_met)
         self.setup, self.agents, self.sides, self.helped = made
         self.made = True
+        with self.world.together():
+            self.check_bounds(best)
         self._checks = {number: checks_of(self.setup, number, agent.table) for number, agent in self.agents.items()}
         self.clocks = {a: Clock(agent.table.seconds, self._checks[a]) for a, agent in self.agents.items()}
 
@@ -147,6 +149,7 @@ class RankTables:
         self.combinations += 1
         setup, world, sides = self.setup, self.world, self.sides
         with world.together():
+            self.check_bounds(None)
             tables = {number: exported_table(agent) for number, agent in self.agents.items()}
         inputs = MessageInputs(tables, sides, replace(setup.backend, stop=stop), size_factor, row_filter=row_filter)
         send_messages = message_scheme(setup, self.mailbox, self.clocks, inputs)
@@ -159,6 +162,15 @@ class RankTables:
         (self._first_messages if self.last is None else self._later_messages).extend(cycle.sent)
         self.last = FinishedCombination(tables, cycle)
         return cycle
+
+    def check_bounds(self, best: NDArray[np.int64] | None) -> None:
+        """Raise BoundError if an upper bound of this rank's agents is below what their rows, or ``best``, attain."""
+        bounded = {a: one for a, one in self.agents.items() if one.table.upper is not None and not one.table.exact}
+        for number, agent in bounded.items():
+            given = agent, self.setup.problem, self.setup.choices[number].bound
+            check_bounds(*given, self.sides.lower.rows.get(number))
+            if best is not None:
+                check_incumbent(*given, best)
 
     def outside_bounds(self) -> dict[int, UtilMessage]:
         """Return upper bounds on what all other agents can add to each agent's rows, after the last combination.
@@ -180,7 +192,7 @@ class RankTables:
             before, self._checks[number] = self._checks[number], checks_of(self.setup, number, agent.table)
             self.clocks[number] = self.clocks[number].after(agent.last_seconds, max(0, self._checks[number] - before))
 
-    def _listed_rows(self) -> tuple[dict[int, Rows], dict[int, Rows]]:
+    def _listed_rows(self) -> tuple[dict[int, NDArray[np.int64]], dict[int, NDArray[np.int64]]]:
         """Return the sampled rows, and the unpruned ones, of this rank's agents whose tables have only these rows."""
         lower, upper = self.sides.lower.rows, self.sides.upper.rows
         sampled = {

@@ -136,6 +136,7 @@ def _make_and_combine(
             if tables.setup is not setup:  # an elimination was given up
                 coordinator.incumbent.setup = tables.setup
                 watch.planned(tables.setup)
+                coordinator.search_before_tables(tables.setup)
             coordinator.name_sources(tables.improvers)
             rows_removed, is_finished = True, coordinator.gap_is_met(tables)
             while not is_finished:

@@ -78,5 +78,6 @@ _PLUGINS: Plugins[BoundProvider] = Plugins(
     expected="is not a BoundProvider",
     other_names=("auto", "none"),
 )
+built_in = _PLUGINS.built_in
 names = _PLUGINS.names
 get = _PLUGINS.get

@@ -48,9 +48,9 @@ class AllDifferentConstraint(LoadConstraint):
         distinct = np.unique(np.concatenate([*self.codes, [-1]]))[1:]
         items = []
         for i, codes in enumerate(self.codes):
-            cell = np.where(codes < 0, -1, np.searchsorted(distinct, codes)).astype(np.int32)
-            items.append(CellItem((i,), cell, 1, 1))
-        return CellLoads(tuple(items), max(1, distinct.size), excess_penalty(1, len(self.scope)))
+            items.append(CellItem.of_cells((i,), np.where(codes < 0, -1, np.searchsorted(distinct, codes)), 1))
+        width = np.ones(max(1, distinct.size), dtype=np.int64)
+        return CellLoads(tuple(items), width, excess_penalty(1, len(self.scope)))
 
     def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables."""

@@ -7,8 +7,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, excess_penalty, time_grid
+from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, excess_penalty, time_cells
 from dmcmc.inference.constraints.global_constraint import LoadConstraint, int_arrays
+from dmcmc.inference.model.building.python_number import whole_number, whole_numbers
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
@@ -41,11 +42,10 @@ class BreaksConstraint(LoadConstraint):
     ) -> Self:
         """Return a constraint from the form that ``parameters`` returns."""
         what = f"constraint {name or cls.kind}"
-        durations, high = tuple(map(int, given["durations"])), int(given["high"])
-        if len(durations) != len(scope) or min(durations, default=1) < 1:
+        durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 1))
+        high = whole_number(given["high"], f"{what}: the largest number of breaks", 0)
+        if len(durations) != len(scope):
             raise ProblemError(f"{what}: needs a duration of at least 1 per start")
-        if high < 0:
-            raise ProblemError(f"{what}: the largest number of breaks is at least 0, not {high}")
         times = int_arrays(given["times"], shape, what)
         return cls(scope, shape, {"times": times, "durations": durations, "high": high}, cost, name)
 
@@ -55,13 +55,13 @@ class BreaksConstraint(LoadConstraint):
 
     @cached_property
     def loads(self) -> CellLoads:
-        """One cell per step of time; the penalty is that of the number of runs of occupied cells."""
-        steps, _, starts, lengths = time_grid(self.times, self.durations)
+        """Cells of time between starts and ends; the penalty is that of the number of runs of occupied cells."""
+        width, firsts, ends = time_cells(self.times, self.durations)
         items = [
-            CellItem((i,), start.astype(np.int32), length, 1)
-            for i, (start, length) in enumerate(zip(starts, lengths, strict=True))
+            CellItem((i,), first.astype(np.int32), end.astype(np.int32), 1)
+            for i, (first, end) in enumerate(zip(firsts, ends, strict=True))
         ]
-        return CellLoads(tuple(items), steps, excess_penalty(1 + self.high, len(self.scope)), counts_runs=True)
+        return CellLoads(tuple(items), width, excess_penalty(1 + self.high, len(self.scope)), counts_runs=True)
 
     def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables."""

@@ -2,7 +2,8 @@
 
 A constraint has *cells*, for instance one per value, per time, or per place and time. Each *item* adds its weight to
 the loads of a range of consecutive cells; the range depends on the values of one or two variables, for instance on a
-start and its place. The degree is a function of the loads, so a move changes it by the cells of the moved items only.
+start and its place. Cells have widths, for instance in units of time. The degree is a function of the loads, so a move
+changes it by the cells of the moved items only.
 """
 
 from collections.abc import Sequence
@@ -19,18 +20,22 @@ class CellItem(NamedTuple):
     ----------
     positions : tuple of int
         One or two positions in the constraint's scope, on whose values the range depends.
-    first : ndarray of int32, shape (values,) or (values, values)
-        First cell of the range for each combination of values; −1 if there is no range.
-    length : int
-        Number of cells of the range.
+    first, end : ndarray of int32, shape (values,) or (values, values)
+        First cell of the range, and the cell after its last one, for each combination of values; −1 and −1 if there is
+        no range.
     weight : int
         The load that the item adds to each cell of the range, at least 1.
     """
 
     positions: tuple[int, ...]
     first: NDArray[np.int32]
-    length: int
+    end: NDArray[np.int32]
     weight: int
+
+    @classmethod
+    def of_cells(cls, positions: tuple[int, ...], cells: NDArray[np.int64], weight: int) -> "CellItem":
+        """Return an item that occupies one cell for each combination of values; −1 for none."""
+        return cls(positions, cells.astype(np.int32), np.where(cells < 0, -1, cells + 1).astype(np.int32), weight)
 
 
 class CellLoads(NamedTuple):
@@ -40,43 +45,68 @@ class CellLoads(NamedTuple):
     ----------
     items : tuple of CellItem
         The items.
-    cells : int
-        Number of cells.
+    width : ndarray of int64, shape (cells,)
+        How often each cell counts, for instance its units of time.
     penalty : ndarray of int64, shape (largest argument + 1,)
-        The degree is Σ_cells ``penalty[load]``; with ``counts_runs`` it is ``penalty[number of runs]``.
+        The degree is Σ_cells ``width[cell] · penalty[load]``; with ``counts_runs`` it is ``penalty[number of runs]``.
     counts_runs : bool
         Whether the degree is a function of the number of maximal runs of consecutive cells with a positive load.
     """
 
     items: tuple[CellItem, ...]
-    cells: int
+    width: NDArray[np.int64]
     penalty: NDArray[np.int64]
     counts_runs: bool = False
+
+    @property
+    def cells(self) -> int:
+        """The number of cells."""
+        return self.width.size
+
+    @property
+    def largest_degree(self) -> int:
+        """An upper bound on the degree, exact for large numbers."""
+        return max(0, int(self.penalty.max())) * (1 if self.counts_runs else sum(self.width.tolist()))
 
     def degree(self, values: Sequence[int]) -> int:
         """Return the degree of violation of one combination of values of the constraint's scope."""
         change = np.zeros(self.cells + 1, dtype=np.int64)
         for item in self.items:
-            first = int(item.first[tuple([values[i] for i in item.positions])])
-            if first >= 0:
-                change[first] += item.weight
-                change[first + item.length] -= item.weight
+            chosen = tuple([values[i] for i in item.positions])
+            change[item.first[chosen]] += item.weight
+            change[item.end[chosen]] -= item.weight
         loads = np.cumsum(change[:-1])
         if self.counts_runs:
             occupied = loads > 0
             return int(self.penalty[np.count_nonzero(occupied[1:] & ~occupied[:-1]) + int(occupied[:1].any())])
-        return int(self.penalty[loads].sum())
+        return int((self.width * self.penalty[loads]).sum())
 
 
 def excess_penalty(capacity: int, largest: int, unit: int = 1) -> NDArray[np.int64]:
-    """Return ``unit`` · max(0, load − ``capacity``) for the loads 0, ..., ``largest``."""
-    return unit * np.maximum(0, np.arange(largest + 1, dtype=np.int64) - capacity)
+    """Return max(0, ``unit`` · load − ``capacity``) for the loads 0, ..., ``largest``."""
+    return np.maximum(0, unit * np.arange(largest + 1, dtype=np.int64) - capacity)
 
 
-def time_grid(
-    starts: Sequence[NDArray[np.int64]], durations: Sequence[int]
-) -> tuple[int, int, list[NDArray[np.int64]], list[int]]:
-    """Return a grid of steps of time on which all intervals start and end.
+class TimeCells(NamedTuple):
+    """The times between consecutive starts and ends of intervals, so that each interval occupies whole cells.
+
+    The number of cells does not depend on the unit of time.
+
+    Attributes
+    ----------
+    width : ndarray of int64, shape (cells,)
+        Duration of each cell; at least one cell.
+    first, end : list of ndarray of int64, shape (values,)
+        For each interval and value of its start, its first cell and the cell after its last one.
+    """
+
+    width: NDArray[np.int64]
+    first: list[NDArray[np.int64]]
+    end: list[NDArray[np.int64]]
+
+
+def time_cells(starts: Sequence[NDArray[np.int64]], durations: Sequence[int]) -> TimeCells:
+    """Return the cells of time of some intervals.
 
     Parameters
     ----------
@@ -84,21 +114,8 @@ def time_grid(
         For each interval, the time of each value of its start.
     durations : sequence of int
         The duration of each interval.
-
-    Returns
-    -------
-    steps : int
-        Number of steps from the earliest start to the latest end.
-    unit : int
-        Duration of a step: the largest one for which all starts and durations are whole numbers of steps.
-    start_steps : list of ndarray of int64
-        The starts in steps, from 0.
-    lengths : list of int
-        The durations in steps.
     """
-    earliest = min((int(s.min()) for s in starts), default=0)
-    shifted = [s - earliest for s in starts]
-    unit = max(1, int(np.gcd.reduce(np.concatenate([[0], durations, *shifted]).astype(np.int64))))
-    start_steps, lengths = [s // unit for s in shifted], [d // unit for d in durations]
-    steps = max((int(s.max()) + d for s, d in zip(start_steps, lengths, strict=True)), default=0)
-    return max(1, steps), unit, start_steps, lengths
+    ends = [start + duration for start, duration in zip(starts, durations, strict=True)]
+    times = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *starts, *ends]))
+    width = np.diff(times) if times.size > 1 else np.ones(1, dtype=np.int64)
+    return TimeCells(width, [np.searchsorted(times, s) for s in starts], [np.searchsorted(times, e) for e in ends])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads
 from dmcmc.inference.constraints.global_constraint import Domains, LoadConstraint, int_arrays
+from dmcmc.inference.model.building.python_number import whole_number
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
@@ -37,12 +38,14 @@ class CountConstraint(LoadConstraint):
         cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
     ) -> Self:
         """Return a constraint from the form that ``parameters`` returns."""
-        counted = int_arrays(given["counted"], shape, f"constraint {name or cls.kind}")
-        low, high = max(0, int(given["low"])), min(len(scope), int(given["high"]))
-        if low > int(given["high"]):
-            raise ProblemError(f"constraint {name or cls.kind}: the smallest number {low} is above {given['high']}")
+        what = f"constraint {name or cls.kind}"
+        counted = int_arrays(given["counted"], shape, what)
+        least, most = whole_number(given["low"], f"{what}: a number"), whole_number(given["high"], f"{what}: a number")
+        low, high = max(0, least), min(len(scope), most)
+        if low > most:
+            raise ProblemError(f"{what}: the smallest number {low} is above {most}")
         if any(c.min(initial=0) < 0 or c.max(initial=0) > 1 for c in counted):
-            raise ProblemError(f"constraint {name or cls.kind}: 'counted' holds 0 and 1")
+            raise ProblemError(f"{what}: 'counted' holds 0 and 1")
         return cls(scope, shape, {"counted": counted, "low": low, "high": high}, cost, name)
 
     def parameters(self) -> dict[str, Any]:
@@ -52,10 +55,8 @@ class CountConstraint(LoadConstraint):
     @cached_property
     def loads(self) -> CellLoads:
         """One cell, whose load is the number."""
-        items = [
-            CellItem((i,), np.where(c > 0, 0, -1).astype(np.int32), 1, 1) for i, c in enumerate(self.counted) if c.any()
-        ]
-        return CellLoads(tuple(items), 1, self._penalty)
+        items = [CellItem.of_cells((i,), np.where(c > 0, 0, -1), 1) for i, c in enumerate(self.counted) if c.any()]
+        return CellLoads(tuple(items), np.ones(1, dtype=np.int64), self._penalty)
 
     @property
     def _penalty(self) -> NDArray[np.int64]:

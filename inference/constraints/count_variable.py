@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dmcmc.inference.model.automaton import AutomatonFactor, unroll
+from dmcmc.inference.model.building.python_number import cost_per_unit
 
 
 def count_variable(
@@ -23,6 +24,7 @@ def count_variable(
     name : str
         Name of the factor.
     """
+    cost = cost_per_unit(cost, f"constraint {name}")
 
     def step(position: int, number: Any, value: int) -> tuple[int, int | float | None]:
         entry = counted[position][value]

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import gcd
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, excess_penalty, time_grid
-from dmcmc.inference.constraints.global_constraint import Domains, LoadConstraint, int_arrays
+from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, excess_penalty, time_cells
+from dmcmc.inference.constraints.global_constraint import Domains, LoadConstraint, check_degree, int_arrays
 from dmcmc.inference.constraints.timetable import filter_starts, overload
+from dmcmc.inference.model.building.python_number import whole_number, whole_numbers
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 
 
 class CumulativeConstraint(LoadConstraint):
@@ -42,12 +45,14 @@ class CumulativeConstraint(LoadConstraint):
     ) -> Self:
         """Return a constraint from the form that ``parameters`` returns."""
         what = f"constraint {name or cls.kind}"
-        durations, demands = tuple(map(int, given["durations"])), tuple(map(int, given["demands"]))
+        durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 0))
+        demands = tuple(whole_numbers(given["demands"], f"{what}: demands", 0))
         if not len(scope) == len(durations) == len(demands):
             raise ProblemError(f"{what}: needs one duration and one demand per start")
-        capacity = int(given["capacity"])
-        if min((*durations, *demands, capacity)) < 0:
-            raise ProblemError(f"{what}: durations, demands and the capacity are at least 0")
+        capacity = whole_number(given["capacity"], f"{what}: the capacity", 0)
+        check_degree(sum(d * demand for d, demand in zip(durations, demands, strict=True)), what)
+        if sum(demands) // (gcd(*demands) or 1) > MAX_ENUMERATED_ENTRIES:
+            raise ProblemError(f"{what}: the demands add up to {sum(demands)}, which is too fine; use a coarser unit")
         times = int_arrays(given["times"], shape, what)
         found = {"times": times, "durations": durations, "demands": demands, "capacity": capacity}
         return cls(scope, shape, found, cost, name)
@@ -59,14 +64,15 @@ class CumulativeConstraint(LoadConstraint):
 
     @cached_property
     def loads(self) -> CellLoads:
-        """One cell per step of time."""
-        steps, unit, starts, lengths = time_grid(self.times, self.durations)
+        """Cells of time between starts and ends; loads are in the largest common unit of the demands."""
+        width, firsts, ends = time_cells(self.times, self.durations)
+        unit = gcd(*self.demands) or 1
         items = [
-            CellItem((i,), start.astype(np.int32), length, demand)
-            for i, (start, length, demand) in enumerate(zip(starts, lengths, self.demands, strict=True))
-            if length and demand
+            CellItem((i,), firsts[i].astype(np.int32), ends[i].astype(np.int32), self.demands[i] // unit)
+            for i in range(len(self.scope))
+            if self.durations[i] and self.demands[i]
         ]
-        return CellLoads(tuple(items), steps, excess_penalty(self.capacity, sum(self.demands), unit))
+        return CellLoads(tuple(items), width, excess_penalty(self.capacity, sum(self.demands) // unit, unit))
 
     def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables."""
@@ -82,5 +88,5 @@ class CumulativeConstraint(LoadConstraint):
         return filter_starts(self.times, self.durations, self.demands, self.capacity, members, domains)
 
     def parts(self) -> list[Factor] | None:
-        """Return an automaton per step of time that adds the demands."""
+        """Return an automaton per cell of time that adds the demands."""
         return overload(self, self.times, self.durations, self.demands, self.capacity)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, automaton_of_sum
+from dmcmc.inference.model.building.python_number import cost_per_unit
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.sparse_factor import check_expansion
 from dmcmc.inference.model.tables import forbidden_value, normalise
@@ -46,8 +47,7 @@ class DegreeFactor(Factor):
         cost: int | float | None = None,
         name: str = "",
     ) -> None:
-        if cost is not None and not 0 <= cost < np.inf:
-            raise ProblemError(f"constraint {name or self.kind}: the cost must be a finite number >= 0, not {cost}")
+        cost = cost_per_unit(cost, f"constraint {name or self.kind}")
         given = {"scope": tuple(scope), "_shape": tuple(shape), "cost": cost, "name": name, **parameters}
         for field, value in given.items():
             object.__setattr__(self, field, value)
@@ -84,6 +84,8 @@ class DegreeFactor(Factor):
         """Return the utilities of degrees of violation."""
         if self.cost is None:
             return np.where(degrees > 0, forbidden_value(np.dtype(np.int64)), np.zeros_like(degrees))
+        if isinstance(self.cost, int) and self.cost * int(degrees.max(initial=0)) > np.iinfo(np.int64).max:
+            raise ProblemError(f"constraint {self.name or self.kind}: its costs need more than 63 bits")
         return -self.cost * degrees
 
     def entry(self, values: Sequence[int]) -> int | float | None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import CellLoads
 from dmcmc.inference.constraints.degree_factor import DegreeFactor
+from dmcmc.inference.model.building.python_number import whole_numbers
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
@@ -22,6 +23,7 @@ from dmcmc.inference.tuning import SMALL_TABLE_ENTRIES
 
 Domains = Sequence[NDArray[np.bool_]]
 """For each variable of a scope, whether each of its values remains."""
+MAX_DEGREE = 2**62  # degrees of violation are below it, so that their sums and differences fit 64 bits
 
 
 class GlobalConstraint(DegreeFactor):
@@ -183,11 +185,17 @@ def _flat_arrays(value: Any) -> list[Array]:
 def int_arrays(values: Sequence[Any], shape: Sequence[int], what: str) -> tuple[NDArray[np.int64], ...]:
     """Return one read-only vector of integers per variable; raise ProblemError if their lengths are not ``shape``."""
     try:
-        arrays = tuple(np.array(v, dtype=np.int64).reshape(-1) for v in values)
-    except (TypeError, ValueError, OverflowError):
+        arrays = tuple([np.array(whole_numbers(v, what), dtype=np.int64) for v in values])
+    except TypeError:
         raise ProblemError(f"{what}: whole numbers are needed for each value of each variable") from None
     if [array.size for array in arrays] != list(shape):
         raise ProblemError(f"{what}: one number is needed for each value of each variable")
     for array in arrays:
         array.flags.writeable = False
     return arrays
+
+
+def check_degree(largest: int, what: str) -> None:
+    """Raise ProblemError if degrees of violation, of which an upper bound is given, may not fit 64 bits."""
+    if largest >= MAX_DEGREE:
+        raise ProblemError(f"{what}: violations of up to {largest} need more than 62 bits; use a coarser unit")

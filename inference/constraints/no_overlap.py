@@ -8,14 +8,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, time_grid
+from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, time_cells
 from dmcmc.inference.constraints.global_constraint import (
     Domains,
     LoadConstraint,
+    check_degree,
     int_arrays,
 )
 from dmcmc.inference.constraints.matching import supported_values
 from dmcmc.inference.constraints.timetable import filter_starts, overload
+from dmcmc.inference.model.building.python_number import whole_numbers
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
@@ -49,10 +51,9 @@ class NoOverlapConstraint(LoadConstraint):
     ) -> Self:
         """Return a constraint from the form that ``parameters`` returns."""
         what = f"constraint {name or cls.kind}"
-        durations = tuple(int(d) for d in given["durations"])
+        durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 0))
         n = len(durations)
-        if min(durations, default=0) < 0:
-            raise ProblemError(f"{what}: a duration is at least 0, not {min(durations)}")
+        check_degree(n * sum(durations), what)
         if len(scope) != (n if given.get("places") is None else 2 * n):
             raise ProblemError(f"{what}: needs one duration, and one place or none, per start")
         times = int_arrays(given["times"], shape[:n], what)
@@ -71,23 +72,18 @@ class NoOverlapConstraint(LoadConstraint):
 
     @cached_property
     def loads(self) -> CellLoads:
-        """One cell per step of time, or per place and step; the penalty of a load is its number of pairs."""
-        steps, unit, starts, lengths = time_grid(self.times, self.durations)
-        items, cells = [], steps
-        if self.places is not None:
-            distinct = np.unique(np.concatenate([*self.places, np.zeros(0, dtype=np.int64)]))
-            cells = max(1, distinct.size) * steps
-        for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            if not length:
-                continue
-            if self.places is None:
-                items.append(CellItem((i,), start.astype(np.int32), length, 1))
-                continue
-            offsets = np.searchsorted(distinct, self.places[i]) * steps
-            first = (start[:, None] + offsets).astype(np.int32)
-            items.append(CellItem((i, self.intervals + i), first, length, 1))
+        """Cells of time between starts and ends, for each place; the penalty of a load is its number of pairs."""
+        width, firsts, ends = time_cells(self.times, self.durations)
+        items = list[CellItem]()
+        distinct = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *(self.places or ())]))
+        for i in [i for i, duration in enumerate(self.durations) if duration]:
+            first, end, positions = firsts[i], ends[i], [i]
+            if self.places is not None:
+                offsets = np.searchsorted(distinct, self.places[i]) * width.size
+                first, end, positions = first[:, None] + offsets, end[:, None] + offsets, [i, self.intervals + i]
+            items.append(CellItem(tuple(positions), first.astype(np.int32), end.astype(np.int32), 1))
         load = np.arange(self.intervals + 1, dtype=np.int64)
-        return CellLoads(tuple(items), cells, unit * load * (load - 1) // 2)
+        return CellLoads(tuple(items), np.tile(width, max(1, distinct.size)), load * (load - 1) // 2)
 
     def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables."""
@@ -152,7 +148,7 @@ class NoOverlapConstraint(LoadConstraint):
         return result
 
     def parts(self) -> list[Factor] | None:
-        """Return a table per pair of intervals, or automata that count per step of time, whichever are smaller."""
+        """Return a table per pair of intervals, or automata that count per cell of time, whichever are smaller."""
         pairs = list(combinations([i for i in range(self.intervals) if self.durations[i]], 2))
         sizes = [
             self.times[i].size * (1 if self.places is None else self.places[i].size) for i in range(self.intervals)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.global_constraint import Domains, GlobalConstraint, int_arrays
+from dmcmc.inference.model.building.python_number import whole_number
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
@@ -38,7 +39,8 @@ class PrecedenceConstraint(GlobalConstraint):
         if len(scope) != 2:
             raise ProblemError(f"{what}: needs two variables, not {len(scope)}")
         numbers = int_arrays(given["numbers"], shape, what)
-        return cls(scope, shape, {"numbers": numbers, "distance": int(given["distance"])}, cost, name)
+        distance = whole_number(given["distance"], f"{what}: the distance")
+        return cls(scope, shape, {"numbers": numbers, "distance": distance}, cost, name)
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters by name."""

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from dmcmc.inference.model.automaton import AutomatonFactor, unroll
+from dmcmc.inference.model.building.python_number import python_number
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.errors import ProblemError
 
@@ -60,12 +61,14 @@ class Automaton(NamedTuple):
             if found is None:
                 return None, None
             following, cost = found if isinstance(found, tuple) and len(found) == 2 else (found, 0)
+            cost = python_number(cost, f"constraint {name or 'regular'}: the cost of a transition")
             if position < len(scope) - 1:
                 return following, cost
             if self.accepting is None:
                 return 0, cost
             if following not in self.accepting:
                 return None, None
-            return 0, cost + (self.accepting[following] if isinstance(self.accepting, Mapping) else 0)
+            end = self.accepting[following] if isinstance(self.accepting, Mapping) else 0
+            return 0, cost + python_number(end, f"constraint {name or 'regular'}: the cost of a state")
 
         return unroll(scope, [len(domain) for domain in domains], self.start, step, sense, name)

@@ -1,18 +1,19 @@
-"""Timetable reasoning about intervals of time: what is certainly occupied, and automata per step of time.
+"""Timetable reasoning about intervals of time: what is certainly occupied, and automata per cell of time.
 
 An interval certainly occupies the times between its latest start and its earliest end (its compulsory part; Beldiceanu
 and Carlsson, CP 2002).
 """
 
 from collections.abc import Sequence
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.constraints.cell_loads import excess_penalty, time_grid
+from dmcmc.inference.constraints.cell_loads import excess_penalty, time_cells
 from dmcmc.inference.constraints.global_constraint import Domains, GlobalConstraint
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
+from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES, MAX_EXAMINED_ENTRIES
 
 
 def filter_starts(
@@ -49,14 +50,14 @@ def filter_starts(
     result = list(domains)
     if not members:
         return result
-    steps, _, starts, lengths = time_grid([times[i] for i in members], [durations[i] for i in members])
+    width, firsts, ends = time_cells([times[i] for i in members], [durations[i] for i in members])
     compulsory = [np.zeros(0, dtype=np.int64)] * len(members)
-    usage = np.zeros(steps, dtype=np.int64)
+    usage = np.zeros(width.size, dtype=np.int64)
 
     def occupied(k: int) -> NDArray[np.int64]:
-        """Return the steps that a member certainly occupies."""
-        remaining = starts[k][result[members[k]]]
-        return np.arange(remaining.max(), remaining.min() + lengths[k]) if remaining.size else np.zeros(0, np.int64)
+        """Return the cells of time that a member certainly occupies."""
+        kept = result[members[k]]
+        return np.arange(firsts[k][kept].max(), ends[k][kept].min()) if kept.any() else np.zeros(0, np.int64)
 
     for k, i in enumerate(members):
         if only is None or i not in only:
@@ -72,7 +73,7 @@ def filter_starts(
                 continue
             usage[compulsory[k]] -= demands[i]
             full = np.concatenate([[0], np.cumsum(usage + demands[i] > capacity)])
-            fits = full[starts[k] + lengths[k]] == full[starts[k]]
+            fits = full[ends[k]] == full[firsts[k]]
             kept = result[i] & fits
             if not kept.any():
                 return None
@@ -93,22 +94,24 @@ def overload(
     demands: Sequence[int],
     capacity: int,
 ) -> list[Factor] | None:
-    """Return an automaton per step of time that adds the demands of running intervals; None if they are too large."""
-    steps, unit, starts, lengths = time_grid(times, durations)
-    members = [i for i in range(len(times)) if lengths[i] and demands[i]]
-    penalty = excess_penalty(capacity, sum(demands), unit)
-    possible = np.zeros((steps + 1, len(members)), dtype=np.int64)  # whether each member can run at each step
+    """Return an automaton per cell of time that adds the demands of running intervals; None if they are too large."""
+    width, firsts, ends = time_cells(times, durations)
+    members, unit = [i for i in range(len(times)) if durations[i] and demands[i]], gcd(*demands) or 1
+    if (width.size + 1) * len(members) > MAX_EXAMINED_ENTRIES:
+        return None
+    weights, penalty = [demand // unit for demand in demands], excess_penalty(capacity, sum(demands) // unit, unit)
+    possible = np.zeros((width.size + 1, len(members)), dtype=np.int64)  # whether each member can run in each cell
     for k, i in enumerate(members):
-        np.add.at(possible[:, k], starts[i], 1)
-        np.add.at(possible[:, k], starts[i] + lengths[i], -1)
+        np.add.at(possible[:, k], firsts[i], 1)
+        np.add.at(possible[:, k], ends[i], -1)
     can_run = np.cumsum(possible[:-1], axis=0) > 0
-    states = np.minimum(can_run @ np.array([demands[i] for i in members], dtype=np.int64), capacity + 1) + 1
-    sizes = can_run @ np.array([starts[i].size for i in members], dtype=np.int64)
+    states = np.minimum(can_run @ np.array([weights[i] for i in members], dtype=np.int64), capacity // unit + 1) + 1
+    sizes = can_run @ np.array([firsts[i].size for i in members], dtype=np.int64)
     if int((sizes * states * np.minimum(states, 2)).sum()) > MAX_ENUMERATED_ENTRIES:
         return None
     found = []
-    for now in range(steps):
+    for now, duration in enumerate(width.tolist()):
         positions = [i for k, i in enumerate(members) if can_run[now, k]]
-        running = [np.where((starts[i] <= now) & (now < starts[i] + lengths[i]), demands[i], 0) for i in positions]
-        found.append(constraint.sum_part(positions, running, penalty))
+        running = [np.where((firsts[i] <= now) & (now < ends[i]), weights[i], 0) for i in positions]
+        found.append(constraint.sum_part(positions, running, duration * penalty))
     return [part for part in found if part is not None]

@@ -24,4 +24,4 @@ def max_degree(constraint: GlobalConstraint) -> int:
     loads = constraint.cell_loads()
     if loads is None:
         return 1  # element
-    return int(max(0, loads.penalty.max())) * (1 if loads.counts_runs else loads.cells)
+    return loads.largest_degree

@@ -44,8 +44,8 @@ def expected(problem: Problem, outcomes: Outcomes) -> Problem:
     Raises
     ------
     ProblemError
-        If a name or value is unknown, probabilities are negative or do not add up to 1, a scenario is incomplete, or
-        a global constraint contains a random variable.
+        If a name or value is unknown, probabilities are negative or do not add up to 1, a scenario is incomplete, a
+        global constraint contains a random variable, or the objective has levels.
 
     Examples
     --------
@@ -57,6 +57,8 @@ def expected(problem: Problem, outcomes: Outcomes) -> Problem:
     >>> solve(expected(builder.problem(), {"weather": [0.5, 0.5]})).assignment
     {'trip': 'museum'}
     """
+    if problem.levels:
+        raise ProblemError("expected utilities are fractions, which the levels of an objective do not compare")
     given = _Outcomes(problem, outcomes)
     kept = [v for v in range(problem.n_variables) if v not in given.random]
     number = {variable: position for position, variable in enumerate(kept)}
@@ -70,7 +72,7 @@ def expected(problem: Problem, outcomes: Outcomes) -> Problem:
         variables=tuple(names),
         domains=problem.domains[kept],
         owner=problem.owner[kept],
-        factors=tuple([replace(factor, scope=tuple([number[v] for v in factor.scope])) for factor in factors]),
+        factors=tuple([factor.renamed([number[v] for v in factor.scope], factor.name) for factor in factors]),
         labels=tuple([problem.labels[v] for v in kept]),
         initial_values=None if initial is None else {name: initial[name] for name in names if name in initial},
     )

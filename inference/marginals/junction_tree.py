@@ -187,7 +187,7 @@ class JunctionTree:
         if self._maximise:
             raise ConfigError("sample: a tree of maxima has no probabilities; use JunctionTree(problem)")
         for name, number in (("n", n), ("seed", seed)):
-            if not isinstance(number, SupportsIndex) or index(number) < 0:
+            if isinstance(number, bool) or not isinstance(number, SupportsIndex) or index(number) < 0:
                 raise ConfigError(f"{name}: expected a whole number of at least 0, got {number!r}")
         if self.total() == -math.inf:
             raise ProblemError("no assignment agrees with the evidence: there are no samples")

@@ -84,6 +84,8 @@ class Factor:
             raise ProblemError(f"sense must be 'max' or 'min', not {sense!r}")
         try:
             indices = tuple([index(v) for v in scope])
+            if _has_booleans(scope):
+                raise TypeError
         except TypeError:
             what = f"factor {name}" if name else "a factor"
             raise ProblemError(
@@ -310,7 +312,7 @@ class Problem:
             try:  # a fast check, which consistent factors pass
                 scope, is_array = factor.scope, type(factor) is not Factor or factor.table.dtype in TABLE_DTYPES
                 fits = is_array and factor.shape == tuple([sizes[v] for v in scope]) and min(scope, default=0) >= 0
-                consistent = fits and len(set(scope)) == len(scope)
+                consistent = fits and len(set(scope)) == len(scope) and isinstance(factor.name, str)
             except (AttributeError, IndexError, TypeError):
                 consistent = False
             if not consistent:
@@ -338,8 +340,9 @@ class Problem:
             last = {name: i for i, name in enumerate(self.variables)}
             repeated = next(v for i, v in enumerate(self.variables) if last[v] != i)
             raise ProblemError(f"variable {repeated!r} is defined twice")
-        if len(set(self.agents)) != len(self.agents):
-            raise ProblemError("two agents have the same name")
+        for noun, names in (("agents", self.agents), ("levels", [level.name for level in self.levels])):
+            if len(set(names)) != len(names):
+                raise ProblemError(f"two {noun} have the same name")
         for noun, count in (
             ("domain sizes", len(self.domains)),
             ("owners", len(self.owner)),
@@ -377,6 +380,8 @@ class Problem:
                 f"factor {position}: a Factor is needed, not {type(factor).__name__}; use Factor.of(scope, values)"
             )
         what = f"factor {factor.name or position}"
+        if not isinstance(factor.name, str):
+            raise ProblemError(f"factor {position}: its name must be text, not {factor.name!r}")
         if type(factor) is Factor and getattr(factor.table, "dtype", None) not in TABLE_DTYPES:
             raise ProblemError(f"{what}: its table is no array of utilities; use Factor.of(scope, values)")
         for v in factor.scope:
@@ -793,11 +798,16 @@ def _value_vector(assignment: object) -> NDArray[np.int64]:
 def _integer_vector(given: ArrayLike, what: str) -> NDArray[np.int64]:
     """Return a read-only int64 vector; raise ProblemError if the values are not a vector of integers."""
     array = as_array(given, what)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu") or _has_booleans(given):
         raise ProblemError(f"{what}: a vector of integers is needed, not {array.dtype} of shape {array.shape}")
     array = array.astype(np.int64)
     array.flags.writeable = False
     return array
+
+
+def _has_booleans(given: ArrayLike) -> bool:
+    """Return whether a vector holds truth values, which NumPy would read as integers."""
+    return getattr(given, "dtype", None) == np.bool_ or (isinstance(given, list | tuple) and bool in map(type, given))
 
 
 def bytes_of_tables(*problems: Problem) -> int:

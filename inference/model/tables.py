@@ -57,9 +57,9 @@ def as_array(values: ArrayLike, where: str = "a table") -> Array:
     except (ValueError, OverflowError):
         raise ProblemError(f"{where}: the rows have different lengths, or are no numbers") from None
     # NumPy converts Python integers beyond int64 to uint64, float64 or object, depending on the other entries.
-    # Only floats of at least 2^63 can be rounded integers; lists with an infinity have floats among their entries.
+    # Only floats of at least 2^53 can be rounded integers; lists with an infinity have floats among their entries.
     is_float_list = given.dtype.kind == "f" and not hasattr(values, "dtype")
-    may_be_rounded = is_float_list and -_SMALLEST <= np.abs(given).max(initial=0.0) < np.inf
+    may_be_rounded = is_float_list and np.abs(given).max(initial=0.0, where=np.isfinite(given)) >= _EXACT_FLOAT
     if given.size and (given.dtype.kind in "uO" or may_be_rounded):
         exact = given if given.dtype.kind in "uO" else np.asarray(values, dtype=object)
         integers = [v for v in exact.reshape(-1).tolist() if isinstance(v, int)]
@@ -67,6 +67,11 @@ def as_array(values: ArrayLike, where: str = "a table") -> Array:
         all_integers = given.dtype.kind != "f" or len(integers) == given.size
         if all_integers and integers and not _SMALLEST <= min(integers) <= max(integers) <= -_SMALLEST - 1:
             raise ProblemError(f"{where}: integers beyond 63 bits; smaller ones are needed")
+        if not all_integers and any(int(float(v)) != v for v in integers):
+            raise ProblemError(
+                f"{where}: an integer beyond 53 bits next to a float would be rounded; give integers only"
+                ", in which the smallest int64 forbids an entry, or floats only"
+            )
     if given.dtype.kind not in "iufb":
         raise ProblemError(f"{where}: entries must be integers or floats, not {given.dtype}")
     return given.astype(np.int64) if given.dtype.kind in "ub" else given

@@ -31,7 +31,7 @@ def restrict_domains(problem: Problem, remaining: Values) -> Problem:
         domains=np.array([len(values) for values in remaining], dtype=np.int64),
         agents=problem.agents,
         owner=problem.owner,
-        factors=tuple(_restrict_factor(factor, [remaining[v] for v in factor.scope]) for factor in problem.factors),
+        factors=tuple(restrict_factor(factor, [remaining[v] for v in factor.scope]) for factor in problem.factors),
         labels=tuple(all_labels),
         sense=problem.sense,
         name=problem.name,
@@ -43,9 +43,9 @@ def _has_gaps(values: NDArray[np.int64]) -> bool:
     return bool(values[-1] != len(values) - 1)
 
 
-def _restrict_factor(factor: Factor, remaining: Values) -> Factor:
-    """Return a factor over the remaining values of its variables."""
-    if all(len(values) == size for values, size in zip(remaining, factor.shape, strict=True)):
+def restrict_factor(factor: Factor, remaining: Values) -> Factor:
+    """Return a factor of the same kind over some values of its variables, in the given order."""
+    if all(np.array_equal(values, np.arange(size)) for values, size in zip(remaining, factor.shape, strict=True)):
         return factor
     if isinstance(factor, AutomatonFactor | GlobalConstraint):
         return factor.restricted(remaining)
@@ -62,7 +62,9 @@ def _restrict_sparse(factor: SparseFactor, remaining: Values) -> SparseFactor:
         position[values] = np.arange(len(values))
         positions[:, axis] = position[factor.tuples[:, axis]]
         retained &= positions[:, axis] >= 0
-    utilities = np.append(factor.utilities[:-1][retained], factor.utilities[-1:])
+    kept = np.flatnonzero(retained)
+    kept = kept[np.lexsort(positions[kept].T[::-1])]
+    utilities = np.append(factor.utilities[:-1][kept], factor.utilities[-1:])
     utilities.flags.writeable = False
     shape = tuple(len(values) for values in remaining)
-    return SparseFactor(factor.scope, shape, np.ascontiguousarray(positions[retained]), utilities, factor.name)
+    return SparseFactor(factor.scope, shape, np.ascontiguousarray(positions[kept]), utilities, factor.name)

@@ -8,8 +8,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, time_grid
+from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, time_cells
 from dmcmc.inference.constraints.global_constraint import LoadConstraint, int_arrays
+from dmcmc.inference.model.building.python_number import whole_numbers
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
@@ -39,8 +40,9 @@ class AdjacencyConstraint(LoadConstraint):
         cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
     ) -> Self:
         """Return a constraint from the form that ``parameters`` returns."""
-        what, durations = f"constraint {name or cls.kind}", tuple(map(int, given["durations"]))
-        if len(durations) != len(scope) or min(durations, default=1) < 1:
+        what = f"constraint {name or cls.kind}"
+        durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 1))
+        if len(durations) != len(scope):
             raise ProblemError(f"{what}: needs a duration of at least 1 per start")
         times = int_arrays(given["times"], shape, what)
         return cls(scope, shape, {"times": times, "durations": durations}, cost, name)
@@ -51,15 +53,14 @@ class AdjacencyConstraint(LoadConstraint):
 
     @cached_property
     def loads(self) -> CellLoads:
-        """One cell per time. Its load is the number of ends, plus the number of starts times (intervals + 1)."""
-        steps, _, starts, lengths = time_grid(self.times, self.durations)
+        """One cell per start or end. Its load is the number of ends, plus (intervals + 1) · the number of starts."""
+        width, firsts, ends = time_cells(self.times, self.durations)
         base = len(self.scope) + 1
         items = []
-        for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            items.append(CellItem((i,), start.astype(np.int32), 1, base))
-            items.append(CellItem((i,), (start + length).astype(np.int32), 1, 1))
+        for i, (first, end) in enumerate(zip(firsts, ends, strict=True)):
+            items += [CellItem.of_cells((i,), first, base), CellItem.of_cells((i,), end, 1)]
         load = np.arange(base * base, dtype=np.int64)
-        return CellLoads(tuple(items), steps + 1, (load % base) * (load // base))
+        return CellLoads(tuple(items), np.ones(width.size + 1, dtype=np.int64), (load % base) * (load // base))
 
     def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables."""

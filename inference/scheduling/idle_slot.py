@@ -55,8 +55,9 @@ class IdleSlotConstraint(LoadConstraint):
     @cached_property
     def loads(self) -> CellLoads:
         """One cell per side; there are two runs of cells if the slot is idle."""
-        items = (CellItem((i,), side.astype(np.int32), 1, 1) for i, side in enumerate(self.sides))
-        return CellLoads(tuple(items), 3, np.array([0, 0, 1], dtype=np.int64), counts_runs=True)
+        items = (CellItem.of_cells((i,), side, 1) for i, side in enumerate(self.sides))
+        penalty = np.array([0, 0, 1], dtype=np.int64)
+        return CellLoads(tuple(items), np.ones(3, dtype=np.int64), penalty, counts_runs=True)
 
     def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables."""

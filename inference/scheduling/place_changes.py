@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads
 from dmcmc.inference.constraints.global_constraint import LoadConstraint, int_arrays
+from dmcmc.inference.model.building.python_number import whole_number, whole_numbers
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
@@ -45,9 +46,10 @@ class PlaceChangesConstraint(LoadConstraint):
         cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
     ) -> Self:
         """Return a constraint from the form that ``parameters`` returns."""
-        what, durations = f"constraint {name or cls.kind}", tuple(map(int, given["durations"]))
-        n, gap = len(durations), int(given["gap"])
-        if len(scope) != 2 * n or min((1, *durations)) < 1 or gap < 0:
+        what = f"constraint {name or cls.kind}"
+        durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 1))
+        n, gap = len(durations), whole_number(given["gap"], f"{what}: the gap", 0)
+        if len(scope) != 2 * n:
             raise ProblemError(f"{what}: needs a place and a duration of at least 1 per start, and a gap of at least 0")
         times, places = int_arrays(given["times"], shape[:n], what), int_arrays(given["places"], shape[n:], what)
         return cls(scope, shape, {"times": times, "durations": durations, "places": places, "gap": gap}, cost, name)
@@ -59,31 +61,30 @@ class PlaceChangesConstraint(LoadConstraint):
 
     @cached_property
     def loads(self) -> CellLoads:
-        """Cells per time, and per place and time.
+        """Cells per time of a start, and per place and time.
 
         Let b be the number of intervals plus 1. In each cell, a start adds b, and an interval that another one may
         follow soon adds 1. So the pairs of a cell of load l are ⌊l / b⌋ · (l mod b). A constant item adds b² to all
         cells of places, whose pairs count negatively: those in the same place are no violation.
         """
         n = len(self.durations)
-        earliest = min((int(t.min()) for t in self.times), default=0)
-        latest = max((int(t.max()) + d for t, d in zip(self.times, self.durations, strict=True)), default=0)
-        steps = latest - earliest + self.gap + 1
+        moments = np.unique(np.concatenate([*self.times, np.zeros(0, dtype=np.int64)]))
         distinct = np.unique(np.concatenate([*self.places, np.zeros(0, dtype=np.int64)]))
-        cells, base = (1 + distinct.size) * steps, n + 1
-        items = (
-            [CellItem((0,), np.full(self.times[0].size, steps, dtype=np.int32), cells - steps, base**2)] if n else []
-        )
+        cells, base = (1 + distinct.size) * moments.size, n + 1
+        items, everywhere = list[CellItem](), np.zeros(self.times[0].size if n else 0, dtype=np.int32)
+        if n:
+            items.append(CellItem((0,), everywhere + moments.size, everywhere + cells, base**2))
         for i, numbers in enumerate(self.places):
-            start, window = self.times[i] - earliest, self.durations[i] + self.gap
-            there = start[:, None] + (1 + np.searchsorted(distinct, numbers)) * steps
-            items.append(CellItem((i,), start.astype(np.int32), 1, base))
-            items.append(CellItem((i,), (start + 1).astype(np.int32), window, 1))
-            items.append(CellItem((i, n + i), there.astype(np.int32), 1, base))
-            items.append(CellItem((i, n + i), (there + 1).astype(np.int32), window, 1))
+            start = np.searchsorted(moments, self.times[i])
+            end = np.searchsorted(moments, self.times[i] + (self.durations[i] + self.gap), "right")
+            there = (1 + np.searchsorted(distinct, numbers)) * moments.size
+            places = (((i,), start, end), ((i, n + i), start[:, None] + there, end[:, None] + there))
+            for positions, first, until in places:
+                items.append(CellItem.of_cells(positions, first, base))
+                items.append(CellItem(positions, (first + 1).astype(np.int32), until.astype(np.int32), 1))
         load = np.arange(base**2, dtype=np.int64)
         pairs = (load // base) * (load % base)
-        return CellLoads(tuple(items), cells, np.concatenate([pairs, -pairs]))
+        return CellLoads(tuple(items), np.ones(max(1, cells), dtype=np.int64), np.concatenate([pairs, -pairs]))
 
     def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables."""

@@ -57,10 +57,10 @@ class ConstraintSearch:
         is_ready: Callable[[], bool] = lambda: True,
         report: Callable[[Values], object] = lambda values: None,
     ) -> Values:
-        """Return an assignment that violates no hard constraint, if a search of limited length finds one.
+        """Return an assignment that violates few hard constraints, if possible none.
 
-        A search in NumPy constructs and repairs assignments until the kernels are compiled, but at least once. If it
-        finds none, a walk by the kernels continues. Large problems are constructed by the kernels if they are there.
+        A search in NumPy constructs and repairs assignments until the kernels are compiled, but at least once. Large
+        problems are constructed by the kernels if they are there. :meth:`repair` continues.
 
         Parameters
         ----------
@@ -71,17 +71,25 @@ class ConstraintSearch:
         report : callable
             Called with each assignment that violates less than all before.
         """
-        found: Values | None = None
         if self.model.domains.size <= tuning.MAX_UNCOMPILED_VARIABLES or not is_ready():
-            found, degree = UncompiledSearch(self.model, self._seed).search(stop, is_ready, report)
-            if not degree or stop.over or not is_ready():
-                return found
+            return UncompiledSearch(self.model, self._seed).search(stop, is_ready, report)[0]
+        walker = self.walker(0)
+        walker.construct()
+        report(walker.best.copy())
+        return walker.best.copy()
+
+    def repair(self, values: Values, stop: Deadline) -> Values:
+        """Return an assignment that violates no hard constraint, if a walk of limited length from ``values`` finds one.
+
+        Parameters
+        ----------
+        values : (n,) int64
+            The assignment.
+        stop : Deadline
+            Ends the walk.
+        """
         walker, halt = self.walker(0), np.zeros(1, dtype=np.uint8)
-        if found is None:
-            walker.construct()
-            report(walker.best.copy())
-        else:
-            walker.start_from(found)
+        _taken_over([walker], values)
         for _ in range(tuning.MAX_FIRST_CALLS):
             if not walker.best_totals[0] or stop.over:
                 break

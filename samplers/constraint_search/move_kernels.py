@@ -20,11 +20,11 @@ from dmcmc.samplers.constraint_search.state_kernels import (
     DEGREE,
     SOFT,
     WEIGHTED,
+    cells_of,
     change_value,
     cost_change,
     draw,
     draw_unit,
-    first_cell,
 )
 
 MAX_REBUILT = 8
@@ -87,13 +87,10 @@ def is_in_conflict(model, state, item):
     c = model.item_constraint[item]
     if model.counts_runs[c]:
         return True
-    begin = first_cell(model, state, item)
-    if begin < 0:
-        return False
-    for cell in range(begin, begin + model.item_length[item]):
-        if model.penalty[model.penalty_start[c] + state.load[cell]] > 0:
-            return True
-    return False
+    begin, end = cells_of(model, state, item)
+    while begin < end and model.penalty[model.penalty_start[c] + state.load[begin]] <= 0:
+        begin += 1
+    return begin < end
 
 
 @njit(nogil=True, allocates=False)
@@ -269,15 +266,10 @@ def ejection_chain(model, state, changed, moved, number, v):
 def variable_in_the_way(model, state, moved, number, v, item):
     """Return a variable of another item that shares cells with a penalty with an item of v; −1 if there is none."""
     c = model.item_constraint[item]
-    begin = first_cell(model, state, item)
-    if begin < 0:
-        return -1
+    begin, end = cells_of(model, state, item)
     penalty = model.penalty_start[c]
-    while begin < model.cell_start[c + 1] and model.penalty[penalty + state.load[begin]] == 0:
+    while begin < end and model.penalty[penalty + state.load[begin]] == 0:
         begin += 1  # the first cell of the item with a penalty
-        if begin == model.first.size:
-            break
-    end = first_cell(model, state, item) + model.item_length[item]
     if begin >= end:
         return -1
     column = 1 if model.item_variable[item, 1] == v else 0
@@ -288,8 +280,8 @@ def variable_in_the_way(model, state, moved, number, v, item):
         u = model.item_variable[other, column]
         if other == item or u < 0 or moved[u] == number or u == v:
             continue
-        at = first_cell(model, state, other)
-        if at >= 0 and at < end and at + model.item_length[other] > begin:
+        at, until = cells_of(model, state, other)
+        if at < min(end, until) and until > begin:
             return u
     return -1
 
@@ -333,14 +325,16 @@ def free_range(model, state, changed, moved, number, v):
     """Free variables with items anywhere in a constraint, or near the cells of the item of v; return their number."""
     item = model.items[model.items_start[v] + draw(state, model.items_start[v + 1] - model.items_start[v])]
     c, column = model.item_constraint[item], 1 if model.item_variable[item, 1] == v else 0
-    begin, size, count = first_cell(model, state, item), 2 + draw(state, MAX_REBUILT - 1), 0
-    reach = np.int64(1) << 60 if draw(state, 2) == 0 else draw(state, 4) * model.item_length[item]
+    size, count = 2 + draw(state, MAX_REBUILT - 1), 0
+    begin, end = cells_of(model, state, item)
+    reach = np.int64(1) << 60 if draw(state, 2) == 0 else draw(state, 4) * (end - begin)
     first, items = model.item_start[c], model.item_start[c + 1] - model.item_start[c]
     shift = item - first
     for step in range(items):
         other = first + (shift + step) % items
-        u, at = model.item_variable[other, column], first_cell(model, state, other)
-        is_near = at >= 0 and at <= begin + reach and at + model.item_length[other] > begin - reach
+        u = model.item_variable[other, column]
+        at, until = cells_of(model, state, other)
+        is_near = at < until and at <= begin + reach and until > begin - reach
         if count < size and is_near and u >= 0 and moved[u] != number and model.domains[u] > 1:
             moved[u] = number
             count = change(model, state, changed, count, u, -1)

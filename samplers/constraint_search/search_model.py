@@ -38,9 +38,11 @@ class SearchModel(NamedTuple):
     unit_cost : (constraints,) float64
         Soft cost per degree; 0 for a hard constraint.
     counts_runs : (constraints,) bool
-        Whether the degree is ``penalty[number of runs]``, otherwise it is Σ ``penalty[load]`` over the cells.
+        Whether the degree is ``penalty[number of runs]``, otherwise it is Σ ``width · penalty[load]`` over the cells.
     cell_start : (constraints + 1,) int64
         The cells of constraint c are ``cell_start[c]`` to ``cell_start[c + 1]`` − 1.
+    cell_width : (cells,) int64
+        How often each cell counts.
     penalty_start : (constraints,) int64
         Offset of each constraint's penalties in ``penalty``.
     penalty : (penalties,) int64
@@ -53,10 +55,10 @@ class SearchModel(NamedTuple):
         The one or two variables on whose values the cells depend; −1 for no second variable.
     item_first : (items,) int64
         Offset of the item's first cells in ``first``; values of the second variable change fastest.
-    item_length, item_weight : (items,) int64
-        Number of cells, and what is added to each.
-    first : (combinations,) int64
-        First cell for each combination of values, among all cells; −1 for none.
+    item_weight : (items,) int64
+        What an item adds to the load of each of its cells.
+    first, end : (combinations,) int64
+        First cell for each combination of values, among all cells, and the cell after the last one; 0 and 0 for none.
     items_start, items : (n + 1,) and (entries,) int64
         The items of each variable (compressed sparse rows).
     value_start : (n + 1,) int64
@@ -85,15 +87,16 @@ class SearchModel(NamedTuple):
     unit_cost: NDArray[np.float64]
     counts_runs: NDArray[np.bool_]
     cell_start: NDArray[np.int64]
+    cell_width: NDArray[np.int64]
     penalty_start: NDArray[np.int64]
     penalty: NDArray[np.int64]
     item_start: NDArray[np.int64]
     item_constraint: NDArray[np.int64]
     item_variable: NDArray[np.int64]
     item_first: NDArray[np.int64]
-    item_length: NDArray[np.int64]
     item_weight: NDArray[np.int64]
     first: NDArray[np.int64]
+    end: NDArray[np.int64]
     items_start: NDArray[np.int64]
     items: NDArray[np.int64]
     value_start: NDArray[np.int64]
@@ -163,6 +166,7 @@ def _constraint_arrays(loaded: Sequence[tuple[GlobalConstraint, CellLoads]]) -> 
         "unit_cost": np.array([0.0 if c.cost is None else float(c.cost) for c, _ in loaded]),
         "counts_runs": np.array([loads.counts_runs for _, loads in loaded], dtype=np.bool_),
         "cell_start": np.cumsum([0, *(loads.cells for _, loads in loaded)], dtype=np.int64),
+        "cell_width": np.concatenate([np.zeros(0, dtype=np.int64), *(loads.width for _, loads in loaded)]),
         "penalty_start": np.cumsum([0, *sizes], dtype=np.int64)[:-1],
         "penalty": np.concatenate([np.zeros(0, dtype=np.int64), *(loads.penalty for _, loads in loaded)]),
         "item_start": np.cumsum([0, *(len(loads.items) for _, loads in loaded)], dtype=np.int64),
@@ -176,12 +180,14 @@ def _item_arrays(loaded: Sequence[tuple[GlobalConstraint, CellLoads]], domains: 
     ]
     cells = np.cumsum([0, *(loads.cells for _, loads in loaded)])
     variables = np.full((len(every), 2), -1, dtype=np.int64)
-    firsts, partner = [np.zeros(0, dtype=np.int64)], np.full(domains.size, -1, dtype=np.int64)
+    firsts, ends = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    partner = np.full(domains.size, -1, dtype=np.int64)
     for row, (number, constraint, item) in enumerate(every):
         scope = [constraint.scope[i] for i in item.positions]
         variables[row, : len(scope)] = scope
-        flat = item.first.reshape(-1).astype(np.int64)
-        firsts.append(np.where(flat < 0, -1, flat + cells[number]))
+        is_none = item.first.reshape(-1) < 0
+        for found, given in ((firsts, item.first), (ends, item.end)):
+            found.append(np.where(is_none, 0, given.reshape(-1) + cells[number]))
         if len(scope) == 2:
             partner[scope[0]], partner[scope[1]] = scope[1], scope[0]
     flat_variables = variables.reshape(-1)
@@ -192,9 +198,9 @@ def _item_arrays(loaded: Sequence[tuple[GlobalConstraint, CellLoads]], domains: 
         "item_constraint": np.array([number for number, _, _ in every], dtype=np.int64),
         "item_variable": variables,
         "item_first": np.cumsum([0, *(array.size for array in firsts[1:])], dtype=np.int64)[:-1],
-        "item_length": np.array([item.length for _, _, item in every], dtype=np.int64),
         "item_weight": np.array([item.weight for _, _, item in every], dtype=np.int64),
         "first": np.concatenate(firsts),
+        "end": np.concatenate(ends),
         "items_start": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         "items": (order // 2).astype(np.int64),
         "partner": partner,

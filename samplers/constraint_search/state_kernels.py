@@ -103,17 +103,18 @@ def set_degree(state, c, degree, hard):
 
 
 @njit(nogil=True, allocates=False)
-def first_cell(model, state, item):
-    """Return the first cell that an item occupies, or −1."""
+def cells_of(model, state, item):
+    """Return the first cell that an item occupies, and the cell after the last one; 0 and 0 if it occupies none."""
     a, b = model.item_variable[item, 0], model.item_variable[item, 1]
     index = state.z[a]
     if index < 0:
-        return -1
+        return np.int64(0), np.int64(0)
     if b >= 0:
         if state.z[b] < 0:
-            return -1
+            return np.int64(0), np.int64(0)
         index = index * model.domains[b] + state.z[b]
-    return model.first[model.item_first[item] + index]
+    index += model.item_first[item]
+    return model.first[index], model.end[index]
 
 
 @njit(nogil=True, allocates=False)
@@ -127,7 +128,8 @@ def add_load(model, state, c, begin, end, weight):
         for cell in range(begin, end):
             load = state.load[cell]
             state.load[cell] = load + weight
-            change += model.penalty[penalty + load + weight] - model.penalty[penalty + load]
+            rise = model.penalty[penalty + load + weight] - model.penalty[penalty + load]
+            change += model.cell_width[cell] * rise
         return change
     first, last = model.cell_start[c], model.cell_start[c + 1] - 1
     for cell in range(begin, end):
@@ -145,25 +147,13 @@ def add_load(model, state, c, begin, end, weight):
 
 @njit(nogil=True, allocates=False)
 def move_item(model, state, item, old, new):
-    """Move an item from its old first cell to a new one (−1: none); update the degree of its constraint."""
-    c, length, weight = model.item_constraint[item], model.item_length[item], model.item_weight[item]
-    old_end, new_end = old + length, new + length
-    if old < 0:
-        old = old_end = new
-    if new < 0:
-        new = new_end = old_end
-        if old_end == old:
-            return
+    """Move an item from old to new cells, each a first cell and an end; update the degree of its constraint."""
+    c, weight = model.item_constraint[item], model.item_weight[item]
     # Cells in both ranges keep their loads.
-    change = 0
-    if old < new:
-        change += add_load(model, state, c, old, min(old_end, new), -weight)
-        change += add_load(model, state, c, max(old_end, new), new_end, weight)
-    else:
-        change += add_load(model, state, c, max(new_end, old), old_end, -weight)
-        change += add_load(model, state, c, new, min(new_end, old), weight)
-        if new_end > old_end and new <= old:
-            change += add_load(model, state, c, max(old_end, new), new_end, weight)
+    change = add_load(model, state, c, old[0], min(old[1], new[0]), -weight)
+    change += add_load(model, state, c, max(old[0], new[1]), old[1], -weight)
+    change += add_load(model, state, c, new[0], min(new[1], old[0]), weight)
+    change += add_load(model, state, c, max(new[0], old[1]), new[1], weight)
     degree = state.degree[c] + change
     if model.counts_runs[c]:
         degree = model.penalty[model.penalty_start[c] + state.runs[c]]
@@ -192,9 +182,9 @@ def change_value(model, state, v, new):
         return
     for i in range(model.items_start[v], model.items_start[v + 1]):
         item = model.items[i]
-        before = first_cell(model, state, item)
+        before = cells_of(model, state, item)
         state.z[v] = new
-        after = first_cell(model, state, item)
+        after = cells_of(model, state, item)
         if before != after:
             move_item(model, state, item, before, after)
         state.z[v] = old
@@ -223,37 +213,28 @@ def change_value(model, state, v, new):
 
 @njit(nogil=True, allocates=False)
 def degree_change(model, state, item, old, new):
-    """Return the change of the degree of an item's constraint if the item moved from one first cell to another.
-
-    Both first cells exist (−1: none) and differ.
-    """
-    c, length, weight = model.item_constraint[item], model.item_length[item], model.item_weight[item]
+    """Return the change of the degree of an item's constraint if the item moved from old to new cells."""
+    c, weight = model.item_constraint[item], model.item_weight[item]
     penalty = model.penalty_start[c]
     if model.counts_runs[c]:
         before = state.runs[c]
-        if old >= 0:
-            add_load(model, state, c, old, old + length, -weight)
-        if new >= 0:
-            add_load(model, state, c, new, new + length, weight)
+        add_load(model, state, c, old[0], old[1], -weight)
+        add_load(model, state, c, new[0], new[1], weight)
         degree = model.penalty[penalty + state.runs[c]]
-        if new >= 0:
-            add_load(model, state, c, new, new + length, -weight)
-        if old >= 0:
-            add_load(model, state, c, old, old + length, weight)
+        add_load(model, state, c, new[0], new[1], -weight)
+        add_load(model, state, c, old[0], old[1], weight)
         return degree - model.penalty[penalty + before]
-    change, shared_begin, shared_end = 0, 0, 0  # cells in both ranges keep their loads
-    if old >= 0 and new >= 0 and abs(new - old) < length:
-        shared_begin, shared_end = max(old, new), min(old, new) + length
-    if old >= 0:
-        for cell in range(old, old + length):
-            if cell < shared_begin or cell >= shared_end:
-                load = state.load[cell]
-                change += model.penalty[penalty + load - weight] - model.penalty[penalty + load]
-    if new >= 0:
-        for cell in range(new, new + length):
-            if cell < shared_begin or cell >= shared_end:
-                load = state.load[cell]
-                change += model.penalty[penalty + load + weight] - model.penalty[penalty + load]
+    change = 0  # cells in both ranges keep their loads
+    for cell in range(old[0], old[1]):
+        if cell < new[0] or cell >= new[1]:
+            load = state.load[cell]
+            fall = model.penalty[penalty + load - weight] - model.penalty[penalty + load]
+            change += model.cell_width[cell] * fall
+    for cell in range(new[0], new[1]):
+        if cell < old[0] or cell >= old[1]:
+            load = state.load[cell]
+            rise = model.penalty[penalty + load + weight] - model.penalty[penalty + load]
+            change += model.cell_width[cell] * rise
     return change
 
 
@@ -264,9 +245,9 @@ def cost_change(model, state, v, new, soft_weight):
     unassigned = 1 if old < 0 else 0
     for i in range(model.items_start[v], model.items_start[v + 1]):
         item = model.items[i]
-        before = first_cell(model, state, item)
+        before = cells_of(model, state, item)
         state.z[v] = new
-        after = first_cell(model, state, item)
+        after = cells_of(model, state, item)
         state.z[v] = old
         if before != after:
             c, change = model.item_constraint[item], degree_change(model, state, item, before, after)
@@ -308,7 +289,8 @@ def reset(model, state):
         if model.counts_runs[c]:
             degree = model.penalty[model.penalty_start[c]]
         else:
-            degree = model.penalty[model.penalty_start[c]] * (model.cell_start[c + 1] - model.cell_start[c])
+            for cell in range(model.cell_start[c], model.cell_start[c + 1]):
+                degree += model.cell_width[cell] * model.penalty[model.penalty_start[c]]
         if not model.hard[c]:
             state.totals[SOFT] += model.unit_cost[c] * degree
         set_degree(state, c, degree, model.hard[c])

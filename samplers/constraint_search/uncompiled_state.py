@@ -57,8 +57,7 @@ class UncompiledState:
         items = list(dict.fromkeys(i for v in unit for i in self.items[v]))
         for sign in (-1, 1):
             for item in items:
-                if (cell := self._first_cell(item)) >= 0:
-                    self._load[cell : cell + int(model.item_length[item])] += sign * int(model.item_weight[item])
+                self._load[slice(*self._cells(item))] += sign * int(model.item_weight[item])
             if sign < 0:
                 self.values[list(unit)] = new
         for c in dict.fromkeys(model.item_constraint[items].tolist()):
@@ -102,8 +101,8 @@ class UncompiledState:
         model = self.model
         a, b = model.item_variable[item].tolist()
         start, sizes = int(model.item_first[item]), [int(model.domains[v]) for v in (a, b) if v >= 0]
-        first = model.first[start : start + int(np.prod(sizes))].reshape(sizes)
-        added = self._placing_costs(int(model.item_constraint[item]), item, first)
+        first, end = (cells[start : start + int(np.prod(sizes))].reshape(sizes) for cells in (model.first, model.end))
+        added = self._placing_costs(int(model.item_constraint[item]), item, first, end)
         axes: list[int] = []
         for axis, v in reversed(list(enumerate((a, b)[: len(sizes)]))):
             if v in unit:
@@ -115,24 +114,23 @@ class UncompiledState:
             added = added.T
         return added.reshape([int(model.domains[v]) if i in axes else 1 for i, v in enumerate(unit)])
 
-    def _placing_costs(self, c: int, item: int, first: NDArray[np.int64]) -> Costs:
-        """Return the degree that an item adds to a constraint for each first cell; 0 for none (−1)."""
-        model, length = self.model, int(self.model.item_length[item])
-        begin, end = int(model.cell_start[c]), int(model.cell_start[c + 1])
-        load, penalty = self._load[begin:end], self._penalties(c)
-        at = np.where(first < 0, 0, first - begin)
+    def _placing_costs(self, c: int, item: int, first: NDArray[np.int64], end: NDArray[np.int64]) -> Costs:
+        """Return the degree that an item adds to a constraint for each range of cells; 0 for an empty one."""
+        model, cells = self.model, slice(int(self.model.cell_start[c]), int(self.model.cell_start[c + 1]))
+        load, penalty, is_none = self._load[cells], self._penalties(c), first >= end
+        at, until = (np.where(is_none, 0, cell - cells.start) for cell in (first, end))
         if model.counts_runs[c]:
             occupied = np.concatenate([[False], load > 0, [False]])  # shifted by one cell
             starts = np.concatenate([[0, 0], np.cumsum(occupied[1:] & ~occupied[:-1])])
             runs = int(starts[-1])
-            touched = occupied[at] + starts[at + length + 2] - starts[at + 1]  # runs next to and inside the range
+            touched = occupied[at] + starts[until + 2] - starts[at + 1]  # runs next to and inside the range
             added = penalty.take(runs + 1 - touched, mode="clip") - penalty[runs]
         else:
             # Cells that the item cannot reach may be full; their differences cancel out.
             rise = penalty.take(load + int(model.item_weight[item]), mode="clip") - penalty[load]
-            sums = np.concatenate([[0], np.cumsum(rise)])
-            added = sums[at + length] - sums[at]
-        return np.where(first < 0, 0, added).astype(np.float64)
+            sums = np.concatenate([[0], np.cumsum(model.cell_width[cells] * rise)])
+            added = sums[until] - sums[at]
+        return np.where(is_none, 0, added).astype(np.float64)
 
     def _penalties(self, c: int) -> NDArray[np.int64]:
         """Return the penalties of a constraint, and of all that follow."""
@@ -163,22 +161,23 @@ class UncompiledState:
             state = model.following[transition].astype(np.int64)
         return total
 
-    def _first_cell(self, item: int) -> int:
-        """Return the first cell that an item occupies, or −1."""
+    def _cells(self, item: int) -> tuple[int, int]:
+        """Return the first cell that an item occupies, and the cell after the last one; 0 and 0 for none."""
         index = 0
         for v in self.model.item_variable[item].tolist():
             if v >= 0:
                 if self.values[v] < 0:
-                    return -1
+                    return 0, 0
                 index = index * int(self.model.domains[v]) + int(self.values[v])
-        return int(self.model.first[int(self.model.item_first[item]) + index])
+        index += int(self.model.item_first[item])
+        return int(self.model.first[index]), int(self.model.end[index])
 
     def _constraint_degree(self, c: int) -> int:
         """Return the degree of violation of a constraint by its loads."""
         begin, end = int(self.model.cell_start[c]), int(self.model.cell_start[c + 1])
         load, penalty = self._load[begin:end], self._penalties(c)
         if not self.model.counts_runs[c]:
-            return int(penalty[load].sum())
+            return int((self.model.cell_width[begin:end] * penalty[load]).sum())
         occupied = load > 0
         return int(penalty[np.count_nonzero(occupied[1:] & ~occupied[:-1]) + int(occupied[:1].any())])
 
@@ -192,7 +191,6 @@ class UncompiledState:
         model, items = self.model, np.arange(self.model.item_start[c], self.model.item_start[c + 1])
         cells = slice(int(model.cell_start[c]), int(model.cell_start[c + 1]))
         bad = np.concatenate([[0], np.cumsum(self._penalties(c)[self._load[cells]] > 0)])
-        begin = np.array([self._first_cell(i) for i in items.tolist()], dtype=np.int64) - cells.start
-        end = np.where(begin < 0, 0, begin + model.item_length[items])
-        inside = bad[end] > bad[np.maximum(begin, 0)]
+        begin, end = np.array([self._cells(i) for i in items.tolist()], dtype=np.int64).reshape(-1, 2).T - cells.start
+        inside = bad[np.maximum(end, 0)] > bad[np.maximum(begin, 0)]
         return items[inside] if inside.any() else items

@@ -134,12 +134,12 @@ def _add_element(model: CpSatModel, given: dict[str, Any]) -> None:
 
 def _add_loads(model: CpSatModel, given: dict[str, Any]) -> None:
     """Add a constraint that is a function of the loads of cells."""
-    loads: list[list[tuple[int, Any]]] = [[] for _ in range(given["cells"])]
-    largest = [0] * given["cells"]
+    loads: list[list[tuple[int, Any]]] = [[] for _ in given["width"]]
+    largest = [0] * len(loads)
     for item in given["items"]:
         reached = set[int]()
-        for first, literal in _placed(model, given["scope"], item):
-            cells = range(first, first + item["length"])
+        for first, end, literal in _placed(model, given["scope"], item):
+            cells = range(first, end)
             reached.update(cells)
             for cell in cells:
                 loads[cell].append((item["weight"], literal))
@@ -148,23 +148,23 @@ def _add_loads(model: CpSatModel, given: dict[str, Any]) -> None:
     if given["counts_runs"]:
         _add_runs(model, loads, given)
         return
-    for load, most in zip(loads, largest, strict=True):
+    for load, most, width in zip(loads, largest, given["width"], strict=True):
         penalty = given["penalty"][: most + 1]
         if any(penalty):
-            _add_penalty(model, load, penalty, given["cost"])
+            _add_penalty(model, load, penalty, None if given["cost"] is None else width * given["cost"])
 
 
-def _placed(model: CpSatModel, scope: list[int], item: dict[str, Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the first cell of an item's range with the literal of the values that give it."""
+def _placed(model: CpSatModel, scope: list[int], item: dict[str, Any]) -> Iterator[tuple[int, int, Any]]:
+    """Yield the first cell and the end of an item's range with the literal of the values that give it."""
     if len(item["positions"]) == 1:
-        pairs = [(item["first"], model.variables.literals(scope[item["positions"][0]]))]
+        found = [(item["first"], item["end"], model.variables.literals(scope[item["positions"][0]]))]
     else:
         u, v = (scope[position] for position in item["positions"])
-        pairs = list(zip(item["first"], model.expressions.products(u, v), strict=True))
-    for firsts, literals in pairs:
-        for first, literal in zip(firsts, literals, strict=True):
+        found = list(zip(item["first"], item["end"], model.expressions.products(u, v), strict=True))
+    for firsts, ends, literals in found:
+        for first, end, literal in zip(firsts, ends, literals, strict=True):
             if first >= 0:
-                yield first, literal
+                yield first, end, literal
 
 
 def _add_penalty(model: CpSatModel, load: list[tuple[int, Any]], penalty: list[int], cost: int | None) -> None:

@@ -29,7 +29,9 @@ def never_shared(codes: Mapping[frozenset[int], dict[int, list[int]]], given: di
         return False
     pairs = set[tuple[int, int]]()
     for item in given["items"]:
-        if item["length"] != 1 or len(item["positions"]) != 1 or min(item["first"]) < 0:
+        if len(item["positions"]) != 1 or min(item["first"]) < 0:
+            return False
+        if any(end - first != 1 for first, end in zip(item["first"], item["end"], strict=True)):
             return False
         pairs.update(zip(item["first"], own[given["scope"][item["positions"][0]]], strict=True))
     return len({cell for cell, _ in pairs}) == len(pairs)

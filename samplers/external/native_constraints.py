@@ -50,7 +50,7 @@ class ConstraintCosts(NamedTuple):
 
 
 def _has_few_pairs(constraint: NoOverlapConstraint) -> bool:
-    """Return whether a soft no-overlap constraint in one place has fewer pairs of intervals than steps of time."""
+    """Return whether a soft no-overlap constraint in one place has fewer pairs of intervals than cells of time."""
     n = constraint.intervals
     return constraint.places is None and n * (n - 1) // 2 <= constraint.loads.cells
 
@@ -68,7 +68,7 @@ def _used_loads(loads: CellLoads) -> dict[str, Any]:
     largest = sum(item.weight for item in loads.items)
     return {
         "items": [item._asdict() for item in loads.items],
-        "cells": loads.cells,
+        "width": loads.width,
         "penalty": loads.penalty if loads.counts_runs else loads.penalty[: largest + 1],
         "counts_runs": loads.counts_runs,
     }

@@ -159,8 +159,13 @@ class ConstraintAscent(Ascent):
     def greedy(
         self, soon: Deadline = NO_DEADLINE, report: Callable[[NDArray[np.int64]], object] = lambda values: None
     ) -> NDArray[np.int64]:
-        """Return an assignment that violates no hard constraint, if a short search finds one."""
-        return self.search.first(self.stop, self.is_ready, report)
+        """Return an assignment that violates no hard constraint, if a short search finds one.
+
+        Without a deadline, kernels repair it only if the exact tables will not prove the optimum (``LocalSearch``).
+        """
+        found = self.search.first(self.stop, self.is_ready, report)
+        has_deadline = self.stop.until < np.inf
+        return self.search.repair(found, self.stop) if has_deadline and self.is_ready() else found
 
     def improve_until(
         self, ends: Callable[[], bool], values: NDArray[np.int64], report: Callable[[NDArray[np.int64]], object]
@@ -370,7 +375,9 @@ class LocalSearch(SharedSearch):
             take(self.ascent.climb(self.suggested.pop(0)))
         if seconds is None:
             search, moves = self._constraint_search, sweeps * n
-            found = search.improve_by_moves(best[:n], moves, self.stop) if self.exchange.rank == 0 else best[:n]
+            found = best[:n]
+            if self.exchange.rank == 0:
+                found = search.improve_by_moves(search.repair(found, self.stop), moves, self.stop)
             take(from_first_rank(self.exchange, found))
         else:
             self._constraint_search.improve(best[:n], seconds, self.threads, self.stop, take)

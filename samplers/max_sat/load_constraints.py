@@ -38,33 +38,34 @@ class LoadConstraints:
 
     def _add_loads(self, given: dict[str, Any]) -> None:
         """Add a constraint that is a function of the loads of cells."""
-        covering: list[list[tuple[int, int]]] = [[] for _ in range(given["cells"])]  # literal and weight
+        covering: list[list[tuple[int, int]]] = [[] for _ in given["width"]]  # literal and weight
         for item in given["items"]:
             here: dict[int, list[int]] = {}
-            for first, literal in self._placed(given["scope"], item):
-                for cell in range(first, first + item["length"]):
+            for first, end, literal in self._placed(given["scope"], item):
+                for cell in range(first, end):
                     here.setdefault(cell, []).append(literal)
             for cell, present in here.items():
                 covering[cell].append((self._formula.any_of(present), item["weight"]))
         if given["counts_runs"]:
             self._add_runs([[literal for literal, _ in cell] for cell in covering], given)
             return
-        for load in covering:
-            self._add_penalty([x for x, weight in load for _ in range(weight)], given["penalty"], given["cost"])
+        for load, width in zip(covering, given["width"], strict=True):
+            cost = None if given["cost"] is None else width * given["cost"]
+            self._add_penalty([x for x, weight in load for _ in range(weight)], given["penalty"], cost)
 
-    def _placed(self, scope: list[int], item: dict[str, Any]) -> list[tuple[int, int]]:
-        """Return the first cell of an item's range with the literal of the values that give it."""
+    def _placed(self, scope: list[int], item: dict[str, Any]) -> list[tuple[int, int, int]]:
+        """Return the first cell and the end of an item's range with the literal of the values that give it."""
         if len(item["positions"]) == 1:
             own = self._literals[scope[item["positions"][0]]]
-            pairs = list(zip(item["first"], own, strict=True))
+            found = list(zip(item["first"], item["end"], own, strict=True))
         else:
             u, v = (self._literals[scope[position]] for position in item["positions"])
-            pairs = [
-                (first, self._formula.all_of([x, y]))
-                for x, row in zip(u, item["first"], strict=True)
-                for y, first in zip(v, row, strict=True)
+            found = [
+                (first, end, self._formula.all_of([x, y]))
+                for x, firsts, ends in zip(u, item["first"], item["end"], strict=True)
+                for y, first, end in zip(v, firsts, ends, strict=True)
             ]
-        return [(first, literal) for first, literal in pairs if first >= 0 and literal != self._formula.false]
+        return [one for one in found if one[0] >= 0 and one[2] != self._formula.false]
 
     def _add_penalty(self, literals: list[int], penalty: list[int], cost: int | None) -> None:
         """Add the penalty of the number of true literals: counters if it is hard, otherwise a cost per increment."""

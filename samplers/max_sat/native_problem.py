@@ -89,10 +89,10 @@ def number_of_literals(given: CompactProblem) -> int:
         assert loads is not None
         sizes = np.zeros(loads.cells + 1, dtype=np.int64)
         for item in loads.items:
-            total += 4 * item.first.size * item.length
-            for first in np.unique(item.first[item.first >= 0]).tolist():
-                sizes[first] += item.weight
-                sizes[min(loads.cells, first + item.length)] -= item.weight
+            total += 4 * int((item.end - item.first).sum())
+            cells = np.unique(np.stack([item.first.reshape(-1), item.end.reshape(-1)]), axis=1)
+            np.add.at(sizes, cells[0], item.weight)
+            np.add.at(sizes, cells[1], -item.weight)
         limit = max(1, int(np.count_nonzero(loads.penalty == 0)))
         counted = np.cumsum(sizes[:-1])
         total += 10 * loads.cells if loads.counts_runs else int((3 * counted * np.minimum(limit, counted)).sum())

@@ -263,3 +263,19 @@ def test_third_party_algorithms_are_found_by_their_entry_points(monkeypatch):
     result = dmcmc.solve(problem, algorithm="climb")
     assert (result.cycle, result.objective, result.agents[0].method) == (3, 18, "climb")
     assert dmcmc.solve(problem, algorithm={"name": "climb", "parameters": {"step": 2}}).objective == 24
+
+
+@pytest.mark.parametrize("name", sorted(registry.names().keys() - {registry.OWN}))
+@pytest.mark.parametrize("largest", [3, 10**15], ids=["weighted", "one after the other"])
+def test_results_have_the_objectives_of_all_levels(name, largest):
+    build = Problem.build(sense="min", levels=("first", "second"))
+    for variable in "abc":
+        build.variable(variable, 3, agent=variable)
+    build.factor(("a", "b"), [[0, 3 * largest, 1], [2, 2, 2], [0, largest, 5]])
+    build.factor(("b", "c"), [[1, 2, 3], [0, 0, 1], [3, 3, 0]]).level("second").factor("a", [3 * largest, 0, 1])
+    problem = build.factor("c", [0, 5, 2]).problem()
+    result = dmcmc.solve(problem, algorithm={"name": name})
+    a, b, c = (result.assignment[variable] for variable in "abc")
+    first = [[0, 3 * largest, 1], [2, 2, 2], [0, largest, 5]][a][b] + [[1, 2, 3], [0, 0, 1], [3, 3, 0]][b][c]
+    second = [3 * largest, 0, 1][a] + [0, 5, 2][c]
+    assert [(level.name, level.objective) for level in result.levels] == [("first", first), ("second", second)]

@@ -1,5 +1,6 @@
 """Utilities near the limits of floats and integers: a sound answer, or a one-line error."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 from support import naive
 from support.runs import solve_with
 
+import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.algorithms.layout import integer_tables
+from dmcmc.formats.agent_files import write
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.sums.counting import count_solutions
 from dmcmc.inference.sums.partition_function import log_partition
@@ -143,3 +146,27 @@ def test_temperatures_outside_the_range_of_a_chain_are_clamped(method, size, tem
     check(problem, found)
     if temperature < 1 and method in ("gibbs", "tempering"):  # the lowest temperature is greedy, from three starts
         assert found.objective == naive.optimum(problem)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_integers_of_more_than_60_bits_are_summed_exactly_in_one_file_and_in_private_ones(seed, tmp_path):
+    """Each table is 2^58 and more, with small differences; their sum is up to 2^62 and a bit."""
+    rng, build = np.random.default_rng(seed), Problem.build(sense=("max", "min")[seed % 2])
+    names = [build.variable(f"{agent}{k}", 3, agent=agent) for agent in ("ann", "bob") for k in range(2)]
+    for _ in range(7):
+        chosen = [names[i] for i in rng.choice(4, 2, replace=False)]
+        table = rng.choice([1, 2]) * 2**58 + rng.integers(0, 9, (3, 3))
+        table[tuple(rng.integers(0, 3, 2))] = np.iinfo(np.int64).min  # forbidden
+        build.factor(chosen, table)
+    build.factor((), 5 - 2**61)
+    problem = build.problem()
+    found = [problem.evaluate(values) for values in itertools.product(range(3), repeat=4)]
+    best = (max if problem.sense == "max" else min)(one.objective for one in found if not one.violation)
+    write(problem, tmp_path / "parts", 1 << 30)
+    session = dmcmc.PrivateSession(tmp_path / "parts")
+    results = [dmcmc.solve(problem), dmcmc.solve(problem, timeout=5), session.solve(), session.solve()]
+    again = dmcmc.Session(problem)
+    results += [again.solve(), again.solve(), dmcmc.solve(problem, presolve="none", method="annealing")]
+    assert [result.objective for result in results] == [best] * 7
+    assert [(result.status, result.bound) for result in results[:6]] == [("optimal", best)] * 6
+    assert problem.evaluate(dict(results[0].assignment)).objective == best

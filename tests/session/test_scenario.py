@@ -128,6 +128,8 @@ def test_ranks_go_through_the_events_together(tmp_path):
         ("[{actions: [{type: remove_agent, agent: a9}]}]", "agent 'a9' does not exist"),
         ("[{actions: [{type: set_external_variable, variable: day, value: 1}]}]", "variable 'day' does not exist"),
         ("[{actions: [{type: set_table, factor: c2, table: [1, 2]}]}]", "c2"),
+        ("[{actions: [{type: remove_factor, factor: no}]}]", "remove_factor: factor: expected a name, got false"),
+        ("[{actions: [{type: add_factor, scope: [v1], table: [1, 2], name: yes}]}]", "name: expected a name, got true"),
     ],
 )
 def test_what_is_not_allowed_is_named_in_one_line(tmp_path, events, message):

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from support.constraints.random_constraints import KINDS, best_objective, random_problem
 
 import dmcmc
 
@@ -96,6 +97,13 @@ def test_after_any_sequence_of_changes_the_answer_is_the_optimum(seed):
         (lambda c: c.add_agent("a0"), "two agents have the same name"),
         (lambda c: c.remove_agent("a9"), "agent 'a9' does not exist"),
         (lambda c: c.set_domain("s0", 5), "axis 0 has 3 entries"),
+        (lambda c: c.set_domain("s0", 2.5), "whole number is needed"),
+        (lambda c: c.set_table(True, [1, 2, 3]), "is True"),
+        (lambda c: c.remove_factor(False), "is False"),
+        (lambda c: c.remove_factor(np.bool_(False)), "is False"),
+        (lambda c: c.remove_factor(0.5), "is 0.5"),
+        (lambda c: c.add_factor("s0", [1, 2, 3], name=False), "name must be text"),
+        (lambda c: c.add_factor("s0", [1, 2, 3], level=False), "level False does not exist"),
     ],
 )
 def test_an_invalid_change_leaves_the_session_as_it_was(change, message):
@@ -105,6 +113,32 @@ def test_an_invalid_change_leaves_the_session_as_it_was(change, message):
         changes.remove_factor("link0")
         change(changes)
     assert session.problem is before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_constraints_keep_their_kinds_when_domains_shrink_and_change_their_order(kind):
+    rng = np.random.default_rng(KINDS.index(kind))
+    for _ in range(3):
+        session = dmcmc.Session(random_problem(rng, [kind], 4, 4, agents=2))
+        session.solve()
+        for name in session.problem.variables:
+            kinds, before = [type(factor) for factor in session.problem.factors], session.problem
+            v = before.variables.index(name)
+            labels = list(before.labels[v] or range(before.domains[v]))
+            session.set_domain(name, rng.permutation(labels)[: rng.integers(1, len(labels) + 1)])
+            assert [type(factor) for factor in session.problem.factors] == kinds
+            result, best = session.solve(), best_objective(session.problem)
+            assert result.objective == best and (best is not None or result.status == "infeasible")
+            if best is not None:
+                assert before.evaluate(result.assignment) == (best, 0)
+
+
+def test_a_constraint_whose_table_would_be_too_large_stays_one_when_a_domain_shrinks():
+    build = dmcmc.Problem.build()
+    names = [build.variable(f"x{i}", 20, agent=f"a{i % 3}") for i in range(14)]
+    session = dmcmc.Session(build.all_different(names))
+    session.set_domain("x3", range(19))
+    assert session.problem.factors[0].kind == "all_different" and session.problem.factors[0].shape[3] == 19
 
 
 def test_a_domain_may_grow_if_its_tables_are_set_in_the_same_batch():

@@ -338,7 +338,7 @@ def _name_of_early(early: EarlyEngine | None, parts: DividedProblem) -> str | No
     """
     if early is None or (name := early.name()) is None:
         return None
-    if keeps_all_solutions(parts.given.reduction):
+    if keeps_all_solutions(parts.given.reduction) and not parts.given.moved_utility:
         return name
     early.search.cancel()
     return None

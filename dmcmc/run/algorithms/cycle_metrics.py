@@ -8,8 +8,9 @@ import numpy as np
 from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.types import Ints
 from dmcmc.results.result import AgentMetrics, MessageCount
-from dmcmc.solving.metrics import messages_of
+from dmcmc.solving.metrics import levels_of, messages_of
 
 
 def agent_metrics(
@@ -56,9 +57,10 @@ def interface_sizes(problem: Problem) -> list[int]:
     return [len(local.interface) for local in divide(problem).locals]
 
 
-def message_totals(agents: Sequence[AgentMetrics]) -> dict[str, Any]:
-    """Return the fields of a result that count messages, summed over all agents."""
+def derived_fields(problem: Problem, values: Ints | None, agents: Sequence[AgentMetrics]) -> dict[str, Any]:
+    """Return the fields of a result that follow from its assignment and its agents: levels, and counts of messages."""
     return {
+        "levels": levels_of(problem, values, None),
         "messages": messages_of(agents),
         "msg_count": sum(agent.msg_count for agent in agents),
         "msg_size": sum(agent.msg_size for agent in agents),

@@ -20,7 +20,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, judge, quality_of
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint
-from dmcmc.run.algorithms.cycle_metrics import agent_metrics, interface_sizes, message_totals
+from dmcmc.run.algorithms.cycle_metrics import agent_metrics, derived_fields, interface_sizes
 from dmcmc.run.algorithms.prepare_cycles import compile_kernels, generator, with_dense_tables
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
@@ -175,18 +175,18 @@ class _AlgorithmRun:
         assert self.quality is not None
         constants = [factor for factor in self.problem.factors if not factor.scope]
         outcome = judge(self.problem, self.quality, constants, None)
-        elapsed = time.perf_counter() - self.start_time
+        elapsed, known = time.perf_counter() - self.start_time, None if outcome.status == "infeasible" else self.best
         return Result(
             status="timeout" if timed_out and outcome.status != "infeasible" else outcome.status,
             objective=outcome.objective,
             bound=outcome.bound,
             gap=outcome.gap,
             violation=outcome.violation,
-            assignment=None if outcome.status == "infeasible" else self.problem.assignment(self.best),
+            assignment=None if known is None else self.problem.assignment(known),
             sense=self.problem.sense,
             time=elapsed,
             simulated_time=seconds,
-            **message_totals(agents),
+            **derived_fields(self.problem, known, agents),
             cycle=self.cycle,
             agents=agents,
             trace=tuple(self.trace),

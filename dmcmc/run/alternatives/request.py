@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from dmcmc.inference.model.building.python_number import plain_value
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
@@ -28,16 +29,15 @@ class AlternativesRequest(NamedTuple):
     over: tuple[str, ...] | None = None
 
     def checked(self, problem: Problem) -> "AlternativesRequest":
-        """Return the request; raise ConfigError if a part of it is not allowed."""
-        for name, number in (("k", self.k), ("distance", self.distance)):
+        """Return the request with numbers of Python; raise ConfigError if a part of it is not allowed."""
+        k, within, distance = (plain_value(number) for number in (self.k, self.within, self.distance))
+        for name, number in (("k", k), ("distance", distance)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise ConfigError(f"alternatives: {name}: expected a whole number of at least 1, got {number!r}")
-        if self.within is not None and not (isinstance(self.within, int | float) and self.within >= 0):
-            raise ConfigError(
-                f"alternatives: within: expected a number of at least 0, such as 0.02, got {self.within!r}"
-            )
+        if within is not None and (isinstance(within, bool) or not (isinstance(within, int | float) and within >= 0)):
+            raise ConfigError(f"alternatives: within: expected a number of at least 0, such as 0.02, got {within!r}")
         for name in self.over or ():
             if name not in problem.variables:
                 hint = suggest_name(str(name), problem.variables)
                 raise ConfigError(f"alternatives: over: variable {name!r} does not exist{hint}")
-        return self
+        return self._replace(k=k, within=within, distance=distance)

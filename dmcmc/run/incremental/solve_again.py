@@ -101,7 +101,7 @@ def solve_private_again(
     retained.incremental = retained.finished_cycle = None
     inputs, answer = solve_anew(settings)
     cycle = retained.finished_cycle
-    may_continue = isinstance(cycle, FinishedCycle) and _is_continuable(cycle, settings)
+    may_continue = isinstance(cycle, FinishedCycle) and inputs.is_as_given and _is_continuable(cycle, settings)
     if all(world.allgather(may_continue and all(part.dense for part in parts.values()))):
         assert isinstance(cycle, FinishedCycle)
         given = inputs, settings, answer, cycle, shares_assignment, world

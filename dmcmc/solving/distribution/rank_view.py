@@ -41,7 +41,7 @@ class RankView(NamedTuple):
         return own + [self.division.crossing[i] for agent in agents for i in placed[agent]]
 
 
-def rank_view_of(index: "AgentIndex", parts: Mapping[int, Problem]) -> RankView:
+def rank_view_of(index: "AgentIndex", parts: Mapping[int, Problem], constants: tuple[Factor, ...] = ()) -> RankView:
     """Return the problem as this rank knows it.
 
     Parameters
@@ -50,7 +50,10 @@ def rank_view_of(index: "AgentIndex", parts: Mapping[int, Problem]) -> RankView:
         Public data of all agents: names, owners and domains of shared variables, scopes of factors between agents.
     parts
         Problem of each agent of this rank.
+    constants
+        Further factors without variables, besides those of the index.
     """
+    constants = (*index.constant_factors(), *constants)
     domains = index.domains.copy()  # a writable copy, which plans use directly
     names: dict[int, str] = {}
     labels: dict[int, tuple[Label, ...] | None] = {}
@@ -77,17 +80,21 @@ def rank_view_of(index: "AgentIndex", parts: Mapping[int, Problem]) -> RankView:
         factors=(
             *(f for agent in own_factors for f in own_factors[agent]),
             *crossing.values(),
-            *index.constant_factors(),
+            *constants,
         ),
         labels=LazySequence[tuple[Label, ...] | None](count, lambda _: None, labels),
         sense=index.sense,
         name=index.name,
     )
-    return RankView(problem, _division(index, problem, own_factors, crossing))
+    return RankView(problem, _division(index, problem, own_factors, crossing, constants))
 
 
 def _division(
-    index: "AgentIndex", problem: Problem, own: Mapping[int, tuple[Factor, ...]], crossing: Mapping[int, Factor]
+    index: "AgentIndex",
+    problem: Problem,
+    own: Mapping[int, tuple[Factor, ...]],
+    crossing: Mapping[int, Factor],
+    constants: tuple[Factor, ...],
 ) -> Division:
     """Return the division into all agents, with what this rank knows of each."""
     zero_tables: dict[tuple[int, ...], NDArray[np.int32]] = {}
@@ -108,7 +115,7 @@ def _division(
     division = Division(
         locals=LazySequence(len(index.agents), local, {agent: local(agent) for agent in own}),
         crossing=LazySequence(len(index.shared_scopes), unknown, crossing),
-        constants=index.constant_factors(),
+        constants=constants,
     )
     division.set_scopes(index.shared_scopes)
     return division

@@ -36,6 +36,7 @@ from dmcmc.solving.presolve.presolve_problem import (
     OriginalProblem,
     merged_if_applicable,
     presolve_if_worthwhile,
+    with_centred_tables,
 )
 from dmcmc.solving.tuning import (
     ORDER_TIME_PART,
@@ -178,6 +179,13 @@ def divide_problem(
         if merged is not None:
             reduction = merged if reduction is None else merged.then(reduction)
         arithmetic = arithmetic_for(problem, config.combine)
+        if arithmetic.integral and not arithmetic.exact:  # the sums of the integers need more than 60 bits
+            centred = with_centred_tables(original, reduction)
+            dense = None if centred is None else densify(centred.problem, memory, relax=True).problem
+            if centred is not None and dense is not None:
+                exact = arithmetic_for(dense, config.combine)
+                if exact.exact:
+                    original, problem, reduction, arithmetic = centred.problem, dense, centred, exact
         given = OriginalProblem(asked, reduction, first)
         parts = DividedProblem(given, original, problem, config, divide(problem), arithmetic)
     return parts

@@ -4,7 +4,7 @@ Presolve removes values, variables and entries. :class:`OriginalProblem` has the
 bound, and for the outcome.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.tables import forbidden_value, magnitude
+from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude, normalise
 from dmcmc.inference.orders.estimate_cost import cells_upper_bound, joins_at_least
 from dmcmc.inference.orders.tuning import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.inference.presolve.equal_variables import merge_equal_variables
 from dmcmc.inference.presolve.estimate_gain import estimate_presolve_gain
 from dmcmc.inference.presolve.limits import PresolveLimit
-from dmcmc.inference.presolve.presolve import PresolvedProblem, presolve
+from dmcmc.inference.presolve.presolve import PresolvedProblem, RemovalCounts, presolve
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, gap_of, judge, quality_of
@@ -82,6 +82,11 @@ class OriginalProblem:
     first: FirstAnswer | None = None
 
     @property
+    def moved_utility(self) -> Exact:
+        """The exact utility that the presolved problem has as a constant, and the problem as given in its tables."""
+        return 0 if self.reduction is None else _constant(self.reduction.problem) - _constant(self.problem)
+
+    @property
     def proven_infeasible(self) -> bool:
         """Whether presolve has proven that the hard constraints cannot be satisfied."""
         return self.reduction is not None and self.reduction.infeasible
@@ -116,8 +121,16 @@ class OriginalProblem:
             restored = self.first.values if make_1_optimal is None else make_1_optimal(self.first.values)
             quality = quality_of(self.problem, restored)
         constants = [factor for factor in self.problem.factors if not factor.scope]
-        original_proof = None if proof is None else _proof_of_original(self.problem, reduction, proof)
+        original_proof = None if proof is None else self._proof_of_original(reduction, proof)
         return restored, self._with_first_bound(judge(self.problem, quality, constants, original_proof))
+
+    def _proof_of_original(self, reduction: PresolvedProblem, proof: BoundProof) -> BoundProof:
+        """Return the bound on the presolved problem as a bound on the original problem."""
+        arithmetic, integer = proof.arithmetic, _all_integer(self.problem)
+        if not integer:  # integer sums were rounded from floats
+            arithmetic = replace(arithmetic, dtype=np.dtype(np.float64), total=float(arithmetic.total), integral=False)
+        margin = 0.0 if integer else _rounding(self.problem, reduction.roundings)
+        return proof._replace(arithmetic=arithmetic, margin=proof.margin + margin, removed_utility=self.moved_utility)
 
     def _with_first_bound(self, outcome: SolveOutcome) -> SolveOutcome:
         """Return an outcome with the bound of the first answer, if that is tighter."""
@@ -235,18 +248,63 @@ def _infeasible_problem(problem: Problem) -> Problem:
 
 
 def presolve_report(reduction: PresolvedProblem | None) -> PresolveReport | None:
-    """Return the presolve section of a result."""
-    return None if reduction is None else PresolveReport(**asdict(reduction.removed))
+    """Return the presolve section of a result; None if presolve has removed nothing."""
+    if reduction is None or reduction.removed == RemovalCounts():
+        return None
+    return PresolveReport(**asdict(reduction.removed))
 
 
-def _proof_of_original(original: Problem, reduction: PresolvedProblem, proof: BoundProof) -> BoundProof:
-    """Return the bound on the presolved problem as a bound on the original problem."""
-    constant = _constant(reduction.problem) - _constant(original)
-    arithmetic, integer = proof.arithmetic, _all_integer(original)
-    if not integer:  # integer sums were rounded from floats
-        arithmetic = replace(arithmetic, dtype=np.dtype(np.float64), total=float(arithmetic.total), integral=False)
-    margin = 0.0 if integer else _rounding(original, reduction.roundings)
-    return proof._replace(arithmetic=arithmetic, margin=proof.margin + margin, removed_utility=constant)
+class CentredTables(NamedTuple):
+    """Integer tables around 0, and the constant that is missing in their sum.
+
+    Attributes
+    ----------
+    factors : list of Factor
+        The factors; of the integer tables, the middle of the range is subtracted.
+    constant : int
+        The sum of what was subtracted.
+    """
+
+    factors: list[Factor]
+    constant: int
+
+    @property
+    def constants(self) -> tuple[Factor, ...]:
+        """The constant as a factor without variables; none if it is 0."""
+        return (Factor.of((), self.constant, name="middle of the tables"),) if self.constant else ()
+
+
+def centred_tables(factors: Iterable[Factor]) -> CentredTables:
+    """Move the middle of each integer table into a constant: large utilities that differ little need few digits."""
+    found, constant = list[Factor](), 0
+    for factor in factors:
+        allowed = factor.table[~forbidden(factor.table)] if type(factor) is Factor and factor.scope else np.zeros(0)
+        if allowed.size and allowed.dtype.kind == "i":
+            middle = (int(allowed.min()) + int(allowed.max())) // 2
+            lowest = forbidden_value(np.dtype(np.int64))
+            moved = np.where(forbidden(factor.table), lowest, factor.table.astype(np.int64) - middle)
+            factor, constant = Factor(factor.scope, normalise(moved), factor.name), constant + middle
+        found.append(factor)
+    return CentredTables(found, constant)
+
+
+def with_centred_tables(problem: Problem, reduction: PresolvedProblem | None) -> PresolvedProblem | None:
+    """Return a problem with centred tables as a reduction; None if the constant does not fit 64 bits, or with levels.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem to solve, presolved or not.
+    reduction : PresolvedProblem or None
+        What presolve has done before.
+    """
+    centred = centred_tables(problem.factors)
+    if problem.levels or abs(centred.constant) >= 1 << 63:
+        return None
+    shifted = replace(problem, factors=(*centred.factors, *centred.constants))
+    if reduction is None:
+        return PresolvedProblem(shifted, False, RemovalCounts(), 0, lambda values: values)
+    return replace(reduction, problem=shifted)
 
 
 def _constant(problem: Problem) -> Exact:

@@ -5,7 +5,8 @@ the same on any number of ranks, and equal to the values of a run that reads the
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.division import Division
@@ -17,7 +18,12 @@ from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
+from dmcmc.solving.distribution.rank_view import RankView, rank_view_of
+from dmcmc.solving.presolve.presolve_problem import CentredTables, centred_tables
 from dmcmc.solving.tuning import SHARED_MEMORY_FACTOR
+
+if TYPE_CHECKING:
+    from dmcmc.formats.agent_files import AgentIndex
 
 
 def agree_on_arithmetic(
@@ -50,6 +56,48 @@ def agree_on_arithmetic(
     if combine.method == "mini-bucket" and combine.moment_matching:
         arithmetic = with_headroom(arithmetic)
     return arithmetic, sum(count for _, count in parts) + len(constants)
+
+
+def agree_on_view(
+    index: "AgentIndex",
+    parts: Mapping[int, Problem],
+    agents: Sequence[int],
+    placed: Sequence[Sequence[int]],
+    combine: Combine,
+    world: World,
+) -> RankView:
+    """Return the problem as this rank knows it, with tables around 0 where integers need it to be summed exactly.
+
+    What the middles of all tables add up to becomes a constant that all ranks know. A run that reads the problem from
+    one file does the same.
+
+    Parameters
+    ----------
+    index
+        Public data of all agents.
+    parts
+        Problem of each agent that this rank knows.
+    agents
+        Agents of this rank.
+    placed
+        For each agent the factors between agents that it evaluates.
+    combine
+        Settings of the combination.
+    world
+        The ranks.
+    """
+    view = rank_view_of(index, parts)
+    counted, constants = view.counted(agents, placed), view.division.constants
+    arithmetic, _ = agree_on_arithmetic(counted, constants, combine, world)
+    if arithmetic.exact or not arithmetic.integral:
+        return view
+    centred = centred_tables(counted)
+    moved = CentredTables(centred.factors, sum(world.allgather(centred.constant)))
+    fits = abs(moved.constant) < 1 << 63
+    if not fits or not agree_on_arithmetic(centred.factors, constants, combine, world)[0].exact:
+        return view
+    given = {agent: replace(part, factors=tuple(centred_tables(part.factors).factors)) for agent, part in parts.items()}
+    return rank_view_of(index, given, moved.constants)
 
 
 def share_magnitudes(division: Division, agents: Sequence[int], placed: Sequence[Sequence[int]], world: World) -> None:

@@ -22,7 +22,7 @@ from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.planning.work_counts import AgreedPlacement
 from dmcmc.solving.presolve.presolve_problem import OriginalProblem
 from dmcmc.solving.private.agents_start import AgentsStart
-from dmcmc.solving.private.agree_on_problem import agree_on_arithmetic, divide_memory, share_magnitudes
+from dmcmc.solving.private.agree_on_problem import agree_on_arithmetic, agree_on_view, divide_memory, share_magnitudes
 from dmcmc.solving.private.private_inputs import PrivateIncumbent, PrivateInputs
 from dmcmc.solving.private.rank_assignment import RankAssignment
 from dmcmc.solving.warm_start.retained_work import RetainedWork
@@ -67,9 +67,9 @@ class RankInputs:
         parts = world.on_all_ranks(lambda: {agent: read_agent(folder, index, agent) for agent in known})
         start = world.on_all_ranks(lambda: AgentsStart(index, parts, config))
         parts = start.with_costs(parts)
-        view = rank_view_of(index, parts)
-        counted = view.counted(_agents_of(owner, world.rank), tree.placed)
-        shares = divide_memory(counted, config.budget.bytes, world)
+        mine = _agents_of(owner, world.rank)
+        view = agree_on_view(index, parts, mine, tree.placed, config.combine, world)
+        shares = divide_memory(view.counted(mine, tree.placed), config.budget.bytes, world)
         placement = AgreedPlacement(tree, owner, shares, tree_messages, helpers)
         return cls(index, config, placement, parts, view, start)
 
@@ -85,11 +85,16 @@ class RankInputs:
         world
             The ranks.
         """
-        view = rank_view_of(self.index, parts)
-        mine = _agents_of(self.placement.owner, world.rank)
-        shares = divide_memory(view.counted(mine, self.placement.tree.placed), config.budget.bytes, world)
+        mine, placed = _agents_of(self.placement.owner, world.rank), self.placement.tree.placed
+        view = agree_on_view(self.index, parts, mine, placed, config.combine, world)
+        shares = divide_memory(view.counted(mine, placed), config.budget.bytes, world)
         placement = self.placement._replace(shares=shares)
         return RankInputs(self.index, config, placement, parts, view, self.start)
+
+    @property
+    def is_as_given(self) -> bool:
+        """Whether the tables of ``view`` are those of ``parts``, not centred around 0."""
+        return len(self.view.division.constants) == len(self.index.constant_factors())
 
     def plan(self, world: World, stop: Deadline, retained: RetainedWork | None = None) -> tuple[Setup, int]:
         """Agree on the arithmetic, and plan; return the plan and the number of factors of the whole problem.

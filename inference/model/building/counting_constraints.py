@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Self
 
 from dmcmc.inference.model.building.global_constraints import GlobalConstraints, as_names
+from dmcmc.inference.model.building.python_number import whole_number
 from dmcmc.inference.runtime.types import Label
 
 
@@ -70,7 +71,7 @@ class CountingConstraints(GlobalConstraints):
         ProblemError
             If a variable is unknown or repeated, or a number is invalid.
         """
-        names = as_names(variables)
+        names, k = as_names(variables), whole_number(k, f"constraint {name or 'at_least'}: the number")
         return self.count(names, values, (k, max(k, len(names))), cost, name or "at_least")
 
     def count(
@@ -112,7 +113,7 @@ class CountingConstraints(GlobalConstraints):
             counted = [*self._named.counted(names, wanted), self._named.numbers(number)]
             factory = import_module("dmcmc.inference.constraints.count_variable").count_variable
             return self._append(factory(self._named.indices(scope), counted, cost, name or "count"))
-        low, high = (number, number) if isinstance(number, int) else number
+        low, high = number if isinstance(number, tuple | list) and len(number) == 2 else (number, number)
         self._scope(names, name or "count")
         return self._constrain(
             "count", names, {"counted": self._named.counted(names, wanted), "low": low, "high": high}, cost, name

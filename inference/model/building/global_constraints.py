@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, Self
 
 from dmcmc.inference.model.building.named_variables import NamedVariables
-from dmcmc.inference.model.building.python_number import python_number
+from dmcmc.inference.model.building.python_number import cost_per_unit
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Label
 
@@ -137,7 +137,8 @@ class GlobalConstraints(ABC):
         if len(self._named.domains[index]) > len(entries):
             raise ProblemError(f"constraint {what!r}: {index!r} has more values than the {len(entries)} entries")
         if not all(isinstance(entry, str) and entry in self._named.domains for entry in entries):
-            lost = (float("inf") if cost is None else cost) * (1 if self.sense == "min" else -1)
+            price = cost_per_unit(cost, f"constraint {what}")
+            lost = (float("inf") if price is None else price) * (1 if self.sense == "min" else -1)
             constants = entries[: len(self._named.domains[index])]
             table = [[0 if entry == label else lost for label in self._named.domains[result]] for entry in constants]
             return self.factor((index, result), table, name=what)
@@ -153,10 +154,9 @@ class GlobalConstraints(ABC):
         """Add a global constraint over known variables."""
         # Constraints import the model; the registry is loaded by its name, so that the packages have no cycle.
         found = import_module("dmcmc.inference.constraints.registry").get(kind)
-        price = None if cost is None else python_number(cost, f"constraint {name or kind}: the cost")
         shape = [len(self._named.domains[v]) for v in names]
         try:
-            factor = found.from_parameters(self._named.indices(names), shape, price, name or kind, parameters)
+            factor = found.from_parameters(self._named.indices(names), shape, cost, name or kind, parameters)
         except (KeyError, TypeError, ValueError) as error:
             raise ProblemError(f"constraint {name or kind}: a parameter is missing or no number: {error}") from None
         return self._append(factor)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dmcmc.inference.model.building.python_number import whole_number, whole_numbers
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Label
@@ -37,7 +38,7 @@ class NamedVariables:
         what = f"variable {name!r}"
         if name in self.domains:
             raise ProblemError(f"{what} exists already")
-        self.domains[name] = _domain_labels(domain, what)
+        self.domains[name] = domain_labels(domain, what)
         self.position[name] = len(self.position)
 
     def check_scope(self, names: Sequence[str], what: str) -> None:
@@ -54,10 +55,17 @@ class NamedVariables:
         return tuple([self.position[v] for v in names])
 
     def numbers(self, variable: str) -> list[int]:
-        """Return the number of each value: its label if all labels are integers, otherwise its index."""
+        """Return the number of each value: its label if all labels are numbers, otherwise its index.
+
+        Raises
+        ------
+        ProblemError
+            If all labels are numbers and one of them is no whole number.
+        """
         labels = self.domains[variable]
-        whole = [label for label in labels if isinstance(label, int)]
-        return whole if len(whole) == len(labels) else list(range(len(labels)))
+        if any(isinstance(label, str) for label in labels):
+            return list(range(len(labels)))
+        return whole_numbers(labels, f"variable {variable!r}: labels that are times or numbers")
 
     def counted(self, names: Sequence[str], values: set[Label]) -> list[list[int]]:
         """Return for each value of each variable 1 if its label is among the given values, else 0."""
@@ -79,12 +87,13 @@ class NamedVariables:
         return found
 
 
-def _domain_labels(domain: int | Iterable[Label], what: str) -> Sequence[Label]:
+def domain_labels(domain: int | Iterable[Label], what: str) -> Sequence[Label]:
     """Return the labels of a domain, or a range if its values are 0, 1, ..."""
-    if isinstance(domain, int | np.integer) and not isinstance(domain, bool):
-        if domain < 1:
+    if isinstance(domain, int | float | np.number) and not isinstance(domain, bool):
+        size = whole_number(domain, f"{what}: the number of values")
+        if size < 1:
             raise ProblemError(f"{what}: a domain needs at least 1 value, not {domain}")
-        return range(int(domain))
+        return range(size)
     if isinstance(domain, str) or not isinstance(domain, Iterable):
         raise ProblemError(f"{what}: a domain is a number of values or a list of labels, not {domain!r}")
     labels = [label.item() if isinstance(label, np.generic) else label for label in domain]

@@ -1,13 +1,22 @@
-"""Numbers that a caller gives: Python or NumPy ones, not NaN."""
+"""Numbers that a caller gives: Python or NumPy ones, not NaN; all whole numbers are read here."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from dmcmc.inference.runtime.errors import ProblemError
 
+_MAX_MAGNITUDE = 2**60  # of whole numbers
+_ADVICE = " (0 to allow; -inf, or inf for costs, to forbid)"
 
-def python_number(value: Any, what: str) -> int | float:
+
+def plain_value(value: Any) -> Any:
+    """Return a scalar of NumPy as one of Python, and anything else unchanged."""
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+
+
+def python_number(value: Any, what: str, advice: str = _ADVICE) -> int | float:
     """Return a value as a Python int or float.
 
     Parameters
@@ -16,6 +25,8 @@ def python_number(value: Any, what: str) -> int | float:
         The number, of Python or NumPy.
     what : str
         Name of the number, for error messages.
+    advice : str
+        What to write in place of a Boolean, for its error message.
 
     Returns
     -------
@@ -27,11 +38,64 @@ def python_number(value: Any, what: str) -> int | float:
     ProblemError
         If the value is no number, a Boolean, or NaN.
     """
-    plain = value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+    plain = plain_value(value)
     if isinstance(plain, bool):
-        raise ProblemError(f"{what} is {plain}: a number is needed (0 to allow; -inf, or inf for costs, to forbid)")
+        raise ProblemError(f"{what} is {plain}: a number is needed{advice}")
     if not isinstance(plain, int | float):
         raise ProblemError(f"{what} is {plain!r}: a number is needed")
     if plain != plain:
         raise ProblemError(f"{what} is NaN: a number is needed")
     return plain
+
+
+def whole_number(value: Any, what: str, lowest: int = -_MAX_MAGNITUDE) -> int:
+    """Return a value as a Python int; 2.0 is 2, and 1.5 or a Boolean is refused.
+
+    Parameters
+    ----------
+    value : object
+        The number, of Python or NumPy.
+    what : str
+        Name of the number, for error messages.
+    lowest : int
+        The smallest number that is allowed.
+
+    Returns
+    -------
+    int
+        The number, at most 2^60 in magnitude, so that sums of a few numbers fit 64 bits.
+
+    Raises
+    ------
+    ProblemError
+        If the value is not a whole number, or too small or too large.
+    """
+    number = python_number(value, what, "")
+    if isinstance(number, float):
+        if not number.is_integer():
+            raise ProblemError(f"{what} is {number}: a whole number is needed; use a finer unit for fractions")
+        number = int(number)
+    if not lowest <= number <= _MAX_MAGNITUDE:
+        limits = f"at least {lowest}" if number < lowest and lowest > -_MAX_MAGNITUDE else "at most 2^60 in magnitude"
+        raise ProblemError(f"{what} is {number}: it must be {limits}")
+    return number
+
+
+def whole_numbers(values: Any, what: str, lowest: int = -_MAX_MAGNITUDE) -> list[int]:
+    """Return values as Python ints, as :func:`whole_number` does; ``what`` names them in the plural."""
+    if not isinstance(values, Iterable) or isinstance(values, str | Mapping):
+        raise ProblemError(f"{what}: a list of whole numbers is needed, not {values!r}")
+    plain = np.atleast_1d(values).tolist() if isinstance(values, np.ndarray) else list(values)
+    if plain and set(map(type, plain)) == {int} and lowest <= min(plain) and max(plain) <= _MAX_MAGNITUDE:
+        return plain
+    return [whole_number(value, f"{what}: a number", lowest) for value in plain]
+
+
+def cost_per_unit(cost: Any, what: str) -> int | float | None:
+    """Return the cost per unit of violation of a constraint, at least 0; None for a hard constraint."""
+    if cost is None:
+        return None
+    number = python_number(cost, f"{what}: the cost", "")
+    if not 0 <= number < float("inf"):
+        raise ProblemError(f"{what}: the cost must be a finite number >= 0, not {number}")
+    return int(number) if number == int(number) else number

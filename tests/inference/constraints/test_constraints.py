@@ -130,6 +130,21 @@ def test_times_that_are_labels_count_as_numbers():
         (lambda b: b.at_most(1, ["a"], [0], cost=-1), "cost must be"),
         (lambda b: b.element("b", ["a"], "a"), "more values than"),
         (lambda b: b.constraint("count", ["a"], {"low": 0}), "parameter is missing"),
+        (lambda b: b.precedence("a", "b", 0.5), "distance is 0.5: a whole number is needed"),
+        (lambda b: b.cumulative(["a"], 1, [1.5], 2), "is 1.5: a whole number is needed"),
+        (lambda b: b.cumulative(["a"], 1, 1, np.float64(0.5)), "capacity is 0.5"),
+        (lambda b: b.no_overlap(["a", "b"], [1, 1.5]), "is 1.5: a whole number is needed"),
+        (lambda b: b.breaks(["a"], 1.5), "is 1.5: a whole number is needed"),
+        (lambda b: b.breaks(["a"], 1, at_most=True), "is True"),
+        (lambda b: b.count(["a", "b"], [0], 1.5), "is 1.5: a whole number is needed"),
+        (lambda b: b.at_least(False, ["a"], [0]), "is False"),
+        (lambda b: b.constraint("adjacency", ["a"], {"times": [[0, 1]], "durations": [1.5]}), "is 1.5"),
+        (lambda b: b.constraint("all_different", ["a"], {"codes": [[0, 0.5]]}), "is 0.5"),
+        (lambda b: b.no_overlap(["a", "b"], 2**61), "at most 2\\^60"),
+        (lambda b: b.cumulative(["a", "b"], 2**40, 2**40, 1), "more than 62 bits"),
+        (lambda b: b.count(["a"], [0], "b", cost=-1), "cost must be"),
+        (lambda b: b.precedence("a", "b", cost=True), "cost is True"),
+        (lambda b: b.no_overlap([b.variable("c", [0.5, 2])], 1), "is 0.5: a whole number is needed"),
     ],
 )
 def test_errors_say_what_is_wrong(call, message):
@@ -139,6 +154,36 @@ def test_errors_say_what_is_wrong(call, message):
     with pytest.raises(ProblemError, match=message) as error:
         call(build)
     assert "\n" not in str(error.value)
+
+
+def test_whole_numbers_of_numpy_and_floats_without_a_fraction_are_integers():
+    build = Problem.build()
+    build.variable("a", np.int64(3))
+    build.variable("b", [0.0, 1.0, 4.0])
+    build.precedence("a", "b", np.float32(2)).count(["a"], [0], np.int16(0)).no_overlap(["a", "b"], np.array([2, 1.0]))
+    distance, number, durations = (factor.parameters() for factor in build.problem().factors)
+    assert distance["distance"] == 2 and [n.tolist() for n in distance["numbers"]] == [[0, 1, 2], [0, 1, 4]]
+    assert (number["low"], number["high"]) == (0, 0) and durations["durations"] == [2, 1]
+
+
+@pytest.mark.parametrize("kind", ["no_overlap", "no_overlap_places", "cumulative", "breaks"])
+def test_the_cost_of_a_constraint_on_intervals_does_not_depend_on_the_unit_of_time(kind):
+    unit = 10**9
+    for constraint in constraints(kind):
+        given = constraint.parameters()
+        scaled = {name: [number * unit for number in given[name]] for name in ("times", "durations")}
+        c = constraint
+        fine = c.from_parameters(c.scope, c.shape, c.cost, "fine", given | scaled)
+        assert fine.loads.cells == constraint.loads.cells
+        parts = [c.parts() for c in (constraint, fine)]
+        assert (parts[0] is None) == (parts[1] is None) and (parts[0] is None or len(parts[0]) == len(parts[1]))
+        factor = 1 if kind == "breaks" else unit
+        domains = [np.ones(size, dtype=bool) for size in constraint.shape]
+        kept = [c.propagate(domains) for c in (constraint, fine)]
+        assert (kept[0] is None) == (kept[1] is None)
+        assert kept[0] is None or all(np.array_equal(a, b) for a, b in zip(*kept, strict=True))
+        for values in combinations_of(constraint):
+            assert fine.degree(values) == factor * constraint.degree(values)
 
 
 def test_an_unknown_class_is_answered_with_the_known_ones():

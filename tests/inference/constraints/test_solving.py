@@ -11,6 +11,7 @@ from dmcmc.inference import tuning
 from dmcmc.inference.model.densify import densify, is_relaxed
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
+from dmcmc.samplers.constraint_search.walker import Walker
 
 
 def problem_with(kind, seed, agents=2):
@@ -50,6 +51,18 @@ def test_the_bound_of_relaxed_constraints_is_valid_and_the_answer_violates_none(
         assert result.status != "optimal" or result.bound == best
 
 
+@pytest.mark.parametrize("ask", [dmcmc.solve, lambda problem: dmcmc.Session(problem).solve(), dmcmc.conflict])
+def test_fixed_work_asks_the_exact_tables_before_it_repairs_what_may_be_infeasible(ask, monkeypatch):
+    build = Problem.build()
+    build.all_different([build.variable(name, 2) for name in "xyz"])
+
+    def fail(*arguments):
+        raise AssertionError("no walk is needed: the tables prove that there is no solution")
+
+    monkeypatch.setattr(Walker, "run", fail)
+    assert ask(build.problem()).status == "infeasible"
+
+
 def test_a_method_that_needs_tables_refuses_a_large_constraint_in_one_line():
     build = Problem.build()
     starts = [build.variable(f"s{i}", 100) for i in range(30)]
@@ -60,6 +73,26 @@ def test_a_method_that_needs_tables_refuses_a_large_constraint_in_one_line():
     assert densify(problem, 2**30, relax=True).problem.factors == ()
     with pytest.raises(DmcmcError, match="no small decomposition"):
         formats.save(problem, "never.yaml")
+
+
+@pytest.mark.parametrize("kind", ["no_overlap", "cumulative", "breaks"])
+@pytest.mark.parametrize("settings", [{}, {"timeout": 5}], ids=["fixed work", "time budget"])
+def test_times_in_seconds_since_an_epoch_are_solved_as_small_ones(kind, settings):
+    found = []
+    for first, unit in ((0, 1), (1_700_000_000, 86_400)):
+        build = Problem.build()
+        starts = [build.variable(f"x{i}", [first + unit * k for k in (i, 8 + i, 20)]) for i in range(5)]
+        if kind == "no_overlap":
+            build.no_overlap(starts, 2 * unit)
+        elif kind == "cumulative":
+            build.cumulative(starts, 3 * unit, [1, 2, 1, 1, 2], 3)
+        else:
+            build.breaks(starts, unit, at_most=1)
+        for i, start in enumerate(starts):
+            build.factor(start, [(i * k) % 5 for k in range(3)])
+        result = dmcmc.solve(build, **settings)
+        found.append((result.status, result.objective))
+    assert found[0] == found[1] and found[0][0] in ("optimal", "infeasible")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,9 +1,12 @@
 """The problem of maximising expected utilities has the optimum that enumerating all outcomes gives."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
+from support.constraints.random_constraints import KINDS
+from support.constraints.random_constraints import random_problem as constrained_problem
 
 import dmcmc
 from dmcmc import DmcmcError, Factor, Problem, expected
@@ -85,6 +88,31 @@ def test_wrong_outcomes_are_named(outcomes, message):
     problem = Problem(tuple("abcde"), domains, ("one",), np.zeros(5, dtype=int), (Factor.of((0, 3), np.ones((2, 2))),))
     with pytest.raises(DmcmcError, match=message):
         expected(problem, outcomes)
+
+
+def test_global_constraints_over_decisions_are_kept():
+    for kind in KINDS:
+        decisions = constrained_problem(np.random.default_rng(KINDS.index(kind)), [kind], 4, 3)
+        builder = dmcmc.Builder(decisions.sense)
+        builder.variable("weather", ["sun", "rain"])
+        for name, size in zip(decisions.variables, decisions.domains.tolist(), strict=True):
+            builder.variable(name, size)
+        builder.factor((decisions.variables[0], "weather"), np.arange(2 * decisions.domains[0]).reshape(-1, 2))
+        problem = builder.problem()
+        moved = tuple(f.renamed([1 + v for v in f.scope], f.name) for f in decisions.factors)
+        reduced = expected(dataclasses.replace(problem, factors=(*problem.factors, *moved)), {"weather": [0.5, 0.5]})
+        assert reduced.factors[1:] == decisions.factors
+        for values in itertools.product(*map(range, decisions.domains)):
+            objective, violation = decisions.evaluate(values)
+            assert reduced.evaluate(values) == (objective + 2 * values[0] + 0.5, violation)
+
+
+def test_an_objective_with_levels_has_no_expectation():
+    builder = dmcmc.Problem.build(levels=("first", "second"))
+    for name in "ab":
+        builder.variable(name, 2)
+    with pytest.raises(DmcmcError, match="levels"):
+        expected(builder.factor(("a", "b"), [[1, 2], [3, 4]]).problem(), {"b": [0.5, 0.5]})
 
 
 def test_global_constraints_over_random_variables_are_refused():

@@ -47,6 +47,21 @@ def test_degrees_follow_the_definitions_and_equal_the_decompositions(seed):
     assert narrowed.degree([0] * 2 * n) == changes.degree([*values, *chosen])
 
 
+@pytest.mark.parametrize("kind", ["adjacency", "place_changes"])
+def test_the_number_of_cells_does_not_depend_on_the_unit_of_time(kind):
+    for seed in range(10):
+        rng, times, durations, places = drawn(seed)
+        gap, found = int(rng.integers(3)), []
+        shape = [len(array) for array in (*times, *(places if kind == "place_changes" else ()))]
+        for unit in (1, 10**9):
+            given = {"times": [t * unit for t in times], "durations": [d * unit for d in durations], "places": places}
+            given["gap"] = gap * unit
+            found.append(get(kind).from_parameters(range(len(shape)), shape, None, "", given))
+        assert found[0].loads.cells == found[1].loads.cells
+        for values in product(*map(range, shape)):
+            assert found[0].degree(values) == found[1].degree(values)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_slot_is_idle_if_it_is_free_between_others(seed):
     rng = np.random.default_rng(seed)
