@@ -96,7 +96,7 @@ class IncumbentSearch(RankSearch):
         given = self.parts.given.problem
         if self.search_kernels.has_first_of(given):
             return super()._make_original_ascent(stop)
-        return UncompiledAscent(given, stop) if given.dense else None
+        return UncompiledAscent(given, stop) if given.tabular else None
 
     def start_engine(self, stop: Deadline) -> Deadline:
         """Start the external search engine if it is wanted; return the deadline, which the engine's proof ends, too."""

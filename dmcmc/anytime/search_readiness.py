@@ -39,7 +39,7 @@ class SearchKernels:
         """Return whether this rank can begin the first search with what is compiled."""
         dense = self._parts.original.dense
         first_kernels = kernel_sets.first_search(self._parts.problem.flat.data.dtype, dense)
-        return not self._searches or not dense or self._supply.is_ready(first_kernels)
+        return not self._searches or not self._parts.original.tabular or self._supply.is_ready(first_kernels)
 
     @cached_property
     def _variant(self) -> SearchVariant:

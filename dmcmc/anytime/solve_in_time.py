@@ -109,7 +109,7 @@ def _solve_in_time(  # long: the order of a run's steps
     start, stop, first = time.perf_counter(), watch.stop, None
     if seconds is not None:
         start += kernels.request(*sets_before_plan, *world.on_first_rank(partial(sets_for_chains, problem, config)))
-        stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
+        kernels.stop = stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
     soon = stop if seconds is None else _before_division(stop, seconds)
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
         first = world.on_all_ranks(partial(_first_answer, problem, config, soon, start, watch, kernels, world.rank))

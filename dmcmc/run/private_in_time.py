@@ -32,6 +32,7 @@ def solve_inputs_in_time(
     """Combine and improve tables until the time is over or the goal is reached."""
     seconds, handle = inputs.config.budget.time or 0.0, watch.handle or RunHandle()
     stop = Deadline(work_deadline(start, seconds, len(inputs.index.agents)), cancellation=handle.cancellation)
+    kernels.stop = stop
     try:
         setup, factors = inputs.plan(world, stop, retained)
     except OutOfTime as error:  # an answer needs a plan, also after the deadline

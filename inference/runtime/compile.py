@@ -19,7 +19,9 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 import numba
@@ -39,6 +41,8 @@ _COPIES: dict[
 ] = {}  # writable copies of read-only arrays, by id, as long as the original is alive
 # Unused slots of a frame: they make Python allocate a stack block of 1 MiB, half of which its callees can use.
 _FRAME_SLOTS = 70_000
+# Functions that let another process compile a missing kernel; the latest of the runs that are timed now is called.
+_SUPPLIERS: list[Callable[["Kernel", Any], None]] = []
 
 
 @cache
@@ -116,6 +120,41 @@ def count_compilations(report: Callable[[int], None]) -> Iterator[None]:
     """Call ``report`` with the number of kernels compiled so far in this block, after each of them."""
     with event.install_listener("numba:compile", _CompilationCounter(report)):
         yield
+
+
+@contextmanager
+def kernels_supplied_by(supply: Callable[["Kernel", Any], None]) -> Iterator[None]:
+    """Do not compile the kernels that Python calls in this block: another process does, and this one loads them.
+
+    Parameters
+    ----------
+    supply : callable
+        Called with a kernel and a signature before code that is not stored is needed, on the thread that needs it. It
+        returns when the code is stored. If it cannot be stored, it raises an error, or returns to have it compiled
+        here.
+    """
+    _SUPPLIERS.append(supply)
+    try:
+        yield
+    finally:
+        _SUPPLIERS.remove(supply)
+
+
+def compilation_of(kernel: "Kernel", signature: Any) -> Callable[[], object]:
+    """Return a function that compiles and stores a kernel in any process; it can be pickled."""
+    function = kernel.py_func
+    named = partial(_kernel_of_name, function.__module__, function.__qualname__)
+    return partial(_compile_kernel, getattr(function, "recreate", named), tuple(normalize_signature(signature)[0]))
+
+
+def _kernel_of_name(module: str, name: str) -> Any:
+    """Return the kernel that a module defines."""
+    return attrgetter(name)(import_module(module))
+
+
+def _compile_kernel(find: Callable[[], Any], signature: Any) -> None:
+    """Compile a kernel for a signature."""
+    find().compile(signature)
 
 
 def njit(*, allocates: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -217,12 +256,21 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
 
     def compile(self, sig: Any) -> Any:
         """Compile or load the kernel for a signature; return its entry point."""
+        if _SUPPLIERS and not compiles_kernel() and not self.is_available(sig):
+            _SUPPLIERS[-1](self, sig)
         with global_compiler_lock:
             if not compiles_kernel():
                 arguments = tuple(normalize_signature(sig)[0])
                 if arguments in self.overloads and is_for_linking(self.overloads[arguments]):
                     del self.overloads[arguments]
             return super().compile(sig)
+
+    def is_available(self, sig: Any) -> bool:
+        """Return whether the kernel's code for Python is loaded or stored."""
+        loaded = self.overloads.get(tuple(normalize_signature(sig)[0]))
+        if loaded is not None:
+            return not is_for_linking(loaded)
+        return bool(self._cache.is_stored(sig, self.targetctx)) if hasattr(self._cache, "is_stored") else True
 
     def add_overload(self, cres: Any) -> None:
         """Make a compiled form available; Python can call it unless it is for linking."""

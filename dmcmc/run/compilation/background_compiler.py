@@ -43,17 +43,12 @@ class BackgroundCompiler:
         """Processor seconds of all processes, up to the last kernel set that each has compiled."""
         return sum(self._seconds.values())
 
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Number of requested sets that are done, and of all requested sets."""
-        return sum(self._requested.values()), len(self._requested)
-
-    def request(self, sets: "Sequence[KernelSet]") -> None:
-        """Compile kernel sets that were not requested before, after those that were."""
+    def request(self, sets: "Sequence[KernelSet]", at_once: bool = False) -> None:
+        """Compile kernel sets that were not requested before, after those that were, or before them (``at_once``)."""
         with self._changed:
             new = [kernels for kernels in sets if kernels.name not in self._requested]
             self._requested |= {kernels.name: False for kernels in new}
-            self._waiting += new
+            self._waiting = [*new, *self._waiting] if at_once else [*self._waiting, *new]
             self._changed.notify_all()
             idle = self._processes - len(self._threads)
             for _ in range(min(idle, len(new)) if not self._closed else 0):

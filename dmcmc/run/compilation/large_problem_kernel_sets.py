@@ -83,8 +83,7 @@ def whole_problem(parts: "DividedProblem", eliminate: Callable[[Problem, Setting
     """
     variant = SearchVariant.of(parts)
     needed = [first_search(variant.dtype, variant.dense), chains(variant)]
-    needed += [*_elimination(parts, eliminate), block_moves(variant)]
-    return [*needed, subtree_orders()] if searches_subtree_orders(parts) else needed
+    return [*needed, *_elimination(parts, eliminate), block_moves(variant)]
 
 
 def _elimination(parts: "DividedProblem", eliminate: Callable[[Problem, Settings], object]) -> list[KernelSet]:

@@ -44,9 +44,8 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
     parts = divide_problem(problem, config, world)
     with KernelSupply(world, config, no_progress) as kernels:
         start += kernels.request(*whole_problem(parts, eliminate_tiny))
-        stop = Deadline(
-            float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
-        )
+        until = float("inf") if config.budget.time is None else start + config.budget.time
+        kernels.stop = stop = Deadline(until, cancellation=ending.cancellation)
         search = begin(parts, world, stop, start, no_progress, partial(IncumbentSearch, kernels=kernels))
         search.first()
         take_start(search)

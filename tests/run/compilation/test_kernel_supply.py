@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,9 @@ from support.runs import dense_problem, start_run
 
 import dmcmc
 from dmcmc.config.settings import Budget, Combine, Local, Settings
+from dmcmc.formats import native
+from dmcmc.inference.orders.greedy_kernels import seeded
+from dmcmc.inference.runtime.compile import Kernel, compilation_seconds
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.storage import cache_folders
@@ -247,6 +251,62 @@ def test_a_run_on_an_empty_cache_has_an_answer_and_a_bound_without_compiling_its
     status, violation, objective, bound, seconds = json.loads(output)
     assert (status, violation, seconds) == ("timeout", 0, 0.0)
     assert 0.8 * bound < objective <= bound
+
+
+COMMAND = """
+import os
+from numba.core import event
+from dmcmc.cli.main import main
+
+class Compilation(event.Listener):
+    def on_start(self, event):
+        os._exit(99)
+
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Compilation())
+os._exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--set", "local.method=gibbs", "--set", "search=branch-and-bound"],
+        ["--method", "mini-bucket"],
+        ["--alternatives", "3"],
+        ["--task", "max-marginals"],
+        ["--task", "conflict"],
+    ],
+    ids=lambda options: options[-1],
+)
+def test_a_command_with_a_time_limit_never_compiles_itself(options, tmp_path):
+    """Its cache is empty: what its processes do not compile in time is not used."""
+    problem = dmcmc.generate("meeting-scheduling", agents=6, variables_per_agent=10, tables="hard", seed=5)
+    one_agent = replace(problem, agents=("a",), owner=np.zeros(problem.n_variables, dtype=np.int64))
+    native.save(one_agent if "mini-bucket" in options else problem, tmp_path / "problem.npz")
+    environment = {**os.environ, "DMCMC_CACHE_DIR": str(tmp_path / "cache")}
+    del environment["DMCMC_COMPILE"]
+    command = [sys.executable, "-c", COMMAND, "solve", "problem.npz", "--timeout", "2", *options]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+
+
+def test_a_kernel_that_is_called_undeclared_is_compiled_by_another_process(folder, monkeypatch):
+    monkeypatch.setattr(Kernel, "is_available", lambda *_: False)
+    with supply(first=False) as kernels:
+        before = compilation_seconds()
+        seeded(np.int32(3))
+        assert compilation_seconds() == before
+        assert [name.split()[0] for name in kernels._compiler._requested] == ["seeded"]
+
+
+def test_a_missing_kernel_ends_the_work_at_the_deadline(folder, monkeypatch):
+    monkeypatch.setattr(Kernel, "is_available", lambda *_: False)
+    with supply(first=False) as kernels, pytest.raises(OutOfTime, match="still being compiled"):
+        kernels.stop = Deadline(time.perf_counter())
+        seeded(np.uint8(3))
 
 
 @pytest.mark.parametrize(
