@@ -76,11 +76,14 @@ LARGE_CLASSES: dict[str, tuple[int, int]] = {
 }
 # Modules that import more of ours than wanted, with their present number.
 WIDE_MODULES: dict[str, int] = {
-    "dmcmc/anytime/engines/background_engine.py": 17,
     "dmcmc/anytime/local_search.py": 17,
     "dmcmc/anytime/rank_run.py": 28,
     "dmcmc/anytime/solve_in_time.py": 26,
-    "dmcmc/run/solve_directory.py": 20,
+    "dmcmc/anytime/solve_planned_in_time.py": 17,
+    "dmcmc/run/compilation/agent_kernel_sets.py": 22,
+    "dmcmc/run/compilation/gpu/agent_sets.py": 23,
+    "dmcmc/run/solve.py": 16,
+    "dmcmc/run/solve_directory.py": 21,
     "dmcmc/solving/agent/agent.py": 19,
     "dmcmc/solving/agent_steps.py": 19,
     "dmcmc/solving/coordinator.py": 21,
@@ -97,8 +100,9 @@ WIDE_MODULES: dict[str, int] = {
     "dmcmc/solving/util_value_cycle.py": 19,
     "inference/bounds/dual/dual_bound.py": 17,
     "inference/bounds/semidefinite/cuda/batched_relaxation.py": 19,
-    "inference/bounds/semidefinite/relaxation.py": 18,
+    "inference/bounds/semidefinite/relaxation.py": 19,
     "inference/minibuckets/cuda/moment_matching.py": 18,
+    "inference/sparse/function_filtering.py": 17,
     "samplers/cpu/launch.py": 16,
 }
 

@@ -8,7 +8,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.gpu.prepare_agents import prepare_agents
+from dmcmc.run.compilation.gpu.prepare_gpu import prepare_agents
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.solving.monitoring.interrupt import RunHandle

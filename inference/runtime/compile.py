@@ -15,6 +15,7 @@ Compilation dominates the time of a first run, so kernels are compiled with less
 """
 
 import gc
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib import import_module
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numba
 from numba.core import event
@@ -31,18 +32,79 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 
-from dmcmc.inference.runtime.interpreted import interpretable
+from dmcmc.inference.runtime.interpreted import interpretable, is_interpreting
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.storage.cache_folders import compiled_marker
 from dmcmc.inference.storage.kernels_for_linking import adapt_flags, compiles_kernel, is_for_linking
 from dmcmc.inference.storage.numba_cache import LazyCache
+from dmcmc.inference.tuning import OPTIONAL_KERNELS
 
 _COPIES: dict[
     int, tuple[weakref.ref[Array], Array]
 ] = {}  # writable copies of read-only arrays, by id, as long as the original is alive
 # Unused slots of a frame: they make Python allocate a stack block of 1 MiB, half of which its callees can use.
 _FRAME_SLOTS = 70_000
-# Functions that let another process compile a missing kernel; the latest of the runs that are timed now is called.
-_SUPPLIERS: list[Callable[["Kernel", Any], None]] = []
+COMPILED: set[str] = set()  # names of the kernel sets that this process knows to be compiled
+
+
+class KernelSet(NamedTuple):
+    """The kernels of one component: what it compiles when it solves a tiny problem, or is called in a tiny way.
+
+    It stands beside the kernels. In a run with a time budget, other processes compile it, and the component is used
+    once it is ready.
+
+    Attributes
+    ----------
+    name : str
+        What the kernels depend on: methods, number types, layouts. It also names the marker file.
+    compile : callable
+        Compiles or loads the kernels by calling them. It can be pickled.
+    """
+
+    name: str
+    compile: Callable[[], object]
+
+    @property
+    def rank(self) -> int:
+        """Place in the order of compiling: 0 if runs cannot do without it, then by gain per second of compiling."""
+        return next((i for i, name in enumerate(OPTIONAL_KERNELS, start=1) if self.name.startswith(name)), 0)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a process of this node has compiled and stored the kernels."""
+        if is_interpreting() or self.name in COMPILED:
+            return True
+        marker = compiled_marker(self.name)
+        if marker is not None and os.path.isfile(marker):
+            COMPILED.add(self.name)
+        return self.name in COMPILED
+
+    def is_ready(self, requested: bool = True) -> bool:
+        """Return whether the component can work without compiling; if not, request it, if that is wanted."""
+        if not _SUPPLIERS:
+            return True
+        if requested and not _SUPPLIERS[-1].is_ready(self):
+            _SUPPLIERS[-1].request(self)
+        return _SUPPLIERS[-1].is_ready(self)
+
+
+class KernelSupplier(Protocol):
+    """Lets other processes compile what a run calls."""
+
+    def supply(self, kernel: "Kernel", signature: Any) -> None:
+        """Wait until the code of a kernel for a signature is stored, or raise an error; return if nobody can store it.
+
+        It is called before the code is needed, on the thread that needs it.
+        """
+
+    def request(self, *sets: KernelSet) -> float:
+        """Compile kernel sets in the background; return the seconds that do not count as run time."""
+
+    def is_ready(self, *sets: KernelSet) -> bool:
+        """Return whether kernel sets can be used."""
+
+
+_SUPPLIERS: list[KernelSupplier] = []  # of the timed runs of this process; the latest one is asked
 
 
 @cache
@@ -123,21 +185,13 @@ def count_compilations(report: Callable[[int], None]) -> Iterator[None]:
 
 
 @contextmanager
-def kernels_supplied_by(supply: Callable[["Kernel", Any], None]) -> Iterator[None]:
-    """Do not compile the kernels that Python calls in this block: another process does, and this one loads them.
-
-    Parameters
-    ----------
-    supply : callable
-        Called with a kernel and a signature before code that is not stored is needed, on the thread that needs it. It
-        returns when the code is stored. If it cannot be stored, it raises an error, or returns to have it compiled
-        here.
-    """
-    _SUPPLIERS.append(supply)
+def kernels_supplied_by(supplier: KernelSupplier) -> Iterator[None]:
+    """Do not compile the kernels that Python calls in this block: another process does, and this one loads them."""
+    _SUPPLIERS.append(supplier)
     try:
         yield
     finally:
-        _SUPPLIERS.remove(supply)
+        _SUPPLIERS.remove(supplier)
 
 
 def compilation_of(kernel: "Kernel", signature: Any) -> Callable[[], object]:
@@ -257,7 +311,7 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
     def compile(self, sig: Any) -> Any:
         """Compile or load the kernel for a signature; return its entry point."""
         if _SUPPLIERS and not compiles_kernel() and not self.is_available(sig):
-            _SUPPLIERS[-1](self, sig)
+            _SUPPLIERS[-1].supply(self, sig)
         with global_compiler_lock:
             if not compiles_kernel():
                 arguments = tuple(normalize_signature(sig)[0])

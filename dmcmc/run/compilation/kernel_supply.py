@@ -15,7 +15,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any, NamedTuple, Self
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.runtime.compile import Kernel, compilation_of, compilation_seconds, kernels_supplied_by
+from dmcmc.inference.runtime.compile import (
+    COMPILED,
+    Kernel,
+    KernelSet,
+    compilation_of,
+    compilation_seconds,
+    kernels_supplied_by,
+)
 from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
@@ -26,7 +33,6 @@ from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, u
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler
-from dmcmc.run.compilation.kernel_sets import COMPILED, KernelSet
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 
@@ -108,7 +114,7 @@ class KernelSupply:
         seconds = math.inf if config.budget.time is None else config.budget.time
         self.stop = stop or Deadline(time.perf_counter() + seconds)
         supplied = self._timed and not self._off and not self._first
-        self._guard = kernels_supplied_by(self._supply) if supplied else nullcontext()
+        self._guard = kernels_supplied_by(self) if supplied else nullcontext()
 
     def __enter__(self) -> Self:
         self._guard.__enter__()
@@ -211,7 +217,7 @@ class KernelSupply:
         else:
             self._compiler.wait(lambda: self.is_ready(*sets), common.CHECK_SECONDS)
 
-    def _supply(self, kernel: Kernel, signature: Any) -> None:
+    def supply(self, kernel: Kernel, signature: Any) -> None:
         """Wait until another process has compiled a kernel that this one calls; raise OutOfTime at the deadline.
 
         A kernel that other processes cannot compile is left to this one.

@@ -21,15 +21,14 @@ import dmcmc
 from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
 from dmcmc.inference.orders.greedy_kernels import seeded
-from dmcmc.inference.runtime.compile import Kernel, compilation_seconds
+from dmcmc.inference.runtime.compile import COMPILED, Kernel, KernelSet, compilation_seconds
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.storage import cache_folders
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets, kernel_supply
-from dmcmc.run.compilation.block_move_kernel_sets import block_moves
-from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
+from dmcmc.run.compilation.search_components import SearchVariant, block_moves
 from dmcmc.run.compilation.tiny_problems import tiny_problem
 from dmcmc.samplers.blocks import neighbourhood_search as search
 from dmcmc.samplers.chain_solver import ChainSolver
@@ -107,7 +106,7 @@ def test_cheap_agents_stay_exact_if_planning_took_all_the_time(monkeypatch):
 def folder(tmp_path, monkeypatch):
     """Folder of the marker files; compiled kernels stay where they are, so that they are not compiled again."""
     monkeypatch.setattr(cache_folders, "kernel_folder", lambda: tmp_path)
-    before = [(names, set(names)) for names in (kernel_sets.COMPILED, kernel_supply.CALLED)]
+    before = [(names, set(names)) for names in (COMPILED, kernel_supply.CALLED)]
     for names, _ in before:
         names.clear()
     yield tmp_path
@@ -139,7 +138,7 @@ def counted(name="a set", fail=False):
 def test_a_set_is_compiled_once_per_machine(folder, monkeypatch):
     kernels, done = counted()
     supply().request(kernels)
-    kernel_sets.COMPILED.clear()  # as in another process
+    COMPILED.clear()  # as in another process
     supply().request(kernels)
     assert len(done) == 1 and len(list(folder.iterdir())) == 1
 
@@ -153,7 +152,7 @@ def test_a_set_that_is_not_stored_has_no_marker(folder, reason, monkeypatch):
     if reason == "there is no folder":
         monkeypatch.setattr(cache_folders, "kernel_folder", lambda: None)
     supply().request(kernels)
-    kernel_sets.COMPILED.clear()
+    COMPILED.clear()
     supply().request(kernels)
     assert len(done) == 2 and list(folder.iterdir()) == []
 
@@ -176,9 +175,9 @@ def test_ranks_use_a_set_only_if_all_of_them_are_ready(folder):
         world = SimpleNamespace(local_rank=0, allgather=lambda own, others=others: [own, others])
         supplied = supply(world, first=False)
         assert not supplied.all_ready(kernels)
-        kernel_sets.COMPILED.add(kernels.name)
+        COMPILED.add(kernels.name)
         assert supplied.all_ready(kernels) == others
-        kernel_sets.COMPILED.clear()
+        COMPILED.clear()
 
 
 def test_other_processes_compile_in_the_background_and_end_with_the_run(folder):
@@ -352,7 +351,7 @@ def test_moment_matching_of_mini_bucket_bounds_is_compiled(bound, compiled, monk
 def test_block_moves_anneal_when_they_are_compiled(monkeypatch):
     asked = []
     monkeypatch.setattr(search, "typical_spread", lambda graph, values: asked.append(1) or 1.0)
-    block_moves(kernel_sets.SearchVariant(np.dtype(np.int32), True, True)).compile()
+    block_moves(SearchVariant(np.dtype(np.int32), True, True)).compile()
     assert asked
 
 
