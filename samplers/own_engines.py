@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.samplers.toulbar2.background_search import CostSearchEngine
 
 
@@ -25,14 +26,14 @@ def engine_thread(name: str | None, device: str) -> Callable[[int], CostSearchEn
     return BranchAndBound
 
 
-def kernels_of(name: str | None) -> Callable[[], None] | None:
-    """Return the function that compiles the kernels of an engine; None for an engine of another package."""
+def own_engine(name: str | None) -> list[KernelSet]:
+    """Return the kernels of an engine, given its name; none for an engine of another package."""
     if name == "and-or":
         from dmcmc.samplers.and_or.engine import compile_search as compile_and_or
 
-        return compile_and_or
+        return [KernelSet(f"search {name}", compile_and_or)]
     if name == "branch-and-bound":
         from dmcmc.samplers.branch_and_bound.engine import compile_search as compile_branching
 
-        return compile_branching
-    return None
+        return [KernelSet(f"search {name}", compile_branching)]
+    return []

@@ -9,17 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import CancellationToken
-from dmcmc.inference.runtime.errors import OutOfMemory
+from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import lower_priority
 from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.tuning import common
 from dmcmc.tuning import anytime as tuning
-
-"""First time slice of a search, in seconds."""
-
-"""Relative gain in utility below which a slice as long as all earlier ones was not worthwhile."""
-
 
 Values = NDArray[np.int64]
 
@@ -82,7 +77,7 @@ class BackgroundTurns:
         """Run the turns in a thread while the body works; end them at its end."""
 
         def run() -> None:
-            with suppress(OutOfMemory):
+            with suppress(ResourceError):
                 turns()
 
         search = self._search

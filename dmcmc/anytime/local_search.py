@@ -16,12 +16,12 @@ from dmcmc.anytime.background_local_search import BackgroundTurns, is_worthwhile
 from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.anytime.engines.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import gpu_chains
-from dmcmc.anytime.search_readiness import SearchKernels
 from dmcmc.anytime.time_before_tables import brief_search_seconds, max_seconds_before_tables
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.run.compilation.search_components import SearchComponents, constraint_search, first_search_of
 from dmcmc.samplers.local_search.local_search import Ascent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.samplers.tuning import common
@@ -53,10 +53,8 @@ class IncumbentSearch(RankSearch):
         The external search engine in the background, if there is one.
     gpu_search : BackgroundGpuChains or None
         The search on the GPU in the background, on rank 0 once it has begun.
-    kernels : KernelSupply
-        The kernels that are compiled.
-    search_kernels : SearchKernels
-        Which kernels of the local search are compiled.
+    components : SearchComponents or None
+        What says which steps of the local search are ready; None on ranks that do not search.
     """
 
     def __init__(
@@ -69,11 +67,14 @@ class IncumbentSearch(RankSearch):
         early: EarlyEngine | None = None,
     ) -> None:
         self.kernels = kernels
-        self.search_kernels = ready = SearchKernels(parts, world, kernels)
+        self.components = None if world.rank and parts.scattered else SearchComponents.of(parts)
+        begins_compiled = self.components is None or not parts.original.tabular or self.components.first.is_ready()
+        self._has_first = all(world.allgather(begins_compiled))
         super().__init__(parts, incumbent, world, stop)
-        self._search.chains.may_move_blocks = ready.may_move_blocks
-        self._search.chains.may_search_constraints = ready.may_search_constraints
-        self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, kernels, early)
+        if self.components is not None:
+            self._search.chains.may_move_blocks = self.components.block_moves.is_ready
+            self._search.chains.may_search_constraints = partial(constraint_search().is_ready, requested=False)
+        self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, early)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
 
     def __exit__(self, *_: object) -> None:
@@ -85,18 +86,18 @@ class IncumbentSearch(RankSearch):
     def _make_ascent(self, stop: Deadline, threads: int) -> Ascent:
         """Return the hill climbing on the problem to solve, without kernels until they are compiled."""
         problem = self.parts.original
-        if not self.search_kernels.has_first:
+        if not self._has_first:
             return UncompiledAscent(problem, stop)
         if problem.tabular:
             return super()._make_ascent(stop, threads)
-        return ascent_of(problem, 1, stop, self.search_kernels.has_constraint_search)
+        return ascent_of(problem, 1, stop, constraint_search().is_ready)
 
     def _make_original_ascent(self, stop: Deadline) -> Ascent | None:
         """Return the hill climbing on the problem as given; None if its kernels are needed and not compiled."""
         given = self.parts.given.problem
-        if self.search_kernels.has_first_of(given):
+        if first_search_of(given).is_ready():
             return super()._make_original_ascent(stop)
-        return UncompiledAscent(given, stop) if given.dense else None
+        return UncompiledAscent(given, stop) if given.tabular else None
 
     def start_engine(self, stop: Deadline) -> Deadline:
         """Start the external search engine if it is wanted; return the deadline, which the engine's proof ends, too."""
@@ -125,7 +126,11 @@ class IncumbentSearch(RankSearch):
 
     @contextmanager
     def in_background(
-        self, wanted: bool = True, min_relative_gain: float = 0.0, low_priority: bool = True, brief_seconds: float = 0.0
+        self,
+        wanted: bool = True,
+        min_relative_gain: float = 0.0,
+        low_priority: bool | None = None,
+        brief_seconds: float = 0.0,
     ) -> Iterator[None]:
         """Search in a background thread on half of the cores while the body works; pause while nothing is found.
 
@@ -140,8 +145,8 @@ class IncumbentSearch(RankSearch):
             Relative gain in utility that a time slice as long as all earlier ones has to bring; below it the search
             pauses.
         low_priority
-            Whether the search has a lower priority than the body. It applies to several agents only, because their
-            tables give assignments, too.
+            Whether the search has a lower priority than the body and other processes. If None, that is the case with
+            several agents, because their tables give assignments, too.
         brief_seconds
             If the search is not wanted: search once at the start for at most this many seconds.
         """
@@ -152,7 +157,7 @@ class IncumbentSearch(RankSearch):
             yield
             self._share_best(None)
             return
-        low_priority = low_priority and self.parts.problem.n_agents > 1
+        low_priority = self.parts.problem.n_agents > 1 if low_priority is None else low_priority
         turns = BackgroundTurns(self._search, self.best, self._report_better, low_priority)
         work = partial(turns.repeated, min_relative_gain) if wanted else partial(turns.brief, brief_seconds)
         threads = self._search.threads  # half of each rank's threads, but at least one
@@ -201,9 +206,10 @@ class IncumbentSearch(RankSearch):
 
     def _chains_are_ready(self) -> bool:
         """Return whether all ranks have the kernels of the chains; then hill climbing uses kernels, too."""
-        ready = self.search_kernels.chains_are_ready()
-        if ready and not self.search_kernels.has_first:
-            self.search_kernels.has_first = True
+        parts = self.components
+        ready = all(self.world.allgather(parts is None or (parts.chains.is_ready() and parts.first.is_ready())))
+        if ready and not self._has_first:
+            self._has_first = True
             if self.searches:
                 self._search.ascent = ascent_of(self.parts.original, self._search.threads, self._search.ascent.stop)
         return ready
@@ -223,5 +229,5 @@ class IncumbentSearch(RankSearch):
         """Search for some seconds or a number of sweeps, once the kernels are compiled; return whether that gained."""
         stop = self.stop if seconds is None else self.stop.by(time.perf_counter() + seconds)
         with suppress(OutOfTime):
-            self.delay(self.search_kernels.wait_for_chains(stop))
+            self.delay(self.kernels.wait(self.world.bcast(self.components and self.components[:2]), stop))
         return self._chains_are_ready() and super().improve(seconds, sweeps)

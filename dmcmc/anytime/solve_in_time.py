@@ -19,25 +19,19 @@ from dmcmc.anytime.solve_planned_in_time import (
     request_kernels,
     result_without_tables,
     solve_planned_in_time,
-    waiting_search,
 )
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation import bound_kernel_sets
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
-from dmcmc.run.compilation.kernel_sets import KernelSet
+from dmcmc.run.compilation.kernel_sets import before_plan, soon
 from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
-from dmcmc.run.compilation.timed_kernel_sets import (
-    has_first_search,
-    sets_for_chains,
-    sets_for_large_plan,
-    sets_for_plan,
-    speeds_of,
-)
+from dmcmc.run.compilation.search_components import first_search_of
+from dmcmc.samplers.auto.rates import NOMINAL, load_rates
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.monitoring.interrupt import RunHandle
@@ -105,17 +99,19 @@ def _solve_in_time(  # long: the order of a run's steps
 ) -> Result | None:
     """Solve a problem with a time budget; ``early`` is the engine that searches the problem as given, on rank 0."""
     seconds, handle = config.budget.time, watch.handle or RunHandle()
-    sets_before_plan = world.on_first_rank(partial(sets_for_plan, problem, config))
+    sets_before_plan = world.on_first_rank(partial(before_plan, problem, config))
     start, stop, first = time.perf_counter(), watch.stop, None
     if seconds is not None:
-        start += kernels.request(*sets_before_plan, *world.on_first_rank(partial(sets_for_chains, problem, config)))
-        stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
-    soon = stop if seconds is None else _before_division(stop, seconds)
+        start += kernels.request(*sets_before_plan, *world.on_first_rank(partial(soon, problem, config)))
+        kernels.stop = stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
+    early_stop = stop if seconds is None else _before_division(stop, seconds)
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):
-        first = world.on_all_ranks(partial(_first_answer, problem, config, soon, start, watch, kernels, world.rank))
+        first = world.on_all_ranks(
+            partial(_first_answer, problem, config, early_stop, start, watch, kernels, world.rank)
+        )
         if early is not None:
             early.take_first_answer(first)
-    can_plan = _are_ready_in_time(kernels, sets_before_plan, soon)
+    can_plan = _are_ready_in_time(kernels, sets_before_plan, early_stop)
     settings = config if can_plan else replace_settings(config, presolve="none")  # presolve needs the kernels of plans
     parts, unscattered = divide_on_ranks(problem, settings, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
@@ -135,9 +131,7 @@ def _solve_in_time(  # long: the order of a run's steps
         if search.engine.has_ended_run():
             return result_without_tables(search)
         if seconds is not None and not proves_soon:
-            stop = search.delay(
-                kernels.request(*world.bcast(bound_kernel_sets.bounds(parts))) + request_kernels(search)
-            )
+            stop = search.delay(request_kernels(search))
         with handle.deliver_if_late(stop):
             try:
                 world.on_first_rank(partial(check_time_for_tables, parts.problem, parts.division, world.size, stop))
@@ -154,15 +148,13 @@ def _solve_in_time(  # long: the order of a run's steps
 
 
 def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, proves_soon: bool) -> Setup:
-    """Plan the run once the kernels for that are compiled; the search goes on, because planning uses one core."""
-    world, kernels, stop = search.world, search.kernels, search.stop
-    if search.parts.timed and not proves_soon:
-        stop = search.delay(kernels.wait(sets_for_large_plan(search.parts, world), stop, waiting_search(search)))
+    """Plan the run; the search goes on, because planning uses one core."""
+    world, stop = search.world, search.stop
     with search.in_background(low_priority=False):
         planning_deadline, placement = stop.later(common.GRACE_SECONDS / 2), None
         if unscattered is not None:
             search.parts, placement = scatter_problem(unscattered, world, planning_deadline)
-        speeds = speeds_of(kernels, proves_soon)
+        speeds = (lambda: NOMINAL) if proves_soon else load_rates
         return plan(search.parts, world, speeds, planning_deadline, placement)
 
 
@@ -197,6 +189,5 @@ def _first_answer(
     """Return the answer that rank 0 finds before anything is divided; None on other ranks."""
     if problem is None or rank:
         return None
-    is_compiled = partial(has_first_search, kernels, problem)
-    can_plan = partial(kernels.is_ready, *sets_for_plan(problem, config))
+    is_compiled, can_plan = first_search_of(problem).is_ready, partial(kernels.is_ready, *before_plan(problem, config))
     return find_first_answer(problem, config, stop, start, watch.progress, is_compiled, can_plan)

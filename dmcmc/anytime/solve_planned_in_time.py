@@ -8,13 +8,17 @@ from itertools import chain
 from dmcmc.anytime.improve_until_stop import improve_until_stop
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.union.union_plan import union_provider
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.result import Result
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny, agent_work, for_improvers
 from dmcmc.run.compilation.gpu.prepare_gpu import prepare_gpu
-from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork
+from dmcmc.run.compilation.search_components import constraint_search
+from dmcmc.samplers.own_engines import own_engine
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
@@ -28,9 +32,10 @@ def solve_planned_in_time(
     world, timed, kernels = search.world, search.parts.timed, search.kernels
     union = world.on_first_rank(partial(union_provider, setup))
     needed = world.bcast(agent_work(setup, "none" if search.stop is NO_DEADLINE else "deadline", solve_tiny, union))
-    tables = needed.tables
+    tables, later = needed.tables, for_improvers(setup, needed)
+    if timed and not setup.will_prove:
+        search.delay(kernels.request(*tables, *chain.from_iterable(later.values())))
     if timed and search.engine.name and not setup.will_prove and not kernels.all_ready(*tables):
-        kernels.request(*tables)
         with handle.deliver_if_late(search.stop):
             if search.engine.searches_first(setup):  # it has finished: no tables are needed
                 watch.planned(setup)
@@ -40,7 +45,6 @@ def solve_planned_in_time(
             search.delay(kernels.wait(tables, search.stop, waiting_search(search)))
         except OutOfTime as error:
             return end_without_tables(search, error)
-    later = for_improvers(setup, needed)
     if not timed and not setup.will_prove:
         request_kernels(search)
     search.delay(kernels.request(*chain.from_iterable(later.values())))
@@ -63,13 +67,22 @@ def solve_planned_in_time(
 
 def request_kernels(search: IncumbentSearch) -> float:
     """Compile the kernels of searches in the background; return the seconds that do not count as run time."""
-    searches, violated = search.searches and not search.decodes_only, search.quality.negated_violation < 0
-    return search.search_kernels.request(search.engine.name, searches, violated)
+    sets = list(own_engine(search.engine.name))
+    if search.searches and not search.decodes_only and search.components is not None:
+        sets += [*search.components, *([constraint_search()] if search.quality.negated_violation < 0 else [])]
+    return search.kernels.request(*sets)
 
 
 def waiting_search(search: IncumbentSearch) -> ConcurrentWork:
-    """Return the search in the background as work for the time in which the run waits for other kernels."""
-    return ConcurrentWork(search.search_kernels.chains(), partial(search.in_background, low_priority=False))
+    """Return the search in the background as work for the time in which the run waits for other kernels.
+
+    The compiler goes first. Where both have one core, the search is brief.
+    """
+    chains = search.world.bcast(None if search.components is None else search.components.chains)
+    brief_seconds = common.UNNOTICED_SHARE * max(0.0, search.stop.left)
+    return ConcurrentWork(
+        chains, partial(search.in_background, cores() > 1, low_priority=True, brief_seconds=brief_seconds)
+    )
 
 
 def result_without_tables(search: IncumbentSearch) -> Result | None:

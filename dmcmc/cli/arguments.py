@@ -364,7 +364,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
-        help="time limit; the result is the best answer found so far (compilation does not count)",
+        help="time limit; the result is the best answer found so far",
     )
     parser.add_argument("--gap", metavar="GAP", help="stop when |bound - objective| / max(1, |objective|) <= GAP")
     parser.add_argument(

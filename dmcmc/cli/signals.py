@@ -206,12 +206,8 @@ class Signals:
 
     def _watch_time_limit(self, run: "RunHandle") -> None:
         """Deliver the best result so far if a run exceeds its time limit, without waiting for its work on any rank."""
-        from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-
-        compiled, saved = 0.0, False
-        while (now := time.perf_counter()) < max(run.due, compiled) or not self.processes.may_end(now - run.due):
-            if MEMORY_ACCOUNT.is_compiling:  # let it finish: otherwise every run would compile this kernel again
-                compiled = now + _GRACE
+        saved = False
+        while (now := time.perf_counter()) < run.due or not self.processes.may_end(now - run.due):
             if now >= run.due and not saved:  # other ranks: rank 0 ends them soon
                 saved = True
                 _save_partial(run)

@@ -8,7 +8,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.gpu.prepare_agents import prepare_agents
+from dmcmc.run.compilation.gpu.prepare_gpu import prepare_agents
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.solving.monitoring.interrupt import RunHandle
@@ -32,6 +32,7 @@ def solve_inputs_in_time(
     """Combine and improve tables until the time is over or the goal is reached."""
     seconds, handle = inputs.config.budget.time or 0.0, watch.handle or RunHandle()
     stop = Deadline(work_deadline(start, seconds, len(inputs.index.agents)), cancellation=handle.cancellation)
+    kernels.stop = stop
     try:
         setup, factors = inputs.plan(world, stop, retained)
     except OutOfTime as error:  # an answer needs a plan, also after the deadline

@@ -4,6 +4,8 @@ The memory is accounted for, and kernels are compiled in the background, in the 
 solved by :mod:`dmcmc.run.solve_directory`.
 """
 
+from functools import partial
+
 import msgspec
 
 from dmcmc.config.settings import Settings
@@ -11,7 +13,8 @@ from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.compile_ahead import request_before_plan, request_when_planned
+from dmcmc.run.compilation.agent_kernel_sets import request_when_planned
+from dmcmc.run.compilation.kernel_sets import before_plan
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.solving import solve as fixed_work
@@ -76,7 +79,7 @@ def solve(
             watch = Watch(progress, observers, ending, handles_signals=ending is not None)
             if config.budget.time is None and config.search in _SEARCHES_OF_FIXED_WORK:
                 if not kernels.is_off:
-                    request_before_plan(kernels, world, problem, config)
+                    kernels.request(*world.on_first_rank(partial(before_plan, problem, config)))
                     watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, ending is not None))
                 planned = fixed_work.plan_run(problem, config, world, watch, retained)
                 result = fixed_work.solve_planned(planned, watch)

@@ -13,12 +13,13 @@ import msgspec
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.orders.best_order import ORDER_SEARCH
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation import kernel_sets
-from dmcmc.run.compilation.compile_ahead import request_when_planned
+from dmcmc.run.compilation.agent_kernel_sets import request_when_planned
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.read_private import allowed_index
 from dmcmc.run.solve_tiny import solve_tiny
@@ -76,7 +77,7 @@ def solve_directory(
             MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
             KernelSupply(world, config, progress) as kernels,
         ):
-            kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
+            kernels.request(kernel_sets.planning(config), ORDER_SEARCH)
             start = time.perf_counter()
             inputs = RankInputs.read(folder, index, config, world)
             watch = Watch(progress, handle=ending, handles_signals=ending is not None)
@@ -118,7 +119,7 @@ def solve_parts(
         MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
         KernelSupply(world, config, NoProgress()) as kernels,
     ):
-        kernels.request(kernel_sets.planning(config), kernel_sets.order_search())
+        kernels.request(kernel_sets.planning(config), ORDER_SEARCH)
         start = time.perf_counter()
         inputs = inputs.with_parts(parts, config, world)
         given = inputs, world, Watch(NoProgress()), kernels, start, share_assignment, retained, known

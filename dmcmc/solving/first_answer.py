@@ -107,8 +107,8 @@ def find_first_answer(
     progress
         Receives the points of the trace.
     is_compiled
-        Returns whether the kernels of the first search are compiled; until then, NumPy finds the answer to a problem of
-        tables.
+        Returns whether the kernels of the first search are compiled; until then, NumPy finds the answer to a problem
+        without global constraints.
     can_plan
         Returns whether the kernels that divide and plan the problem are compiled; until then, the search on global
         constraints goes on.
@@ -122,7 +122,7 @@ def find_first_answer(
     if config.local_search == "none":
         trace.record(trace.values)
     else:
-        compiled = not problem.dense or is_compiled()
+        compiled = not problem.tabular or is_compiled()
         ascent = ascent_of(problem, cores(), stop, is_compiled) if compiled else UncompiledAscent(problem, stop)
         if given is not None:
             begun = completed(problem, given, compiled, stop)

@@ -21,6 +21,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tuning.search import MIN_SECONDS_FOR_TRIAL, TRIAL_SECONDS
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.subproblem import Subproblem
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.device import leave_to_cpu
 
 
@@ -112,3 +113,6 @@ def compile_boundary_search() -> None:
     # 1 MiB for the nodes' tables is more than enough for two variables of two values.
     search = BoundarySearch(state, CpuDualBounder(state, 1 << 20))
     run_boundary_searches([BoundarySearchRequest(search, no_cutoff, no_cutoff)], batches=1)
+
+
+BOUNDARY_SEARCH = KernelSet("branch and bound", compile_boundary_search)

@@ -22,7 +22,7 @@ from dmcmc.inference.orders.bitset_kernels import graph_of_scopes
 from dmcmc.inference.orders.exact_order import exact_order, order_cost
 from dmcmc.inference.orders.greedy_kernels import MAX_CELLS, first_costs, greedy, seeded
 from dmcmc.inference.orders.order_search_kernels import plain_order, search
-from dmcmc.inference.orders.reorder_subtrees import improve_subtrees
+from dmcmc.inference.orders.reorder_subtrees import SUBTREE_ORDERS, improve_subtrees
 from dmcmc.inference.orders.tuning import (
     DEFAULT_BUDGET,
     MAX_EXACT_CELLS,
@@ -33,6 +33,7 @@ from dmcmc.inference.orders.tuning import (
     SUBTREE_WORDS_PER_CELL,
 )
 from dmcmc.inference.orders.window_kernels import bucket_tree, totals
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import Memo, digest, is_short_key
 
@@ -198,7 +199,8 @@ def best_order(
     variables = np.array([*eliminate, *keep], dtype=np.int64)
     if not len(eliminate):
         return Order((), 0.0, 0.0, 0, "simplicial")
-    key = _key(scopes, domains, variables, len(eliminate), (budget, expected_cells))
+    parameters = budget, expected_cells, SUBTREE_ORDERS.is_ready(requested=False)
+    key = _key(scopes, domains, variables, len(eliminate), parameters)
     order = None if key is None else _ORDERS.find(key)
     if order is None:
         order = _searched_order(scopes, domains, variables, len(eliminate), (budget, stop, expected_cells))
@@ -212,11 +214,11 @@ def _key(
     domains: NDArray[np.int64] | NDArray[np.float64],
     variables: NDArray[np.int64],
     count: int,
-    parameters: tuple[float, float | None],
+    parameters: tuple[float, float | None, bool],
 ) -> Hashable:
     """Return the cache key of an order, independent of the variables' numbers; None if the problem is large.
 
-    ``parameters`` are the budget in words and the expected cells.
+    ``parameters`` are the budget in words, the expected cells, and whether subtrees can be reordered.
     """
     if not is_short_key(variables.size + len(scopes)):
         return None
@@ -256,7 +258,7 @@ def _searched_order(
         graph, sizes, weight, count, rules, search_words, float(MAX_SEARCH_WORDS), 0, False, order
     )
     subtree_work = _subtree_work(cells if expected_cells is None else expected_cells, budget)
-    if subtree_work and rule != -1:
+    if subtree_work and rule != -1 and SUBTREE_ORDERS.is_ready():
         order = _with_subtrees_reordered(graph, sizes, weight, order, subtree_work, stop)
         separator, _, joined = bucket_tree(graph, sizes, order)
         cells, largest, width = totals(separator, joined, order)
@@ -270,6 +272,9 @@ def compile_search() -> None:
     _searched_order(ring, np.full(n, 2), np.arange(n), n, (1.0, NO_DEADLINE, None))
     adjacent = np.eye(n, k=1, dtype=np.bool_) | np.eye(n, k=-1, dtype=np.bool_)
     rule_order(adjacent, np.ones(n), np.ones(n, dtype=np.bool_), RULES[0])  # the pseudo-tree over agents uses it
+
+
+ORDER_SEARCH = KernelSet("order search", compile_search)
 
 
 def _exact(

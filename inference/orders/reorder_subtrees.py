@@ -41,6 +41,7 @@ from dmcmc.inference.orders.tuning import (
 )
 from dmcmc.inference.orders.vertex_separator_kernels import cut_orders
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
 _OVERFLOW_CELLS = 1e200  # above, products of cells overflow
@@ -253,3 +254,7 @@ def compile_subtree_search() -> None:
             graph[u, 0] |= np.uint64((u != v) << v)
     sizes, weight = np.full(side * side, 2.0), np.full(side * side, _UNITS_PER_BIT)
     improve_subtrees(graph, sizes, weight, np.arange(side * side), 1e5)
+
+
+SUBTREE_ORDERS = KernelSet("orders", compile_subtree_search)
+"""What improves the orders of large problems by :func:`improve_subtrees`."""

@@ -20,8 +20,10 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from importlib import import_module
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol
 
 import numba
 from numba.core import event
@@ -30,16 +32,79 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 from numba.core.sigutils import normalize_signature
 
-from dmcmc.inference.runtime.interpreted import interpretable
+from dmcmc.inference.runtime.interpreted import interpretable, is_interpreting
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.storage.cache_folders import compiled_marker
 from dmcmc.inference.storage.kernels_for_linking import adapt_flags, compiles_kernel, is_for_linking
 from dmcmc.inference.storage.numba_cache import LazyCache
+from dmcmc.inference.tuning import OPTIONAL_KERNELS
 
 _COPIES: dict[
     int, tuple[weakref.ref[Array], Array]
 ] = {}  # writable copies of read-only arrays, by id, as long as the original is alive
 # Unused slots of a frame: they make Python allocate a stack block of 1 MiB, half of which its callees can use.
 _FRAME_SLOTS = 70_000
+COMPILED: set[str] = set()  # names of the kernel sets that this process knows to be compiled
+
+
+class KernelSet(NamedTuple):
+    """The kernels of one component: what it compiles when it solves a tiny problem, or is called in a tiny way.
+
+    It stands beside the kernels. In a run with a time budget, other processes compile it, and the component is used
+    once it is ready.
+
+    Attributes
+    ----------
+    name : str
+        What the kernels depend on: methods, number types, layouts. It also names the marker file.
+    compile : callable
+        Compiles or loads the kernels by calling them. It can be pickled.
+    """
+
+    name: str
+    compile: Callable[[], object]
+
+    @property
+    def rank(self) -> int:
+        """Place in the order of compiling: 0 if runs cannot do without it, then by gain per second of compiling."""
+        return next((i for i, name in enumerate(OPTIONAL_KERNELS, start=1) if self.name.startswith(name)), 0)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a process of this node has compiled and stored the kernels."""
+        if is_interpreting() or self.name in COMPILED:
+            return True
+        marker = compiled_marker(self.name)
+        if marker is not None and os.path.isfile(marker):
+            COMPILED.add(self.name)
+        return self.name in COMPILED
+
+    def is_ready(self, requested: bool = True) -> bool:
+        """Return whether the component can work without compiling; if not, request it, if that is wanted."""
+        if not _SUPPLIERS:
+            return True
+        if requested and not _SUPPLIERS[-1].is_ready(self):
+            _SUPPLIERS[-1].request(self)
+        return _SUPPLIERS[-1].is_ready(self)
+
+
+class KernelSupplier(Protocol):
+    """Lets other processes compile what a run calls."""
+
+    def supply(self, kernel: "Kernel", signature: Any) -> None:
+        """Wait until the code of a kernel for a signature is stored, or raise an error; return if nobody can store it.
+
+        It is called before the code is needed, on the thread that needs it.
+        """
+
+    def request(self, *sets: KernelSet) -> float:
+        """Compile kernel sets in the background; return the seconds that do not count as run time."""
+
+    def is_ready(self, *sets: KernelSet) -> bool:
+        """Return whether kernel sets can be used."""
+
+
+_SUPPLIERS: list[KernelSupplier] = []  # of the timed runs of this process; the latest one is asked
 
 
 @cache
@@ -117,6 +182,33 @@ def count_compilations(report: Callable[[int], None]) -> Iterator[None]:
     """Call ``report`` with the number of kernels compiled so far in this block, after each of them."""
     with event.install_listener("numba:compile", _CompilationCounter(report)):
         yield
+
+
+@contextmanager
+def kernels_supplied_by(supplier: KernelSupplier) -> Iterator[None]:
+    """Do not compile the kernels that Python calls in this block: another process does, and this one loads them."""
+    _SUPPLIERS.append(supplier)
+    try:
+        yield
+    finally:
+        _SUPPLIERS.remove(supplier)
+
+
+def compilation_of(kernel: "Kernel", signature: Any) -> Callable[[], object]:
+    """Return a function that compiles and stores a kernel in any process; it can be pickled."""
+    function = kernel.py_func
+    named = partial(_kernel_of_name, function.__module__, function.__qualname__)
+    return partial(_compile_kernel, getattr(function, "recreate", named), tuple(normalize_signature(signature)[0]))
+
+
+def _kernel_of_name(module: str, name: str) -> Any:
+    """Return the kernel that a module defines."""
+    return attrgetter(name)(import_module(module))
+
+
+def _compile_kernel(find: Callable[[], Any], signature: Any) -> None:
+    """Compile a kernel for a signature."""
+    find().compile(signature)
 
 
 def njit(*, allocates: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -232,12 +324,21 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
 
     def compile(self, sig: Any) -> Any:
         """Compile or load the kernel for a signature; return its entry point."""
+        if _SUPPLIERS and not compiles_kernel() and not self.is_available(sig):
+            _SUPPLIERS[-1].supply(self, sig)
         with global_compiler_lock:
             if not compiles_kernel():
                 arguments = tuple(normalize_signature(sig)[0])
                 if arguments in self.overloads and is_for_linking(self.overloads[arguments]):
                     del self.overloads[arguments]
             return super().compile(sig)
+
+    def is_available(self, sig: Any) -> bool:
+        """Return whether the kernel's code for Python is loaded or stored."""
+        loaded = self.overloads.get(tuple(normalize_signature(sig)[0]))
+        if loaded is not None:
+            return not is_for_linking(loaded)
+        return bool(self._cache.is_stored(sig, self.targetctx)) if hasattr(self._cache, "is_stored") else True
 
     def add_overload(self, cres: Any) -> None:
         """Make a compiled form available; Python can call it unless it is for linking."""

@@ -79,11 +79,6 @@ class MemoryAccount:
         finally:
             self.budget, self._baseline = None, INTERPRETER_BYTES
 
-    @property
-    def is_compiling(self) -> bool:
-        """Whether Numba is compiling or loading a compiled kernel."""
-        return self._compilation_depth > 0
-
     def record_compilation(self, begins: bool) -> None:
         """Record that Numba starts (``begins``) or ends compiling or loading a kernel, on any thread."""
         if begins:

@@ -7,6 +7,7 @@ back. Small messages are dense tables; the others are sparse (CUBE calls them in
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
+from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice
@@ -308,6 +311,11 @@ def z_within(query: EliminationQuery, cells: int) -> int:
         return plan_mini_buckets(query.scopes, query.domains, query.order, (), z, shifts=True)
 
     return largest_fitting(max_z, min_z, cells, plan_of)[0]
+
+
+def filtering_kernels(arithmetic: Arithmetic) -> KernelSet:
+    """Return the kernels of filtering for an arithmetic."""
+    return KernelSet(f"filtering {with_headroom(arithmetic).dtype}", partial(compile_filtering, arithmetic))
 
 
 def compile_filtering(arithmetic: Arithmetic) -> None:

@@ -121,6 +121,10 @@ class _KernelFiles:
         """Store data under a key."""
         write_checked(*self._place(key), self._dump((key, data)))
 
+    def has(self, key: Any) -> bool:
+        """Return whether something is stored under a key."""
+        return self._place(key)[0].is_file()
+
     def flush(self) -> None:
         """Delete all files of this function."""
         for path in stored_kernels(self._folder, self._name):
@@ -212,6 +216,11 @@ def _cache_class(numba_cache: Any) -> Any:  # long: one class with its methods
                 delete_markers(Path(self._cache_path))
                 _report_unusable(error)
                 return None
+
+        def is_stored(self, sig: Any, target_context: Any) -> bool:
+            """Return whether a kernel for Python is stored."""
+            key = super()._index_key(sig, target_context.codegen())
+            return bool(self._cache_file.has(key))
 
         def save_overload(self, sig: Any, data: Any) -> None:
             """Store a compiled kernel on the disk."""

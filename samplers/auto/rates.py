@@ -19,6 +19,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Factor, choose_arithmetic
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import all_versions, current_name, report_once, usable_folders
 from dmcmc.inference.storage.checked_file import CachedFileError, read_checked, write_checked
@@ -110,12 +111,14 @@ def sweep_units(pairs: int, triangles: int, values: float) -> float:
 def load_rates() -> Rates:
     """Return this machine's rates from the file, or measure and store them.
 
-    While kernels are interpreted, these are the nominal rates: Python's speed is not the machine's.
+    While kernels are interpreted or being compiled, these are the nominal rates: Python's speed is not the machine's.
     """
     if is_interpreting():
         return NOMINAL
     path = rates_file()
     rates = None if path is None else read_rates(path)
+    if rates is None and not RATE_KERNELS.is_ready():
+        return NOMINAL
     if rates is None:
         rates = measure()
         if path is not None:
@@ -158,6 +161,9 @@ def measure() -> Rates:
 def compile_measured_kernels() -> None:
     """Compile the kernels that :func:`measure` runs."""
     measure()
+
+
+RATE_KERNELS = KernelSet("rates", compile_measured_kernels)
 
 
 def _clamped(rates: Rates) -> Rates:

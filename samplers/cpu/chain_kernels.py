@@ -14,7 +14,7 @@ import hashlib
 import inspect
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -289,6 +289,6 @@ def bind(loop: FunctionType, sampler: Sampler) -> Callable[..., Any]:
         FunctionType(_advance.__code__, {**_advance.__globals__, **namespace}, name + "_advance")
     )
     bound = FunctionType(loop.__code__, namespace, name)
-    bound.__qualname__ = name
+    bound.__qualname__, bound.__dict__["recreate"] = name, partial(bind, loop, sampler)
     compiled: Callable[..., Any] = njit(nogil=True)(bound)
     return compiled

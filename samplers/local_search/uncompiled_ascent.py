@@ -1,16 +1,18 @@
 """The greedy assignment and 1-opt hill climbing without kernels, while those of the local search are compiled.
 
 NumPy works on one column (the entries of one factor for all values of one variable) at a time, which takes some
-microseconds, so this is about thirty times slower than the kernels. Problems whose factors are all dense tables only.
+microseconds, so this is about thirty times slower than the kernels. Factors that are no dense tables are left out of
+the moves; the comparison of two assignments includes them.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.factor_graph import FactorGraph
-from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.factor_graph import FactorGraph, build_graph
+from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.local_search.local_search import Ascent
 from dmcmc.samplers.tuning import local_search as tuning
@@ -26,20 +28,22 @@ class UncompiledAscent(Ascent):
     Parameters
     ----------
     problem : Problem
-        A problem of dense tables.
+        A problem without global constraints.
     stop : Deadline
         Checked every few hundredths of a second.
     """
 
     def __init__(self, problem: Problem, stop: Deadline) -> None:
         super().__init__(problem, 1, stop)
-        self._columns = _Columns(self.graph)
+        tables = tuple(factor for factor in problem.factors if type(factor) is Factor)
+        dense = problem if problem.dense else replace(problem, factors=tables)
+        self._columns = _Columns(build_graph(dense))
 
     def greedy(
         self, soon: Deadline = NO_DEADLINE, report: Callable[[NDArray[np.int64]], object] = lambda values: None
     ) -> NDArray[np.int64]:
         """Return an assignment made variable by variable; see :meth:`Ascent.greedy`."""
-        columns, degrees = self._columns, np.diff(self.graph.start)
+        columns, degrees = self._columns, self._columns.degrees
         z, assigned, reported, read = [0] * degrees.size, [False] * degrees.size, False, 0
         for v in np.argsort(-degrees, kind="stable").tolist():
             read += int(degrees[v])
@@ -134,6 +138,11 @@ class _Columns:
             graph.table_start.tolist(),
             graph.domains.tolist(),
         )
+
+    @property
+    def degrees(self) -> NDArray[np.int64]:
+        """Number of factors of each variable."""
+        return np.diff(np.array(self._start))
 
     @property
     def factors(self) -> int:

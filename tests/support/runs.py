@@ -22,11 +22,13 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime import compile
+from dmcmc.inference.runtime.compile import COMPILED
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memo import clear_memos
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation import agent_kernel_sets, kernel_sets
+from dmcmc.run.compilation import agent_kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.samplers.tuning import common
@@ -190,7 +192,7 @@ def forget_compiled_kernels():
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
-    kernel_sets.COMPILED.clear()
+    COMPILED.clear()
     clear_memos()
 
 
@@ -226,7 +228,7 @@ def record_late_compilation(monkeypatch):
     started = dividing.divide_problem
     with monkeypatch.context() as patched:
         patched.setenv("DMCMC_COMPILE", "first")
-        patched.setattr(kernel_sets, "compiled_marker", lambda name: None)
+        patched.setattr(compile, "compiled_marker", lambda name: None)
         patched.setattr(KernelSupply, "request", without_clock(KernelSupply.request))
         patched.setattr(solve_planned_in_time, "prepare_gpu", without_clock(solve_planned_in_time.prepare_gpu))
         patched.setattr(dividing, "divide_problem", starting)

@@ -25,9 +25,8 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation import large_problem_kernel_sets
-from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.own_engines import own_engine
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.tuning import common
@@ -156,8 +155,6 @@ class BackgroundEngine:
         the engine gets a dedicated core.
     stop : Deadline
         Deadline of the run; :meth:`engage` and :meth:`shift_clock` may change it.
-    kernels : KernelSupply
-        The kernels of the run; our own engine waits for its kernels.
     early : EarlyEngine or None
         The engine that may already search the problem as given, on rank 0.
 
@@ -178,10 +175,9 @@ class BackgroundEngine:
         world: World,
         search: LocalSearch,
         stop: Deadline,
-        kernels: KernelSupply,
         early: EarlyEngine | None = None,
     ) -> None:
-        self.parts, self.incumbent, self.world, self.stop, self._kernels = parts, incumbent, world, stop, kernels
+        self.parts, self.incumbent, self.world, self.stop = parts, incumbent, world, stop
         self._search, self._early = search, early
         self.process: BackgroundSearch | None = None
         self.name: str | None = None
@@ -312,9 +308,8 @@ class BackgroundEngine:
 
     def _problem_costs(self, check: Callable[[], None]) -> CostProblem:
         """Return the whole problem as costs for the engine, once it can begin; constants are added at the end."""
-        for needed in large_problem_kernel_sets.own_engine(self.name):
-            self._kernels.request(needed)
-            while not self._kernels.is_ready(needed):
+        for needed in own_engine(self.name):
+            while not needed.is_ready():
                 check()
                 time.sleep(common.CHECK_SECONDS)
         assert self.name is not None, "there is an engine"

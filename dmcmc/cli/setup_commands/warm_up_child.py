@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dmcmc.inference.model.problem import Factor, Problem
-    from dmcmc.run.compilation.kernel_sets import KernelSet
+    from dmcmc.inference.runtime.compile import KernelSet
 
 _MAX_ERROR_CHARACTERS = 200  # of the reason of a failure: several stand in one line
 # Time limit in seconds of each run, which begins when its kernels are compiled: so short that tables may be unfinished
@@ -34,18 +34,19 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "Gibbs sampling": {"timeout": _SECONDS, "method": "gibbs"},
     "mini-buckets": {"combine": {"method": "mini-bucket", "z": 2}},
 }
-# Functions that compile kernels by calling them, the dearest first. They share few kernels, so that several processes
-# compile different ones at the beginning; problems are solved with what they have compiled, and compile the rest.
+# Functions that compile kernels by calling them, and kernel sets, the dearest first. They share few kernels, so that
+# several processes compile different ones at the beginning; problems are solved with what they have compiled, and
+# compile the rest.
 _FUNCTIONS = {
     "speed measurements": "dmcmc.samplers.auto.rates:load_rates",
-    "constraint search": "dmcmc.run.compilation.kernel_sets:compile_constraint_search",
-    "elimination orders": "dmcmc.inference.orders.best_order:compile_search",
-    "bounds of rows": "dmcmc.inference.bounds.branch_and_bound_rows:compile_boundary_search",
+    "constraint search": "dmcmc.run.compilation.search_components:compile_constraint_search",
+    "elimination orders": "dmcmc.inference.orders.best_order:ORDER_SEARCH",
+    "bounds of rows": "dmcmc.inference.bounds.branch_and_bound_rows:BOUNDARY_SEARCH",
     "AND/OR search": "dmcmc.samplers.and_or.engine:compile_search",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
-    "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:compile_subtree_search",
-    "rounding": "dmcmc.inference.bounds.dual.rounding:compile_rounding",
-    "semidefinite bounds": "dmcmc.inference.bounds.semidefinite.relaxation:compile_relaxation",
+    "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:SUBTREE_ORDERS",
+    "rounding": "dmcmc.inference.bounds.dual.rounding:ROUNDING_KERNELS",
+    "semidefinite bounds": "dmcmc.inference.bounds.semidefinite.relaxation:RELAXATION_KERNELS",
 }
 # Columns of the tables whose kernels of the dual ascent on a GPU are compiled: multiples of 8, for domains with up to
 # that many values. All multiples up to 136 took 80 seconds more on an H100 host with 16 cores (2026-11-27).
@@ -79,9 +80,16 @@ def tasks() -> dict[str, Callable[[str], object]]:
 
 
 def _call(function: str, device: str) -> None:
-    """Call a function, given as ``module:name``; it compiles for the CPU, whatever the device."""
+    """Call a function or compile a kernel set, given as ``module:name``, for the CPU, whatever the device."""
+    from dmcmc.inference.runtime.compile import KernelSet
+    from dmcmc.run.compilation.kernel_supply import compile_and_mark
+
     module, name = function.split(":")
-    getattr(import_module(module), name)()
+    found = getattr(import_module(module), name)
+    if isinstance(found, KernelSet):
+        compile_and_mark(found)
+    else:
+        found()
 
 
 def _compile_for_gpu(sets: Callable[[], "Sequence[KernelSet]"], relaxes: bool, device: str) -> None:
@@ -121,7 +129,7 @@ def _gpu_search() -> "Sequence[KernelSet]":
     import numpy as np
 
     from dmcmc.run.compilation.gpu_kernel_sets import search
-    from dmcmc.run.compilation.kernel_sets import SearchVariant
+    from dmcmc.run.compilation.search_components import SearchVariant
 
     return [search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
 

@@ -15,6 +15,7 @@ from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.results.alternatives import Alternative
 from dmcmc.run.alternatives.compare import alternative_of, is_within
 from dmcmc.run.alternatives.request import AlternativesRequest
+from dmcmc.run.compilation.kernel_supply import kernels_until
 from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.samplers.tuning import common
 
@@ -26,7 +27,7 @@ def k_best(
     now = time.perf_counter()
     stop = Deadline(until if until == float("inf") else now + common.MAIN_SHARE * max(0.0, until - now))
     try:
-        with interpreted_tree_if_small(problem, settings):
+        with kernels_until(stop, settings), interpreted_tree_if_small(problem, settings):
             memory = split_memory(settings.budget.bytes, problem).work
             tree = JunctionTree(problem, True, memory, stop, settings.device)
             values = list(islice(_until_outside(problem, best_assignments(tree), request.within), request.k))

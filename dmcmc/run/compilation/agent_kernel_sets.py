@@ -6,24 +6,31 @@ of its rows (assignments of its boundary variables) only.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.bounds.branch_and_bound_rows import BOUNDARY_SEARCH
+from dmcmc.inference.bounds.dual.rounding import ROUNDING_KERNELS
+from dmcmc.inference.bounds.semidefinite.relaxation import RELAXATION_KERNELS, is_suitable
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.compile import KernelSet
+from dmcmc.inference.sparse.function_filtering import filtering_kernels
+from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
-from dmcmc.run.compilation.bound_kernel_sets import bounds, function_filtering
-from dmcmc.run.compilation.kernel_sets import KernelSet
+from dmcmc.run.compilation.search_components import SearchComponents
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.model.chain_model import is_compact
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 
 if TYPE_CHECKING:
+    from dmcmc.run.compilation.kernel_supply import KernelSupply
     from dmcmc.solving.planning.setup import Setup
 
 SolveTiny = Callable[[Problem, Settings, str], object]  # solves a problem, ending in one of these ways:
@@ -85,14 +92,14 @@ class AgentKernels(NamedTuple):
     ----------
     tables : list of KernelSet
         The kernels that make and combine the agents' tables.
-    bounds : list of KernelSet
-        The kernels that improve the tables' bounds later.
+    bounds : dict of str to list of KernelSet
+        By improver: the kernels that improve the tables' bounds later.
     union : KernelSet or None
         The kernels that bound the union of all agents; None if it is not bounded.
     """
 
     tables: list[KernelSet]
-    bounds: list[KernelSet]
+    bounds: dict[str, list[KernelSet]]
     union: KernelSet | None
 
 
@@ -153,8 +160,8 @@ def _find_agent_work(
     sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work, solve)))
     return AgentKernels(
         sets,
-        bounds(setup, union is not None) if providers or union else [],
-        None if union is None else _tables(work, SAMPLER, union, solve),
+        _bounds(setup, union is not None) if providers or union else {},
+        None if union is None else _union(work, union),
     )
 
 
@@ -165,13 +172,23 @@ def _tables(work: KernelNeeds, method: str, bound: str, solve: SolveTiny) -> Ker
     return KernelSet(f"tables {source} {one.text}", partial(_compile_tables, one, solve))
 
 
+def _bounds(setup: "Setup", of_union: bool) -> dict[str, list[KernelSet]]:
+    """Return the kernels that improve the bounds of agents, and of their union, in a run with a time budget."""
+    if not setup.timed or setup.config.local.bound == "none":
+        return {}
+    found = {BRANCH: [BOUNDARY_SEARCH], ROUNDING: [ROUNDING_KERNELS]}
+    if of_union or any(map(is_suitable, setup.division.locals)):
+        found[SEMIDEFINITE] = [RELAXATION_KERNELS]
+    return found
+
+
 def for_improvers(setup: "Setup", agents: AgentKernels) -> dict[str, list[KernelSet]]:
     """Return the kernels that improvers need besides those of the tables, by the improver's name."""
-    needed = {name: list(agents.bounds) for name in (SEMIDEFINITE, BRANCH, ROUNDING)}
+    needed = dict(agents.bounds)
     if agents.union is not None:
         needed[UNION_BOUND] = [agents.union]
     if any(map(setup.may_filter, range(setup.problem.n_agents))):
-        needed[FUNCTION_FILTERING] = [function_filtering(setup.arithmetic)]
+        needed[FUNCTION_FILTERING] = [filtering_kernels(setup.arithmetic)]
     return needed
 
 
@@ -191,6 +208,23 @@ def _compile_tables(work: KernelNeeds, solve: SolveTiny) -> None:
         compile_matching(np.dtype(np.int64))
 
 
+def _union(work: KernelNeeds, provider: str) -> KernelSet:
+    """Return the kernels of the first bounds of the union of all agents."""
+    return KernelSet(f"union {provider} {work.text}", partial(_compile_union, work, provider))
+
+
+def _compile_union(work: KernelNeeds, provider: str) -> None:
+    """Bound the union of the agents of a tiny problem; again, because the first time ends while it is compiled."""
+    from dmcmc.anytime.union.union_agent import UnionAgent
+    from dmcmc.solving.planning.plan import prepare
+
+    setup = prepare(_tiny_problem_of(work), settings({}), World())
+    for _ in range(2):
+        UnionAgent(setup, provider, lambda: None, common.SLICE_SECONDS)
+    if "mini-bucket" in provider:
+        compile_matching(np.dtype(np.int64))
+
+
 def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:
     """Join and combine tables of a tiny problem, also with mini-buckets if the run may need these."""
     from dmcmc.inference.elimination.eliminate import compile_joins
@@ -202,3 +236,38 @@ def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:
         solve(_tiny_problem_of(work), settings({"method": "exact"}, combine), work.ending)
     if work.moment_matching:
         compile_matching(work.arithmetic.dtype)  # also the kernels of large buckets
+
+
+def request_when_planned(
+    kernels: "KernelSupply", world: World, solve_tiny: SolveTiny, can_end_early: bool
+) -> Callable[["Setup"], None]:
+    """Return a function that requests the kernels of a plan at its first call; all ranks call it.
+
+    A run without a time budget does not know of them: it compiles what it calls, unless another process was faster.
+
+    Parameters
+    ----------
+    kernels
+        The kernels that are compiled.
+    world
+        The ranks.
+    solve_tiny
+        Solves a tiny problem in the way of the run; see :func:`.agent_work`.
+    can_end_early
+        Whether the run may be asked to end: work with a deadline has other kernels.
+    """
+    called = False
+
+    def planned(setup: "Setup") -> None:
+        nonlocal called
+        if called:  # the plan may change while tables are made
+            return
+        called = True
+        find = partial(agent_work, setup, "deadline" if can_end_early else "none", solve_tiny)
+        needed = world.on_first_rank(find)
+        kernels.request(*needed.tables)
+        if not setup.will_prove and setup.config.local_search != "none":
+            kernels.request(*world.on_first_rank(partial(SearchComponents.of, setup)))
+        kernels.request(*chain.from_iterable(for_improvers(setup, needed).values()))
+
+    return planned

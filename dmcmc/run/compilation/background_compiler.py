@@ -12,7 +12,7 @@ from dmcmc.inference.runtime.processes import end_process, python_command
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker
 
 if TYPE_CHECKING:
-    from dmcmc.run.compilation.kernel_sets import KernelSet
+    from dmcmc.inference.runtime.compile import KernelSet
 
 # Bytes of a process that compiles: about 350 MiB were measured for the largest kernels
 PROCESS_BYTES = 400 << 20
@@ -20,7 +20,7 @@ _PROGRAM = "dmcmc.run.compilation.compiler_process"  # module that a process exe
 
 
 class BackgroundCompiler:
-    """Compiles kernel sets in several processes, in the order in which they were requested.
+    """Compiles kernel sets in several processes, those that bring most per second of compiling first.
 
     Parameters
     ----------
@@ -43,17 +43,13 @@ class BackgroundCompiler:
         """Processor seconds of all processes, up to the last kernel set that each has compiled."""
         return sum(self._seconds.values())
 
-    @property
-    def progress(self) -> tuple[int, int]:
-        """Number of requested sets that are done, and of all requested sets."""
-        return sum(self._requested.values()), len(self._requested)
-
-    def request(self, sets: "Sequence[KernelSet]") -> None:
-        """Compile kernel sets that were not requested before, after those that were."""
+    def request(self, sets: "Sequence[KernelSet]", at_once: bool = False) -> None:
+        """Compile kernel sets by gain, and among equals the earlier ones first (``at_once``: these first)."""
         with self._changed:
             new = [kernels for kernels in sets if kernels.name not in self._requested]
             self._requested |= {kernels.name: False for kernels in new}
-            self._waiting += new
+            waiting = [*new, *self._waiting] if at_once else [*self._waiting, *new]
+            self._waiting = sorted(waiting, key=lambda kernels: kernels.rank)
             self._changed.notify_all()
             idle = self._processes - len(self._threads)
             for _ in range(min(idle, len(new)) if not self._closed else 0):
@@ -101,8 +97,8 @@ class BackgroundCompiler:
                 child.stdin.flush()
                 reply = json.loads(child.stdout.readline())
                 stored, self._seconds[child.pid] = bool(reply["stored"]), float(reply["seconds"])
-            except (OSError, ValueError, KeyError, AttributeError, pickle.PicklingError, TypeError):
-                pass  # the process has ended, or the set cannot be sent to it
+            except Exception:  # the process has ended, or the set cannot be sent to it
+                pass
             marker = compiled_marker(kernels.name) if stored else None
             if marker is not None:
                 put_marker(marker)

@@ -7,13 +7,22 @@ kernels are stored. Without a time budget, a run compiles what it calls, and the
 The first rank of a node has the processes; the ranks of a node share the cache.
 """
 
+import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.runtime.compile import compilation_seconds
+from dmcmc.inference.runtime.compile import (
+    COMPILED,
+    Kernel,
+    KernelSet,
+    compilation_of,
+    compilation_seconds,
+    kernels_supplied_by,
+)
 from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
@@ -24,9 +33,8 @@ from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, u
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler
-from dmcmc.run.compilation.kernel_sets import COMPILED, KernelSet
 from dmcmc.samplers.tuning import common
-from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 
 # Names of the sets that finished runs without a time budget have needed: this process has compiled what they call.
 # Processes that compile such a set for another short run would be ended with it, before they are done.
@@ -83,9 +91,18 @@ class KernelSupply:
         Settings of the run.
     progress
         Receives one line if kernels are compiled in the background.
+    stop
+        Deadline of the run; by its time budget if None.
+
+    Attributes
+    ----------
+    stop : Deadline
+        Deadline of the run. A kernel that is missing then ends the work that calls it.
     """
 
-    def __init__(self, world: World, config: Settings, progress: ProgressReporter) -> None:
+    def __init__(
+        self, world: World, config: Settings, progress: ProgressReporter, stop: Deadline | None = None
+    ) -> None:
         self._world, self._progress, self._timed = world, progress, config.budget.time is not None
         interprets = is_interpreting()
         self._off = interprets or _in_compilation
@@ -93,12 +110,18 @@ class KernelSupply:
         self._compiler: BackgroundCompiler | None = None
         self._memory, self._needed = config.budget.bytes, set[str]()  # names of all sets that were requested
         self._begun = None if interprets else compilation_seconds()  # None: this process compiles nothing
-        self._is_announced = False
+        self._is_announced, self._starting = False, threading.Lock()
+        seconds = math.inf if config.budget.time is None else config.budget.time
+        self.stop = stop or Deadline(time.perf_counter() + seconds)
+        supplied = self._timed and not self._off and not self._first
+        self._guard = kernels_supplied_by(self) if supplied else nullcontext()
 
     def __enter__(self) -> Self:
+        self._guard.__enter__()
         return self
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        self._guard.__exit__(None, None, None)
         if self._compiler is not None:
             self._compiler.close()
         if error_type is None and not self._timed:
@@ -130,17 +153,19 @@ class KernelSupply:
         missing = [k for k in sets if not (self._off or k.name in called or k.is_compiled)]
         if not missing or self._world.local_rank:
             return 0.0
-        if self._compiler is None:
-            self._compiler = BackgroundCompiler(self._processes())
-        self._compiler.request(missing)
-        self._tell()
+        self._started_compiler().request(missing)
+        if not self._is_announced:
+            self._is_announced = True
+            methods = f"{len(missing)} of {len(self._needed)} methods"
+            self._progress.stage(f"compiling {methods} in the background, once on this machine")
         return 0.0
 
     def is_ready(self, *sets: KernelSet) -> bool:
         """Return whether kernel sets can be used as far as this rank knows; without a time budget, always."""
         if self._off or not self._timed or self._first:
             return True
-        return all(kernels.is_compiled or self._is_done(kernels) for kernels in sets)
+        compiler = self._compiler
+        return all(kernels.is_compiled or (compiler is not None and compiler.is_done(kernels)) for kernels in sets)
 
     def is_ready_for(self, improver: str, needed: Sequence[Mapping[str, Sequence[KernelSet]]]) -> bool:
         """Return whether an improver has its kernels as far as this rank knows, given kernel sets by improver."""
@@ -192,9 +217,25 @@ class KernelSupply:
         else:
             self._compiler.wait(lambda: self.is_ready(*sets), common.CHECK_SECONDS)
 
-    def _is_done(self, kernels: KernelSet) -> bool:
-        """Return whether no other process will compile a kernel set any more."""
-        return self._compiler is not None and self._compiler.is_done(kernels)
+    def supply(self, kernel: Kernel, signature: Any) -> None:
+        """Wait until another process has compiled a kernel that this one calls; raise OutOfTime at the deadline.
+
+        A kernel that other processes cannot compile is left to this one.
+        """
+        needed = KernelSet(f"{kernel.py_func.__qualname__} {signature}", compilation_of(kernel, signature))
+        compiler = self._started_compiler()
+        compiler.request([needed], at_once=True)
+        while not compiler.is_done(needed):
+            if self.stop.over:
+                raise_out_of_time()
+            compiler.wait(lambda: compiler.is_done(needed), common.CHECK_SECONDS)
+
+    def _started_compiler(self) -> BackgroundCompiler:
+        """Return the processes that compile, which are started with their first kernel set."""
+        with self._starting:
+            if self._compiler is None:
+                self._compiler = BackgroundCompiler(self._processes())
+            return self._compiler
 
     def _compile_here(self, sets: Sequence[KernelSet]) -> float:
         """Compile kernel sets in this process, one rank per node; return the seconds."""
@@ -215,13 +256,10 @@ class KernelSupply:
         memory = self._memory if available is None else available
         return max(1, min(cores() * self._world.local_size, memory // PROCESS_BYTES))
 
-    def _tell(self) -> None:
-        """Say once that methods are compiled in the background."""
-        if not self._is_announced and self._compiler is not None:
-            self._is_announced = True
-            done, requested = self._compiler.progress
-            methods = f"{requested - done} of {len(self._needed)} methods"
-            self._progress.stage(f"compiling {methods} in the background, once on this machine")
+
+def kernels_until(stop: Deadline, config: Settings) -> KernelSupply:
+    """Return the kernels of work of this process alone, which ends at a deadline if there is a time budget."""
+    return KernelSupply(World(), config, NoProgress(), stop)
 
 
 def raise_out_of_time() -> None:

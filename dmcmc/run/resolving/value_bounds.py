@@ -11,6 +11,7 @@ and the bound on the whole problem is an upper bound for every value.
 import dataclasses
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from msgspec.structs import replace
@@ -23,8 +24,8 @@ from dmcmc.mpi.world import World
 from dmcmc.results.marginals import Marginals
 from dmcmc.results.provenance import provenance
 from dmcmc.run.algorithms import choose_algorithm
+from dmcmc.run.compilation.kernel_supply import kernels_until
 from dmcmc.run.resolving.bound_values import bound_variables
-from dmcmc.run.resolving.compile_value_search import compile_search
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
 from dmcmc.run.resolving.value_table import ValueTable
 from dmcmc.run.whole_problem.marginals import marginals
@@ -41,7 +42,7 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
     problem : Problem
         The problem; its agents do not matter.
     settings : Settings
-        Settings with a time budget, which does not count compilation.
+        Settings with a time budget.
     variables : sequence of str
         The variables whose values are fixed, in this order; all variables if empty. The values of the others have the
         bounds that follow from these runs.
@@ -58,16 +59,18 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
     memory = min(settings.budget.bytes, int(seconds * tuning.TREE_BYTES_PER_SECOND))
     small = replace(settings, budget=replace(settings.budget, memory=memory))
     try:
-        return marginals(problem, small, "max-marginals", Deadline(start + seconds))
+        with kernels_until(Deadline(start + seconds), small):
+            return marginals(problem, small, "max-marginals", Deadline(start + seconds))
     except ResourceError:
         pass
     settings = undivided_settings(settings)
-    whole, end = undivided(problem, settings), start + limit + compile_search(problem, settings)
+    whole, end = undivided(problem, settings), start + limit
     first = choose_algorithm.solve_alone(whole, _limited(settings, common.FIRST_SHARE * (end - time.perf_counter())))
     bounds = ValueTable(problem, first)
     if first.status != "infeasible":
         wanted = [problem.variables.index(name) for name in variables or problem.variables]
-        bound_variables(problem, wanted, settings, bounds, end)
+        with suppress(ResourceError), kernels_until(Deadline(end), settings):
+            bound_variables(problem, wanted, settings, bounds, end)
         _fix_values(whole, wanted, settings, bounds, end)
     return Marginals(
         task="max-marginals",

@@ -1,24 +1,17 @@
 """Eliminate all variables of a problem, with mini-buckets if the settings or the memory ask for them."""
 
-import time
 from dataclasses import replace
 
-import numpy as np
-
-from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import split_memory
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import RelaxedElimination, Resources, eliminate_within
-from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.mpi.world import World
 from dmcmc.solving.planning.combination_plan import relaxation_of
-from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
-from dmcmc.tuning.run import COMPILE_SECONDS
+from dmcmc.solving.planning.divided_problem import DividedProblem, order_search_budget
 
 
 def eliminate_whole(parts: DividedProblem, stop: Deadline) -> RelaxedElimination:
@@ -35,11 +28,3 @@ def eliminate_whole(parts: DividedProblem, stop: Deadline) -> RelaxedElimination
     shares = split_memory(config.budget.bytes, parts.original, parts.problem)
     resources = Resources(shares.work, backend, owner="the whole problem")
     return eliminate_within(query, relaxation_of(config.combine), resources)
-
-
-def eliminate_tiny(problem: Problem, config: Settings) -> None:
-    """Eliminate a tiny problem as a run would, which compiles the kernels."""
-    elimination = eliminate_whole(
-        divide_problem(problem, config, World()), Deadline(time.perf_counter() + COMPILE_SECONDS)
-    ).elimination
-    elimination.choose(np.zeros(problem.n_variables, dtype=np.int64))

@@ -10,9 +10,8 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.compilation.large_problem_kernel_sets import whole_problem
+from dmcmc.run.compilation.search_components import SearchComponents
 from dmcmc.run.whole_problem.eliminate_and_decode import eliminate_and_decode, proof_of
-from dmcmc.run.whole_problem.eliminate_whole import eliminate_tiny
 from dmcmc.run.whole_problem.whole_result import result_of
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress
@@ -43,10 +42,9 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
     start = time.perf_counter()
     parts = divide_problem(problem, config, world)
     with KernelSupply(world, config, no_progress) as kernels:
-        start += kernels.request(*whole_problem(parts, eliminate_tiny))
-        stop = Deadline(
-            float("inf") if config.budget.time is None else start + config.budget.time, cancellation=ending.cancellation
-        )
+        start += kernels.request(*SearchComponents.of(parts))
+        until = float("inf") if config.budget.time is None else start + config.budget.time
+        kernels.stop = stop = Deadline(until, cancellation=ending.cancellation)
         search = begin(parts, world, stop, start, no_progress, partial(IncumbentSearch, kernels=kernels))
         search.first()
         take_start(search)

@@ -46,7 +46,7 @@ class RunHandle:
         thread.
     due : float
         Time (``time.perf_counter``) from which another thread may deliver the result, somewhat after the deadline. It
-        is infinite while kernels are compiled, which the time budget does not count.
+        is infinite before the clock starts.
     """
 
     cancellation: CancellationToken = field(default_factory=CancellationToken)

@@ -94,7 +94,7 @@ def completed(problem: Problem, values: Values, compiled: bool, stop: Deadline) 
     values : (n,) int64
         The index of each variable's value; −1 for a variable without one. Values that are given are not changed.
     compiled
-        Whether the kernels of the first search may be used; without them the problem must have dense tables only.
+        Whether the kernels of the first search may be used; without them the problem has no global constraint.
     stop
         Deadline of the search.
     """

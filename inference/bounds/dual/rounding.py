@@ -19,6 +19,7 @@ from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor_graph import graph_of_tables
 from dmcmc.inference.model.flat_tables import flatten
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
@@ -145,3 +146,6 @@ def compile_rounding() -> None:
     """Compile the kernels of rounding by rounding one pair of binary variables."""
     table = EncodedTable((0, 1), np.zeros((2, 2), dtype=np.int64))
     Rounding([table], np.full(2, 2), 2, np.zeros((1, 2, 2), dtype=np.int64)).rows(np.zeros(1, dtype=np.int64))
+
+
+ROUNDING_KERNELS = KernelSet("rounding", compile_rounding)

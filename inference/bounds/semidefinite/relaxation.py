@@ -43,6 +43,7 @@ from dmcmc.inference.bounds.tuning.semidefinite import (
 )
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.subproblem import Subproblem
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -399,3 +400,6 @@ def compile_relaxation() -> None:
     tables = [Factor.of(scope, [[0, 1], [1, 0]]) for scope in ((0, 1), (1, 2), (0, 2))]
     local = Subproblem(0, (2,), (0, 1), tuple(tables), np.full(3, 2))
     SemidefiniteRelaxation(DualState(local, triangles=True)).improve(steps=2)
+
+
+RELAXATION_KERNELS = KernelSet("semidefinite relaxation", compile_relaxation)

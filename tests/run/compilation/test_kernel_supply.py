@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,14 +19,16 @@ from support.runs import dense_problem, start_run
 
 import dmcmc
 from dmcmc.config.settings import Budget, Combine, Local, Settings
+from dmcmc.formats import native
+from dmcmc.inference.orders.greedy_kernels import seeded
+from dmcmc.inference.runtime.compile import COMPILED, Kernel, KernelSet, compilation_seconds
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.storage import cache_folders
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets, kernel_supply
-from dmcmc.run.compilation.block_move_kernel_sets import block_moves
-from dmcmc.run.compilation.kernel_sets import KernelSet
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
+from dmcmc.run.compilation.search_components import SearchVariant, block_moves
 from dmcmc.run.compilation.tiny_problems import tiny_problem
 from dmcmc.samplers.blocks import neighbourhood_search as search
 from dmcmc.samplers.chain_solver import ChainSolver
@@ -103,7 +106,7 @@ def test_cheap_agents_stay_exact_if_planning_took_all_the_time(monkeypatch):
 def folder(tmp_path, monkeypatch):
     """Folder of the marker files; compiled kernels stay where they are, so that they are not compiled again."""
     monkeypatch.setattr(cache_folders, "kernel_folder", lambda: tmp_path)
-    before = [(names, set(names)) for names in (kernel_sets.COMPILED, kernel_supply.CALLED)]
+    before = [(names, set(names)) for names in (COMPILED, kernel_supply.CALLED)]
     for names, _ in before:
         names.clear()
     yield tmp_path
@@ -135,7 +138,7 @@ def counted(name="a set", fail=False):
 def test_a_set_is_compiled_once_per_machine(folder, monkeypatch):
     kernels, done = counted()
     supply().request(kernels)
-    kernel_sets.COMPILED.clear()  # as in another process
+    COMPILED.clear()  # as in another process
     supply().request(kernels)
     assert len(done) == 1 and len(list(folder.iterdir())) == 1
 
@@ -149,7 +152,7 @@ def test_a_set_that_is_not_stored_has_no_marker(folder, reason, monkeypatch):
     if reason == "there is no folder":
         monkeypatch.setattr(cache_folders, "kernel_folder", lambda: None)
     supply().request(kernels)
-    kernel_sets.COMPILED.clear()
+    COMPILED.clear()
     supply().request(kernels)
     assert len(done) == 2 and list(folder.iterdir()) == []
 
@@ -172,9 +175,9 @@ def test_ranks_use_a_set_only_if_all_of_them_are_ready(folder):
         world = SimpleNamespace(local_rank=0, allgather=lambda own, others=others: [own, others])
         supplied = supply(world, first=False)
         assert not supplied.all_ready(kernels)
-        kernel_sets.COMPILED.add(kernels.name)
+        COMPILED.add(kernels.name)
         assert supplied.all_ready(kernels) == others
-        kernel_sets.COMPILED.clear()
+        COMPILED.clear()
 
 
 def test_other_processes_compile_in_the_background_and_end_with_the_run(folder):
@@ -249,6 +252,62 @@ def test_a_run_on_an_empty_cache_has_an_answer_and_a_bound_without_compiling_its
     assert 0.8 * bound < objective <= bound
 
 
+COMMAND = """
+import os
+from numba.core import event
+from dmcmc.cli.main import main
+
+class Compilation(event.Listener):
+    def on_start(self, event):
+        os._exit(99)
+
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Compilation())
+os._exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--set", "local.method=gibbs", "--set", "search=branch-and-bound"],
+        ["--method", "mini-bucket"],
+        ["--alternatives", "3"],
+        ["--task", "max-marginals"],
+        ["--task", "conflict"],
+    ],
+    ids=lambda options: options[-1],
+)
+def test_a_command_with_a_time_limit_never_compiles_itself(options, tmp_path):
+    """Its cache is empty: what its processes do not compile in time is not used."""
+    problem = dmcmc.generate("meeting-scheduling", agents=6, variables_per_agent=10, tables="hard", seed=5)
+    one_agent = replace(problem, agents=("a",), owner=np.zeros(problem.n_variables, dtype=np.int64))
+    native.save(one_agent if "mini-bucket" in options else problem, tmp_path / "problem.npz")
+    environment = {**os.environ, "DMCMC_CACHE_DIR": str(tmp_path / "cache")}
+    del environment["DMCMC_COMPILE"]
+    command = [sys.executable, "-c", COMMAND, "solve", "problem.npz", "--timeout", "2", *options]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+
+
+def test_a_kernel_that_is_called_undeclared_is_compiled_by_another_process(folder, monkeypatch):
+    monkeypatch.setattr(Kernel, "is_available", lambda *_: False)
+    with supply(first=False) as kernels:
+        before = compilation_seconds()
+        seeded(np.int32(3))
+        assert compilation_seconds() == before
+        assert [name.split()[0] for name in kernels._compiler._requested] == ["seeded"]
+
+
+def test_a_missing_kernel_ends_the_work_at_the_deadline(folder, monkeypatch):
+    monkeypatch.setattr(Kernel, "is_available", lambda *_: False)
+    with supply(first=False) as kernels, pytest.raises(OutOfTime, match="still being compiled"):
+        kernels.stop = Deadline(time.perf_counter())
+        seeded(np.uint8(3))
+
+
 @pytest.mark.parametrize(
     ("numbers", "tables"),
     [
@@ -292,7 +351,7 @@ def test_moment_matching_of_mini_bucket_bounds_is_compiled(bound, compiled, monk
 def test_block_moves_anneal_when_they_are_compiled(monkeypatch):
     asked = []
     monkeypatch.setattr(search, "typical_spread", lambda graph, values: asked.append(1) or 1.0)
-    block_moves(kernel_sets.SearchVariant(np.dtype(np.int32), True, True)).compile()
+    block_moves(SearchVariant(np.dtype(np.int32), True, True)).compile()
     assert asked
 
 

@@ -24,14 +24,12 @@ from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import judge, quality_of
-from dmcmc.run.compilation import large_problem_kernel_sets
-from dmcmc.run.compilation.kernel_sets import first_search_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.run.compilation.search_components import first_search_of
 from dmcmc.samplers.local_search.local_search import Ascent
 from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning import affordable
-from dmcmc.solving.planning.divided_problem import divide_problem
 from dmcmc.solving.presolve import presolve_problem
 from dmcmc.solving.presolve.presolve_problem import OriginalProblem, presolve_if_worthwhile
 
@@ -152,19 +150,16 @@ def test_the_trace_never_gets_worse_with_presolve(sense):
             assert sign * result.objective >= known[-1] and sign * result.bound <= bounds[-1]
 
 
-def test_large_problems_with_a_time_budget_are_not_estimated_before_presolve_and_planning(monkeypatch):
+def test_large_problems_with_a_time_budget_are_not_estimated_before_presolve(monkeypatch):
     problem = sparse_problem(200, agents=1, hard=0.2)
     settings, asked = timed(), []
     monkeypatch.setattr(presolve_problem, "MAX_BITSET_VARIABLES", 100)
-    monkeypatch.setattr(large_problem_kernel_sets, "MAX_BITSET_VARIABLES", 100)
     for module in (presolve_problem, estimate_cost):
         monkeypatch.setattr(module, "joins_at_least", lambda *arguments: asked.append(arguments) or True)
     presolve_if_worthwhile(problem, problem, settings)
     assert not asked
     presolve_if_worthwhile(problem, problem, settings_of(Document("", {})))
     assert len(asked) == 1  # without a time budget the decision is the former one
-    large_problem_kernel_sets.searches_subtree_orders(divide_problem(problem, settings, World()))
-    assert len(asked) == 1
 
 
 def test_dividing_makes_no_table_ranges_and_caches_for_agents_without_factors(monkeypatch):
