@@ -99,7 +99,7 @@ class World:
         The communicator of this node's ranks, the leader first; None without MPI.
     """
 
-    node_comm: Any
+    node_comm: Any = None
     _calls: CollectiveCalls  # set only with a communicator
     leaders: tuple[int, ...] = (0,)
     core_sharers = gpu_sharers = 1  # without MPI: this process alone
@@ -108,15 +108,12 @@ class World:
     def __init__(self, comm: Any = None) -> None:
         self.comm, self.counts = comm, MessageCounts()
         self.rank, self.size = 0, 1
-        node, self.node_comm = ComputeNode(), None
+        node = ComputeNode()
         if comm is not None:
             self._calls = CollectiveCalls(comm, partial(self.counts.add, "agree"))
             self.rank, self.size = comm.Get_rank(), comm.Get_size()
-            node, self.node_comm = find_compute_node(comm)
+            node, self.node_comm, self.leaders = find_compute_node(comm)
             use_gpu(node.gpu)
-            if node.leader:
-                self.node_comm = self.node_comm.Split(0, key=-1 if node.rank == node.leader else node.rank)
-            self.leaders = tuple(comm.allgather(self.node_comm.bcast(self.rank)))
         self.local_rank, self.local_size, self.local_processes = node.rank, node.size, node.local_processes
         self.core_sharers, self.gpu_sharers, self.core_binding = node.core_sharers, node.gpu_sharers, node.core_binding
 
@@ -365,7 +362,8 @@ class MpiTeam:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._comm is not None and error is None:  # after an error, ranks do not wait for each other
+        agreed = error is None or (isinstance(error, Exception) and self._world.is_agreed(error))
+        if self._comm is not None and agreed:  # after other errors, ranks do not wait for each other
             self._comm.Free()
 
     def allgather(self, work: Callable[[], Sequence[Array]]) -> list[Sequence[Array]]:
