@@ -84,6 +84,7 @@ class PrivateSession:
         self.reused: Reused | None = None
         self._known: Mapping[int, int] | None = None
         self._retained = RetainedWork()
+        self._world.announce_end()
 
     def set_table(self, agent: str, factor: str | int, table: ArrayLike) -> None:
         """Replace a table over the variables of one agent of this rank; other ranks need not do anything.
