@@ -105,7 +105,6 @@ class World:
     leaders: tuple[int, ...] = (0,)
     core_sharers = gpu_sharers = 1  # without MPI: this process alone
     core_binding: tuple[int, int] | None = None
-    _announces_end = False  # whether this process announces its end to the other ranks
 
     def __init__(self, comm: Any = None) -> None:
         self.comm, self.counts = comm, MessageCounts()
@@ -221,24 +220,7 @@ class World:
             from mpi4py.run import set_abort_status
 
             set_abort_status(1)
-            atexit.unregister(self._leave)
-
-    def announce_end(self) -> None:
-        """Let the other ranks know when this process ends, so that they do not wait for it in a collective call."""
-        if self.comm is not None and not self._announces_end:
-            self._announces_end = True
-            atexit.register(self._leave)
-
-    def _leave(self) -> None:
-        """Announce the end of this process, unless the communicator has ended before."""
-        from mpi4py import MPI
-
-        if not MPI.Is_finalized() and self.comm != MPI.COMM_NULL:
-            self._calls.leave()
-
-    def have_same(self, number: int) -> bool:
-        """Return whether all ranks pass the same number; cheaper than collecting the numbers."""
-        return self.comm is None or len(set(self._calls.begin("same number", size=number).tolist())) == 1
+            atexit.unregister(_leave)
 
     def union(self, parts: Mapping[K, T]) -> dict[K, T]:
         """Return the union of all ranks' dictionaries on every rank."""
@@ -276,6 +258,25 @@ def exchange(world: World, parts: Sequence[Array], what: str) -> list[Array] | N
     received: list[Array] = world.comm.alltoall(list(parts))
     world.counts.add(what, world.size - 1, sum(part.nbytes for part in parts))
     return received
+
+
+def have_same(world: World, number: int) -> bool:
+    """Return whether all ranks pass the same number; a collective call that is cheaper than collecting the numbers."""
+    return world.comm is None or len(set(world._calls.begin("same number", size=number).tolist())) == 1
+
+
+def announce_end(world: World) -> None:
+    """Let the other ranks know when this process ends, so that they do not wait for it in a collective call."""
+    if world.comm is not None:
+        atexit.register(_leave, world)
+
+
+def _leave(world: World) -> None:
+    """Announce the end of this process, unless the communicator has ended before."""
+    from mpi4py import MPI
+
+    if not MPI.Is_finalized() and world.comm != MPI.COMM_NULL:
+        world._calls.leave()
 
 
 def connect() -> World:

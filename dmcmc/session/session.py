@@ -7,7 +7,7 @@ from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import World, announce_end, have_same
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.session.changing_problem import ChangingProblem
@@ -73,7 +73,7 @@ class Session(ChangingProblem):
         self._retained = RetainedWork()
         self._last: LastRun | None = None
         self._agreed = self.problem  # before the changes since the last run
-        self._world.announce_end()
+        announce_end(self._world)
 
     def solve(self, timeout: float | None = None) -> Result:
         """Solve the problem as it stands.
@@ -112,7 +112,7 @@ class Session(ChangingProblem):
 
     def _agree_on_changes(self) -> None:
         """Undo the changes since the last run, and raise an error on all ranks, if not all ranks refused the same."""
-        if not self._world.have_same(crc32(repr(self.refusals).encode())):
+        if not have_same(self._world, crc32(repr(self.refusals).encode())):
             self.problem, refused = self._agreed, self._world.allgather(self.refusals)
             self.refusals.clear()
             rank, texts = next(item for item in enumerate(refused) if item[1])
