@@ -9,6 +9,7 @@ depends on them is agreed on first.
 
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 from zlib import crc32
 
@@ -22,7 +23,7 @@ from dmcmc.mpi.tuning import LONGEST_PAUSE_SECONDS
 
 T = TypeVar("T")
 
-_AGREE = "agree"
+_AGREE, _LEAVE = "agree", "leave"
 
 
 class OtherRankError(DmcmcError):
@@ -54,6 +55,12 @@ class CollectiveCalls:
     def __init__(self, comm: Any, count: Callable[[int, int], None]) -> None:
         self._comm, self._count = comm, count
         self.agreed_error: Exception | None = None
+        self._ended: Exception | None = None  # the error of all further calls, after a rank has left
+
+    def leave(self) -> None:
+        """Make the last call of this process; ranks that make another one receive an error instead of waiting."""
+        with suppress(Exception):
+            self._exchange_headers(_LEAVE, None)
 
     def begin(self, name: str, longest: float = LONGEST_PAUSE_SECONDS, size: int = 0) -> NDArray[np.int64]:
         """Wait until all ranks begin the call with this name; waiting ranks leave the cores to working ones.
@@ -135,13 +142,22 @@ class CollectiveCalls:
                 self.agreed_error = failure
                 raise failure
             return np.array([size])
+        if self._ended is not None:
+            self.agreed_error = self._ended
+            raise self._ended
         header = np.array([crc32(name.encode()), failure is not None, size], dtype=np.int64)
         headers = np.zeros((ranks, header.size), dtype=np.int64)
         wait_for(self._comm.Iallgather(header, headers), longest)
         if name == _AGREE:
             self._count(ranks - 1, (ranks - 1) * header.nbytes)
+        left = np.flatnonzero(headers[:, 0] == crc32(_LEAVE.encode())).tolist()
+        if left:
+            self._ended = OtherRankError(f"rank {', '.join(map(str, left))} has ended; a session needs all ranks")
         if headers[:, 1].any():
             self._raise_worst(failure)
+        if 0 < len(left) < ranks:
+            self.agreed_error = self._ended
+            raise cast(Exception, self._ended)
         if (headers[:, 0] != headers[0, 0]).any():
             calls = "; ".join(f"rank {rank}: {called}" for rank, called in enumerate(self._comm.allgather(name)))
             self.agreed_error = OutOfStep(f"ranks make different collective calls: {calls}")

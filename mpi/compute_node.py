@@ -7,6 +7,7 @@ see that GPU alone, and no rank has a CUDA context on another rank's GPU.
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,13 +68,47 @@ class ComputeNode(NamedTuple):
     leader: int = 0
 
 
-def find_compute_node(comm: Any) -> tuple[ComputeNode, Any]:
-    """Return this rank's share of its compute node, and the communicator of the node's ranks; a collective call."""
+class NodeRanks(NamedTuple):
+    """What a rank keeps about its compute node, as an attribute of the communicator of all ranks.
+
+    Attributes
+    ----------
+    node : ComputeNode
+        This rank's share of the node.
+    comm : mpi4py communicator
+        The ranks of the node, the leader first; freed with the communicator of all ranks.
+    leaders : tuple of int
+        For each rank, the rank that leads its node.
+    """
+
+    node: ComputeNode
+    comm: Any
+    leaders: tuple[int, ...]
+
+
+def find_compute_node(comm: Any) -> NodeRanks:
+    """Return this rank's compute node, which is found once per communicator; a collective call."""
     from mpi4py import MPI
 
-    node_comm = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    infos: list[RankInfo] = node_comm.allgather(_rank_info(os.environ))
-    return arrange_ranks(infos, node_comm.Get_rank()), node_comm
+    known: NodeRanks | None = comm.Get_attr(_attribute())
+    if known is None:
+        ranks = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        infos: list[RankInfo] = ranks.allgather(_rank_info(os.environ))
+        node = arrange_ranks(infos, ranks.Get_rank())
+        node_comm = ranks.Split(0, key=-1 if node.rank == node.leader else node.rank)
+        ranks.Free()
+        known = NodeRanks(node, node_comm, tuple(comm.allgather(node_comm.bcast(comm.Get_rank()))))
+        comm.Set_attr(_attribute(), known)
+    return known
+
+
+@cache
+def _attribute() -> int:
+    """Return the key of the attribute that holds :class:`NodeRanks`; copies of a communicator do not take it over."""
+    from mpi4py import MPI
+
+    key: int = MPI.Comm.Create_keyval(delete_fn=lambda _comm, _key, known: known.comm.Free())
+    return key
 
 
 def arrange_ranks(infos: Sequence[RankInfo], rank: int) -> ComputeNode:

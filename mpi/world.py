@@ -6,6 +6,7 @@ With more ranks than agents, ranks that own no agent work on the rows of an agen
 team (:class:`MpiTeam`).
 """
 
+import atexit
 import os
 import pickle
 import sys
@@ -99,7 +100,7 @@ class World:
         The communicator of this node's ranks, the leader first; None without MPI.
     """
 
-    node_comm: Any
+    node_comm: Any = None
     _calls: CollectiveCalls  # set only with a communicator
     leaders: tuple[int, ...] = (0,)
     core_sharers = gpu_sharers = 1  # without MPI: this process alone
@@ -108,15 +109,12 @@ class World:
     def __init__(self, comm: Any = None) -> None:
         self.comm, self.counts = comm, MessageCounts()
         self.rank, self.size = 0, 1
-        node, self.node_comm = ComputeNode(), None
+        node = ComputeNode()
         if comm is not None:
             self._calls = CollectiveCalls(comm, partial(self.counts.add, "agree"))
             self.rank, self.size = comm.Get_rank(), comm.Get_size()
-            node, self.node_comm = find_compute_node(comm)
+            node, self.node_comm, self.leaders = find_compute_node(comm)
             use_gpu(node.gpu)
-            if node.leader:
-                self.node_comm = self.node_comm.Split(0, key=-1 if node.rank == node.leader else node.rank)
-            self.leaders = tuple(comm.allgather(self.node_comm.bcast(self.rank)))
         self.local_rank, self.local_size, self.local_processes = node.rank, node.size, node.local_processes
         self.core_sharers, self.gpu_sharers, self.core_binding = node.core_sharers, node.gpu_sharers, node.core_binding
 
@@ -222,6 +220,7 @@ class World:
             from mpi4py.run import set_abort_status
 
             set_abort_status(1)
+            atexit.unregister(_leave)
 
     def union(self, parts: Mapping[K, T]) -> dict[K, T]:
         """Return the union of all ranks' dictionaries on every rank."""
@@ -259,6 +258,25 @@ def exchange(world: World, parts: Sequence[Array], what: str) -> list[Array] | N
     received: list[Array] = world.comm.alltoall(list(parts))
     world.counts.add(what, world.size - 1, sum(part.nbytes for part in parts))
     return received
+
+
+def have_same(world: World, number: int) -> bool:
+    """Return whether all ranks pass the same number; a collective call that is cheaper than collecting the numbers."""
+    return world.comm is None or len(set(world._calls.begin("same number", size=number).tolist())) == 1
+
+
+def announce_end(world: World) -> None:
+    """Let the other ranks know when this process ends, so that they do not wait for it in a collective call."""
+    if world.comm is not None:
+        atexit.register(_leave, world)
+
+
+def _leave(world: World) -> None:
+    """Announce the end of this process, unless the communicator has ended before."""
+    from mpi4py import MPI
+
+    if not MPI.Is_finalized() and world.comm != MPI.COMM_NULL:
+        world._calls.leave()
 
 
 def connect() -> World:
@@ -365,7 +383,8 @@ class MpiTeam:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._comm is not None and error is None:  # after an error, ranks do not wait for each other
+        agreed = error is None or (isinstance(error, Exception) and self._world.is_agreed(error))
+        if self._comm is not None and agreed:  # after other errors, ranks do not wait for each other
             self._comm.Free()
 
     def allgather(self, work: Callable[[], Sequence[Array]]) -> list[Sequence[Array]]:

@@ -22,10 +22,12 @@ class ChangingProblem:
     ----------
     problem : Problem
         The problem as it stands.
+    refusals : list of str
+        The errors of the changes that were not valid, since the list was cleared.
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+        self.problem, self.refusals = problem, list[str]()
 
     @contextmanager
     def changes(self) -> Iterator[Changes]:
@@ -37,8 +39,12 @@ class ChangingProblem:
             The batch of changes.
         """
         batch = Changes(self.problem)
-        yield batch
-        changed = batch.problem()
+        try:
+            yield batch
+            changed = batch.problem()
+        except Exception as error:
+            self.refusals.append(str(error))
+            raise
         if changed.agents is not self.problem.agents:
             changed.share_shape_facts(self.problem)
         self.problem = changed

@@ -10,7 +10,7 @@ from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
-from dmcmc.mpi.world import World
+from dmcmc.mpi.world import World, announce_end
 from dmcmc.results.result import Result
 from dmcmc.run.incremental.solve_again import solve_private_again
 from dmcmc.run.read_private import read_inputs
@@ -84,6 +84,7 @@ class PrivateSession:
         self.reused: Reused | None = None
         self._known: Mapping[int, int] | None = None
         self._retained = RetainedWork()
+        announce_end(self._world)
 
     def set_table(self, agent: str, factor: str | int, table: ArrayLike) -> None:
         """Replace a table over the variables of one agent of this rank; other ranks need not do anything.

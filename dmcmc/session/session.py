@@ -1,11 +1,13 @@
 """A session: a problem that changes, its last result, and the work that stays valid from one run to the next."""
 
 from typing import Unpack
+from zlib import crc32
 
 from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Problem
-from dmcmc.mpi.world import World
+from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.mpi.world import World, announce_end, have_same
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.session.changing_problem import ChangingProblem
@@ -70,6 +72,8 @@ class Session(ChangingProblem):
         self._settings, self._world = settings_from(settings, keywords), world or World()
         self._retained = RetainedWork()
         self._last: LastRun | None = None
+        self._agreed = self.problem  # before the changes since the last run
+        announce_end(self._world)
 
     def solve(self, timeout: float | None = None) -> Result:
         """Solve the problem as it stands.
@@ -88,7 +92,11 @@ class Session(ChangingProblem):
         ------
         DmcmcError
             As for :func:`dmcmc.solve`.
+        ProblemError
+            On all ranks, if one of them has refused a change that another one has made. All changes since the last run
+            are then undone.
         """
+        self._agree_on_changes()
         settings = self._settings if timeout is None else settings_from(self._settings, {"timeout": timeout})
         settings = settings_of_next_run(settings, self.problem, self._last)
         self._retained.begin_run()
@@ -101,3 +109,13 @@ class Session(ChangingProblem):
         self.reused = Reused(*self._retained.counts(self._world))
         self.result, self._last = result, LastRun(self.problem, result, settings.stay is not None)
         return result
+
+    def _agree_on_changes(self) -> None:
+        """Undo the changes since the last run, and raise an error on all ranks, if not all ranks refused the same."""
+        if not have_same(self._world, crc32(repr(self.refusals).encode())):
+            self.problem, refused = self._agreed, self._world.allgather(self.refusals)
+            self.refusals.clear()
+            rank, texts = next(item for item in enumerate(refused) if item[1])
+            raise ProblemError(f"rank {rank} refused what other ranks changed or refused otherwise: {'; '.join(texts)}")
+        self.refusals.clear()
+        self._agreed = self.problem

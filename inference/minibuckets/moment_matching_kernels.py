@@ -183,7 +183,7 @@ def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
         copy_entries(shifts[k], table_entries(program, arena, program.inputs[program.input_start[first + k + 1] - 1]))
 
 
-@njit(nogil=True, allocates=False)
+@njit(nogil=True)
 def measure_messages(program, arena, magnitudes, state, first, last, lowest):
     """Compute the magnitudes of the new messages of buckets ``first`` to ``last`` − 1 and update the total."""
     for b in range(first, last):

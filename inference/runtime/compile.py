@@ -218,13 +218,14 @@ def njit(*, allocates: bool = True, **options: Any) -> Callable[[Callable[..., A
     ----------
     allocates : bool
         False for kernels that create no arrays and return none, nor do those that they call. Numba then counts no
-        references to arrays, which takes about a third of the time of compiling. It refuses kernels that create arrays.
+        references to arrays, which takes about a third of the time of compiling. Such a kernel would never release an
+        array, or view, that it gets from another one: it is refused when it is compiled.
     **options : Any
         Options of ``numba.njit``.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        kernel = numba.njit(no_cfunc_wrapper=True, _nrt=allocates, **options)(function)
+        kernel = _checked(numba.njit(no_cfunc_wrapper=True, _nrt=allocates, **options)(function), allocates)
         return interpretable(_with_cache(_with_own_compilation(_share_constants(kernel)), FunctionCache))
 
     return decorate
@@ -232,7 +233,34 @@ def njit(*, allocates: bool = True, **options: Any) -> Callable[[Callable[..., A
 
 def uncached_njit(*, allocates: bool = True) -> Callable[[Callable[..., Any]], Any]:
     """Return ``numba.njit`` for functions that are stored only as parts of other kernels; see :func:`njit`."""
-    return lambda function: interpretable(numba.njit(_nrt=allocates)(function))
+    return lambda function: interpretable(_checked(numba.njit(_nrt=allocates)(function), allocates))
+
+
+def _checked(kernel: Any, allocates: bool) -> Any:
+    """Refuse to compile a kernel that counts no references but gets arrays from other kernels, or returns arrays.
+
+    Numba itself refuses all other arrays there: those that are created, and those that its own functions return.
+    """
+    compiler = getattr(kernel, "_compiler", None)
+    if allocates or compiler is None:  # kernels without a compiler are interpreted
+        return kernel
+    compile_kernel = compiler.compile
+
+    def compile_checked(args: Any, return_type: Any) -> Any:
+        compiled = compile_kernel(args, return_type)
+        models, types = compiled.target_context.data_model_manager, compiled.type_annotation.typemap
+        arrays = {"returns an array": compiled.signature.return_type}
+        for expression, signature in compiled.type_annotation.calltypes.items():
+            function = types.get(expression.func.name) if getattr(expression, "op", None) == "call" else None
+            if isinstance(function, numba.types.Dispatcher):
+                arrays[f"gets an array from {function.dispatcher.py_func.__name__}"] = signature.return_type
+        for reason, type_of_value in arrays.items():
+            if models[type_of_value].contains_nrt_meminfo():
+                raise numba.TypingError(f"{kernel.py_func.__name__} counts no references, but {reason}")
+        return compiled
+
+    compiler.compile = compile_checked
+    return kernel
 
 
 def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:

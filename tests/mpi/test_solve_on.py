@@ -78,3 +78,35 @@ def test_ranks_read_a_file_and_share_the_error_of_one_rank(tmp_path):
     assert first == second and first[0]
     assert first[1] == f"{path}.missing: no such file"
     assert first[2].startswith("expected a Problem, got list object")
+
+
+COMMUNICATORS = """
+from contextlib import suppress
+from mpi4py import MPI
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.mpi.world import MpiTeam, World
+
+def fail(world):
+    with MpiTeam(world, 0, world.rank == 0):
+        world.on_all_ranks(lambda: 1 if world.rank else (_ for _ in ()).throw(ResourceError("full")))
+
+nodes = set()
+for number in range(2200):  # MPICH has 2048 communicators
+    world = World(MPI.COMM_WORLD)
+    nodes.add(id(world.node_comm))
+    with suppress(ResourceError):
+        fail(world)
+    if number % 3 == 0:
+        copy = MPI.COMM_WORLD.Dup()
+        node = World(copy).node_comm
+        copy.Free()
+        assert node == MPI.COMM_NULL
+print(len(nodes))
+"""
+
+
+@needs_mpirun
+def test_every_communicator_is_freed_also_after_errors_of_all_ranks():
+    ended = start(2, "-c", COMMUNICATORS)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["1", "1"]
