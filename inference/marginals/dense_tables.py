@@ -26,7 +26,7 @@ class DenseTreeTables:
     """Tables with all entries, in one array; see ``JunctionTreeTables``."""
 
     def __init__(self, problem: Problem, maximise: bool, resources: TreeResources) -> None:
-        dense = densify(problem, resources.factor_bytes).problem
+        dense = densify(problem, resources.factor_bytes, stop=resources.stop).problem
         self.numbers = choose_numbers(dense.factors, maximise)
         tables = [self.numbers.encode(f) for f in dense.factors if f.scope]
         tables += [

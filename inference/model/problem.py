@@ -22,6 +22,7 @@ from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts, Memo, digest, is_short_key
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.runtime.types import Label as Label
+from dmcmc.inference.tuning import MAX_CHAIN_ENTRIES
 
 if TYPE_CHECKING:
     from dmcmc.inference.model.builder import Builder
@@ -159,6 +160,11 @@ class Factor:
     def is_tabular(self) -> bool:
         """Whether the factor is given by a table, tuples or an automaton, not by a degree of violation."""
         return True
+
+    @property
+    def chain_entries(self) -> int:
+        """The entries of the tables with hidden variables that stand for the factor; 0 if there are none."""
+        return 0
 
     def decomposed(self) -> tuple["Factor", ...]:
         """Return factors with tables, tuples or automata whose sum is this factor.
@@ -488,8 +494,13 @@ class Problem:
 
     @cached_property
     def tabular(self) -> bool:
-        """Whether all factors are given by tables, tuples or automata: there is no global constraint."""
-        return self.dense or all(factor.is_tabular for factor in self.factors)
+        """Whether tables can stand for all factors: no factor is a global constraint or has a large share of chains."""
+        return self.dense or (not self.has_large_chains and all(factor.is_tabular for factor in self.factors))
+
+    @cached_property
+    def has_large_chains(self) -> bool:
+        """Whether the chains of tables that stand for automata are too large together, so that some are relaxed."""
+        return sum(factor.chain_entries for factor in self.factors) > MAX_CHAIN_ENTRIES
 
     @cached_property
     def flat(self) -> FlatTables:
