@@ -20,6 +20,7 @@ from dmcmc.inference.model.summary import html_table, one_line, problem_facts
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts, Memo, digest, is_short_key
+from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.runtime.types import Label as Label
 from dmcmc.inference.tuning import MAX_CHAIN_ENTRIES
@@ -27,6 +28,7 @@ from dmcmc.inference.tuning import MAX_CHAIN_ENTRIES
 if TYPE_CHECKING:
     from dmcmc.inference.model.builder import Builder
 
+_BYTES_PER_VALUE = 64  # bytes per value of a variable in the least work: a greedy assignment, presolve and the answer
 _FACTS_BY_SHAPE = Memo[DerivedFacts].for_shapes()  # by a digest of a small problem's structure
 
 
@@ -809,6 +811,17 @@ def _integer_vector(given: ArrayLike, what: str) -> NDArray[np.int64]:
     array = array.astype(np.int64)
     array.flags.writeable = False
     return array
+
+
+def check_domains(problem: Problem) -> None:
+    """Raise ProblemError if what a run makes for each value of each variable does not fit the memory."""
+    values, limit = problem.domains.sum(dtype=np.float64), memory_limit()
+    if _BYTES_PER_VALUE * values > limit:
+        i = int(problem.domains.argmax())
+        raise ProblemError(
+            f"variable {problem.variables[i]!r} has {problem.domains[i]} values; all variables together may have"
+            f" {limit // _BYTES_PER_VALUE} with {format_bytes(limit)} of memory (budget.memory)"
+        )
 
 
 def bytes_of_tables(*problems: Problem) -> int:
