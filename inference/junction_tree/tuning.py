@@ -3,7 +3,6 @@
 Benchmarks: benchmarks.elimination.marginals and benchmarks.elimination.sparse_junction_trees.
 """
 
-MAX_CELLS = 2**62  # entries of a clique that int64 counts, with headroom for the next step of a loop
 MAX_ROW_ENTRIES = 1 << 10  # entries of a row of a clique on the CPU
 MIN_RUN = 4  # contiguous entries below which a table is gathered
 MAX_BLOCK_ENTRIES = 1 << 15  # entries of a message up to which one block of a GPU may compute one entry

@@ -10,7 +10,6 @@ from dmcmc.inference.execution.junction_tree_passes import passes_on
 from dmcmc.inference.junction_tree.message_kernels import UP
 from dmcmc.inference.junction_tree.passes import CliqueTreePasses
 from dmcmc.inference.junction_tree.table_layout import CliqueTreeLayout, clique_cells, lay_out
-from dmcmc.inference.junction_tree.tuning import MAX_CELLS
 from dmcmc.inference.marginals.posterior_samples import sample_dense
 from dmcmc.inference.marginals.tree_plan import TreeResources, choose_numbers, isolated_variables, plan_tree
 from dmcmc.inference.model.arithmetic import EncodedTable
@@ -20,6 +19,8 @@ from dmcmc.inference.model.sparse_factor import format_count
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
+
+_MAX_CELLS = 2**62  # entries of a clique that kernels count in int64; no pass over more ends
 
 
 class DenseTreeTables:
@@ -78,7 +79,7 @@ class DenseTreeTables:
         size, sizes = self.numbers.dtype.itemsize, domains.tolist()
         separators = sum(math.prod(sizes[v] for v in s) for s in self.tree.separators)
         message_bytes, largest = 2 * size * separators, max(clique_cells(self.tree, domains), default=1)
-        if largest > MAX_CELLS:  # no pass over it ends
+        if largest > _MAX_CELLS:
             raise ResourceError(
                 f"the junction tree has a clique of {format_count(largest)} entries; bound the sum: --task pr --z N"
             )
