@@ -72,10 +72,10 @@ def test_a_relaxed_problem_bounds_every_assignment(large):
 
 
 def test_the_answer_satisfies_the_automaton_and_its_bound_is_valid(large):
-    for seed in range(6):
+    for seed in range(4):
         problem = drawn(seed)
         best = max(naive.utility(problem, x) for x in product(range(3), repeat=4))
-        result = dmcmc.solve(problem, timeout=0.5, search="none")
+        result = dmcmc.solve(problem)
         assert result.bound is None or result.bound >= best
         if best > -np.inf:
             assert problem.evaluate(result.assignment) == (best, 0)
