@@ -12,6 +12,7 @@ from dmcmc.files.write import check_folder, check_writable
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.problems import load
 from dmcmc.report.plan import Plan, plan_of
@@ -126,11 +127,8 @@ def solve(
     """
     from dmcmc.run.algorithms.choose_algorithm import algorithm_for
 
-    chosen, given, callbacks = (
-        settings_from(settings, keywords),
-        problem_of(problem),
-        callbacks_of(progress, trace, solution),
-    )
+    chosen = settings_from(settings, keywords)
+    given, callbacks = problem_of(problem, chosen), callbacks_of(progress, trace, solution)
     if chosen.output is not None:
         check_output(chosen.output)
     world = World()
@@ -181,15 +179,20 @@ def solve_on(
     if not isinstance(world, World) and not hasattr(world, "Get_rank"):
         raise ConfigError(f"world: expected an MPI communicator, got {world!r}")
     ranks, chosen = world if isinstance(world, World) else World(world), settings_from(settings, keywords)
-    given = ranks.on_all_ranks(lambda: None if problem is None and ranks.rank > 0 else problem_of(problem))
+    given = ranks.on_all_ranks(lambda: None if problem is None and ranks.rank > 0 else problem_of(problem, chosen))
     return _solve_on_ranks(ranks, given, chosen, callbacks_of(progress, trace, solution))
 
 
-def problem_of(source: ProblemSource | None) -> Problem:
-    """Return the problem that an argument stands for: itself, a builder's, or that of a file."""
+def problem_of(source: ProblemSource | None, settings: Settings | None = None) -> Problem:
+    """Return the problem that an argument stands for: itself, a builder's, or that of a file, within its budget."""
     if isinstance(source, Problem):
         return source
-    return load(source) if isinstance(source, str | os.PathLike) else as_problem(source)
+    if not isinstance(source, str | os.PathLike):
+        return as_problem(source)
+    if settings is None:
+        return load(source)
+    with MEMORY_ACCOUNT.open(settings.budget.bytes, resident_memory()):
+        return load(source)
 
 
 def callbacks_of(progress: Progress | None, trace: Trace | None, solution: Solutions | None) -> CallbackProgress:

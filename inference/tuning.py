@@ -20,6 +20,7 @@ SMALL_STEP_CELLS = MIN_TASK_CELLS // 2  # cells of a step that takes less time t
 MIN_COMPRESSION = 16  # a smaller form replaces a table, or a table another form, that has this many times its entries
 MAX_ENUMERATED_ENTRIES = 1 << 20  # entries that Python code may evaluate one by one: about a second
 MAX_EXAMINED_ENTRIES = CELLS_PER_CHECK // 4  # entries of a table that is examined to improve a problem: 32 MiB
+MAX_CHAIN_ENTRIES = CELLS_PER_CHECK  # entries of all chains of automata in a problem: one pass over them takes 0.1 s
 MAX_EXPANDED_ENTRIES = 1 << 28  # entries of a table that is expanded on demand: 2 GiB; not measured
 SAMPLE_SIZE = 64  # variables, or assignments, from which a gain is estimated; not measured
 

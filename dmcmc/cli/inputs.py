@@ -13,6 +13,7 @@ from dmcmc.config.yaml_lines import value_of
 from dmcmc.files.write import check_writable
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 
 if TYPE_CHECKING:
     from dmcmc.solving.monitoring.progress import Explain
@@ -56,13 +57,14 @@ def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
         return problem_of(config.problem, document), config
     from dmcmc.formats import registry as formats
 
-    problem = formats.load(
-        path, format=arguments.format, evidence=arguments.evidence, distribution=arguments.distribution
-    )
     document = Document("", {"problem": {"file": path}})
     for name, value in options.items():
         document.override(tuple(name.split(".")), value, option_place(name))
     config = config_of(document)
+    with MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()):
+        problem = formats.load(
+            path, format=arguments.format, evidence=arguments.evidence, distribution=arguments.distribution
+        )
     return with_assigned_agents(problem, config.problem, document.at), config
 
 

@@ -11,12 +11,14 @@ import yaml
 from dmcmc.config.document import Document, Key, show
 from dmcmc.files.text import STANDARD_INPUT, standard_input
 from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
 MAX_CONFIG_BYTES = 1 << 20  # size of a configuration file; problem files have no such limit
 _MAX_NODES = 20_000  # limit for the values of a configuration, after aliases (repeated values) are expanded
 _MAX_DEPTH = 20  # limit for nested sections and lists
 _MAX_EVENTS = 3_000_000  # limit for the YAML events of any file, before aliases are expanded; bounds memory and time
 _MAX_COPIES = 300_000  # limit for the values that the aliases of a problem file add; bounds memory and time
+_BYTES_PER_EVENT = 600  # bytes of the nodes, values and places of one YAML event; measured with PyYAML's fast loader
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
 _DATE = "tag:yaml.org,2002:timestamp"  # dates stay text
 
@@ -105,6 +107,7 @@ def _parse(content: bytes, name: str, places: dict[Key, str] | None, max_nodes: 
     """
     try:
         count = _count_events(content, name, places is not None)
+        MEMORY_ACCOUNT.claim(_BYTES_PER_EVENT * count, f"{name}: the values of the text")
         loader = _Loader(content)
         node = loader.get_single_node()
         max_nodes = count + _MAX_COPIES if max_nodes is None else max_nodes

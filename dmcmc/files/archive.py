@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.inference.runtime.memory import format_bytes, memory_limit
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
 
 _MAX_DEFLATE_RATIO = 1032  # a deflate stream expands its input by at most this factor
@@ -96,6 +96,7 @@ class Archive:
                 raise self.fail(
                     name, f"claims shape {shape}, which is {declared_bytes} bytes, but holds {stored_bytes}"
                 )
+            MEMORY_ACCOUNT.claim(declared_bytes, f"array {name!r}")
             with self.file.open(info) as member:
                 array: Array = np.lib.format.read_array(member, allow_pickle=False)  # type: ignore[no-untyped-call,unused-ignore]
         except (*DAMAGE_ERRORS, MemoryError) as error:

@@ -3,9 +3,12 @@
 import json
 from typing import Any, NoReturn
 
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+
 _MAX_DEPTH = 64  # nested lists and objects; files of dmcmc have at most ten
 # Largest magnitude of a number. Sums of utilities are below 2^1000; sums and differences of a few of them fit float64.
 _MAX_NUMBER = 1e302
+_BYTES_PER_OBJECT = 150  # bytes of one value of a list or object, or half of an object; measured
 _MAX_DIGITS = 302  # digits of an integer below that limit
 
 
@@ -27,6 +30,8 @@ def plain_json(content: bytes) -> Any:
     """
     try:
         text = content.decode("utf-8")
+        objects = 2 * text.count("{") + text.count("[") + text.count(",")
+        MEMORY_ACCOUNT.claim(_BYTES_PER_OBJECT * objects, "the values of JSON text")
         data = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_refused)
         if "\\ud" in text.lower():  # half of a character: it cannot be encoded
             json.dumps(data, ensure_ascii=False).encode("utf-8")

@@ -18,6 +18,7 @@ from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 _CHUNK_BYTES = 1 << 20  # bytes decompressed at once
 # Text may take 1/8 of the memory: its numbers take four times as much, and the text is briefly held twice.
 _MEMORY_PER_TEXT = 8
+OBJECTS_PER_CHECK = 1 << 12  # objects that a reader makes between two checks of the memory: less than 4 MiB
 _MAX_MESSAGE_LENGTH = 400  # characters of an error message
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2")
 STANDARD_INPUT = "-"  # file name that stands for standard input

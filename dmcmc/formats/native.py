@@ -40,12 +40,13 @@ from numpy.typing import NDArray
 
 from dmcmc.files.archive import DAMAGE_ERRORS, Archive
 from dmcmc.files.write import open_packed_atomically
+from dmcmc.formats.common.entries import claim_structures
 from dmcmc.formats.native_constraints import ARRAYS, ConstraintRecord, ParameterWriter, read_constraints
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.problem import Factor, Label, Level, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import normalise
-from dmcmc.inference.runtime.errors import FileError, ProblemError
+from dmcmc.inference.runtime.errors import FileError, OutOfMemory, ProblemError
 from dmcmc.inference.runtime.types import Array
 
 _DTYPES = ("int32", "int64", "float64")
@@ -231,8 +232,8 @@ def load(path: str | os.PathLike[str]) -> Problem:
         raise FileError(f"{file_path}: no such file") from None
     except ProblemError as error:
         raise ProblemError(f"{file_path}: {' '.join(str(error).split())}") from None
-    except MemoryError:
-        raise FileError(f"{file_path}: does not fit the memory") from None
+    except (MemoryError, OutOfMemory) as error:
+        raise FileError(f"{file_path}: {str(error) or 'does not fit the memory'}") from None
     except OSError as error:
         raise FileError(f"{file_path}: cannot be read: {error.strerror or error}") from None
     except DAMAGE_ERRORS as error:
@@ -247,6 +248,7 @@ def _load_native(archive: Archive) -> Problem:
     )
     kind = archive.array("kind", "|u1")
     n, m = len(text.variables), len(kind)
+    claim_structures(n, m)
     if len(domains) != n:
         raise archive.fail("domains", f"has {len(domains)} entries for {n} variables")
     if domains.min(initial=1) < 1:
@@ -387,6 +389,7 @@ def _load_edges(archive: Archive) -> Problem:
         raise archive.fail("edges", f"has shape {edges.shape}; (m, 2) is needed")
     if edges.size and (edges.min() < 0 or edges.max() >= n):
         raise archive.fail("edges", f"must hold variables 0..{n - 1}, not {edges.min()}..{edges.max()}")
+    claim_structures(n, len(edges))
     stored, sizes = archive.array("tables", "iuf"), domains.tolist()
     scopes = [(u, v) for u, v in edges.tolist()]
     ends = list(accumulate((sizes[u] * sizes[v] for u, v in scopes), initial=0))

@@ -17,8 +17,9 @@ from dmcmc.files.text import COMPRESSED_SUFFIXES, SourceFile, clipped, open_sour
 from dmcmc.files.write import replace_file
 from dmcmc.formats import sniffing
 from dmcmc.formats.foreign import refuse_foreign
-from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import FileError, ProblemError, Unavailable
+from dmcmc.inference.model.problem import Problem, check_domains
+from dmcmc.inference.runtime.errors import FileError, OutOfMemory, ProblemError, Unavailable
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, memory_limit, resident_memory
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,28 @@ def load_with_format(
     evidence: str | os.PathLike[str] | None = None,
     distribution: str | os.PathLike[str] | None = None,
 ) -> tuple[Format, Problem]:
-    """Read a problem file as :func:`load` does, and return its format as well."""
+    """Read a problem file as :func:`load` does, and return its format as well.
+
+    Outside a run the file may take the memory of the process, and domains may be larger than a run can use.
+    """
+    is_for_run = MEMORY_ACCOUNT.budget is not None
+    with MEMORY_ACCOUNT.open(memory_limit(), resident_memory()):
+        chosen, problem = _load(path, format, evidence, distribution)
+    try:
+        if is_for_run:
+            check_domains(problem)
+    except ProblemError as error:
+        raise FileError(f"{path}: {error}") from None
+    return chosen, problem
+
+
+def _load(
+    path: str | os.PathLike[str],
+    format: str | None,
+    evidence: str | os.PathLike[str] | None,
+    distribution: str | os.PathLike[str] | None,
+) -> tuple[Format, Problem]:
+    """Read a problem file within the open budget of memory."""
     selected = format_named(format) if format is not None else None
     given = {"evidence": evidence, "distribution": distribution}
     companions = {name: Path(file) for name, file in given.items() if file is not None}
@@ -310,6 +332,8 @@ def _read(chosen: Format, source: SourceFile, companions: dict[str, Path] | None
             problem = observe(problem, source.path, options.get("evidence"), chosen.suffixes[0])
     except ProblemError as error:
         raise FileError(f"{source.name}: {clipped(str(error))}") from None
+    except OutOfMemory as error:
+        raise FileError(f"{source.name}: {error}") from None
     except (MemoryError, RecursionError):
         raise FileError(f"{source.name}: does not fit the memory") from None
     return problem

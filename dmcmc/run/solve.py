@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.problem import Problem, bytes_of_tables
+from dmcmc.inference.model.problem import Problem, bytes_of_tables, check_domains
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
@@ -75,6 +75,8 @@ def solve(
             MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory() - tables),
             KernelSupply(world, config, progress) as kernels,
         ):
+            if problem is not None:
+                check_domains(problem)
             observers = () if explain is None or world.rank > 0 else (explain,)
             watch = Watch(progress, observers, ending, handles_signals=ending is not None)
             if config.budget.time is None and config.search in _SEARCHES_OF_FIXED_WORK:

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from dmcmc.inference.junction_tree.cliques import CliqueTree
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.sparse.join import all_values, join, project_keys
-from dmcmc.inference.sparse.sparse_table import SparseTable, size_of
+from dmcmc.inference.sparse.sparse_table import SparseTable, fields_of, size_of
 
 BYTES_PER_ROW = 40
 """Bytes per row of a clique: key, value, indices in separators, and the memory of a join."""
@@ -81,17 +80,21 @@ def list_rows(
         If a clique has more variables than a packed key can hold.
     """
     listed = CliqueRows(tree, domains, arithmetic)
+    for scope in tree.scopes:
+        fields_of(scope, domains)  # before any row is listed
     for clique in range(len(tree.scopes)):
         stop.check()
         clique_tables = [table for table, home in zip(tables, tree.home, strict=True) if home == clique]
-        table = _clique_table(listed, clique, clique_tables, max_rows - sum(one.rows for one in listed.cliques))
+        table = _clique_table(listed, clique, clique_tables, max_rows - sum(one.rows for one in listed.cliques), stop)
         listed.cliques.append(table)
         listed.separators.append(np.unique(project_keys(table, tree.separators[clique], domains)))
     _prune(listed)
     return listed
 
 
-def _clique_table(listed: CliqueRows, clique: int, clique_tables: Sequence[SparseTable], max_rows: int) -> SparseTable:
+def _clique_table(
+    listed: CliqueRows, clique: int, clique_tables: Sequence[SparseTable], max_rows: int, stop: Deadline
+) -> SparseTable:
     """Return a clique's rows: the join of its factors and of its children's separators.
 
     The smallest table is joined first, then the one whose rows per value of the shared variables are fewest.
@@ -105,16 +108,15 @@ def _clique_table(listed: CliqueRows, clique: int, clique_tables: Sequence[Spars
     if table is None:
         table = all_values(scope[0], listed.domains, listed.arithmetic)
     while to_join:
-        rows_before, present = table.rows, set(table.scope)
+        present = set(table.scope)
         shared = [
             size_of([v for v in table_to_join.scope if v in present], listed.domains) for table_to_join in to_join
         ]
         growth = [table_to_join.rows / size for table_to_join, size in zip(to_join, shared, strict=True)]
-        table = join(table, to_join.pop(growth.index(min(growth))), listed.domains, max_rows)
-        MEMORY_ACCOUNT.claim(BYTES_PER_ROW * max(0, table.rows - rows_before), "the rows of a junction tree")
+        table = join(table, to_join.pop(growth.index(min(growth))), listed.domains, max_rows, stop)
     for v in scope:
         if v not in table.scope:
-            table = join(table, all_values(v, listed.domains, listed.arithmetic), listed.domains, max_rows)
+            table = join(table, all_values(v, listed.domains, listed.arithmetic), listed.domains, max_rows, stop)
     return table.reordered(scope, listed.domains)
 
 

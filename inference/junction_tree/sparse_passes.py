@@ -21,6 +21,7 @@ from dmcmc.inference.junction_tree.message_kernels import DOWN, SEPARATOR_MARGIN
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
+from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import SparseTable, fields_of
 
@@ -41,7 +42,7 @@ class SparsePasses:
     maximise : bool
         Whether max-marginals are computed, otherwise probabilities.
     memory
-        Memory limit of all rows in bytes; None for no limit.
+        Memory limit of all rows in bytes; None for the memory that is free.
     stop
         The deadline.
 
@@ -85,7 +86,7 @@ class SparsePasses:
     ) -> None:
         self.tree, self.domains, self.arithmetic, self.maximise, self.stop = tree, domains, arithmetic, maximise, stop
         self.observed = np.full(domains.size, -1, dtype=np.int64)
-        max_rows = (1 << 62 if memory is None else memory) // BYTES_PER_ROW
+        max_rows = ((free_memory() or 1 << 62) if memory is None else memory) // BYTES_PER_ROW
         listed = list_rows(tree, tables, domains, arithmetic, max_rows, stop)
         self.cliques, self.separators = listed.cliques, listed.separators
         self.clique_to_separator = [listed.separator_index(c, c) for c in range(len(self.cliques))]

@@ -15,16 +15,19 @@ from dmcmc.inference.marginals.tree_plan import TreeResources, choose_numbers, i
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.sparse_factor import format_count
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
+
+_MAX_CELLS = 2**62  # entries of a clique that kernels count in int64; no pass over more ends
 
 
 class DenseTreeTables:
     """Tables with all entries, in one array; see ``JunctionTreeTables``."""
 
     def __init__(self, problem: Problem, maximise: bool, resources: TreeResources) -> None:
-        dense = densify(problem, resources.factor_bytes).problem
+        dense = densify(problem, resources.factor_bytes, stop=resources.stop).problem
         self.numbers = choose_numbers(dense.factors, maximise)
         tables = [self.numbers.encode(f) for f in dense.factors if f.scope]
         tables += [
@@ -72,12 +75,15 @@ class DenseTreeTables:
         return self._arena[at[t] : at[t + 1]]
 
     def _check(self, domains: Ints, memory: int | None) -> None:
-        """Raise ResourceError if the messages do not fit the memory."""
+        """Raise ResourceError if the messages do not fit the memory, or a clique has too many entries to count."""
         size, sizes = self.numbers.dtype.itemsize, domains.tolist()
         separators = sum(math.prod(sizes[v] for v in s) for s in self.tree.separators)
-        message_bytes, cells = 2 * size * separators, clique_cells(self.tree, domains)
+        message_bytes, largest = 2 * size * separators, max(clique_cells(self.tree, domains), default=1)
+        if largest > _MAX_CELLS:
+            raise ResourceError(
+                f"the junction tree has a clique of {format_count(largest)} entries; bound the sum: --task pr --z N"
+            )
         if memory is not None and message_bytes > memory:
-            largest = max(cells)
             raise ResourceError(
                 f"the junction tree needs {message_bytes:,} bytes for its messages (its largest clique has {largest:,}"
                 f" entries), more than the {memory:,} of budget.memory; raise it, or bound the sum: --task pr --z N"

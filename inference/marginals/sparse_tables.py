@@ -19,7 +19,7 @@ class SparseTreeTables:
     """Sparse tables of the allowed entries; sparse factors are used without expansion. See ``JunctionTreeTables``."""
 
     def __init__(self, problem: Problem, maximise: bool, resources: TreeResources) -> None:
-        problem = densify(problem, resources.factor_bytes, keep_sparse=True).problem
+        problem = densify(problem, resources.factor_bytes, keep_sparse=True, stop=resources.stop).problem
         self.numbers, domains = choose_numbers(problem.factors, maximise), problem.domains
         tables = [sparse_table_of(factor, domains, self.numbers) for factor in problem.factors if factor.scope]
         tables += [all_values(v, domains, self.numbers) for v in isolated_variables(problem)]

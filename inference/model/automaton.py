@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.sparse_factor import SparseFactor, check_expansion, format_count
-from dmcmc.inference.model.tables import forbidden, forbidden_value, normalise
+from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude, normalise
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES, MAX_EXPANDED_ENTRIES
@@ -109,6 +109,30 @@ class AutomatonFactor(Factor):
             state = following[state].reshape(-1)
         total[is_forbidden] = forbidden_value(total.dtype)
         return normalise(total.reshape(self.shape))
+
+    @property
+    def chain_sizes(self) -> list[int]:
+        """The number of entries of each table of the factor's chain: states · values · next states."""
+        states = self.states
+        return [a * size * b for a, size, b in zip(states, self.shape, (*states[1:], 1), strict=True)]
+
+    @property
+    def chain_entries(self) -> int:
+        """The entries of the factor's chain, or of its table if that is smaller."""
+        return min(sum(self.chain_sizes), prod(self.shape))
+
+    def upper_bound(self) -> Factor:
+        """Return a constant factor that is at least the utility of every assignment; −∞ if all are forbidden."""
+        largest = sum(magnitude(layer.utility) for layer in self.layers)
+        dtype = np.float64 if isinstance(largest, float) else np.int64 if largest < 2**62 else object
+        accepting = self._coaccessible_states()
+        best: Array = np.zeros(accepting[-1].size, dtype=dtype)
+        for (following, utility), next_accepting in zip(reversed(self.layers), reversed(accepting[1:]), strict=True):
+            allowed = ~forbidden(utility) & next_accepting[following]
+            best = np.where(allowed, best[following] + np.where(allowed, utility, 0), -largest).max(axis=1)
+        bound = best.tolist()[0] if accepting[0][0] else -np.inf
+        margin = 2.0**-52 * len(self.layers) * largest if isinstance(largest, float) else 0
+        return Factor.of((), bound + margin, name=self.name)
 
     def renamed(self, scope: Sequence[int], name: str) -> "AutomatonFactor":
         """Return a factor with the same utilities, another scope and another name."""

@@ -29,9 +29,11 @@ from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import MAX_ARRAY_AXES, SparseFactor, format_count
 from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, format_bytes
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import MAX_CHAIN_ENTRIES
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ class DenseProblem:
         return values[: self.n_original]
 
 
-def densify(problem: Problem, memory: int, keep_sparse: bool = False, relax: bool = False) -> DenseProblem:
+def densify(
+    problem: Problem, memory: int, keep_sparse: bool = False, relax: bool = False, stop: Deadline = NO_DEADLINE
+) -> DenseProblem:
     """Return an equivalent problem with dense tables only.
 
     Parameters
@@ -62,13 +66,15 @@ def densify(problem: Problem, memory: int, keep_sparse: bool = False, relax: boo
     problem : Problem
         The original problem; it is returned unchanged if all its factors are dense.
     memory : int
-        Limit on the bytes of one expanded table.
+        Limit on the bytes of one expanded table, and of the tables of all chains.
     keep_sparse : bool
         Whether to keep sparse factors whose default is forbidden, and to convert automata with few words to such
         factors.
     relax : bool
-        Whether large global constraints are relaxed: the utility of an assignment is then at least as high as in the
-        original problem, and a bound on it is a bound of the original problem, too.
+        Whether large global constraints, and automata with large chains, are relaxed: the utility of an assignment is
+        then at least as high as in the original problem, and a bound on it is a bound of the original problem, too.
+    stop : Deadline
+        When to give up with ``OutOfTime``.
 
     Returns
     -------
@@ -82,8 +88,9 @@ def densify(problem: Problem, memory: int, keep_sparse: bool = False, relax: boo
     """
     if problem.dense:
         return DenseProblem(problem, problem.n_variables)
-    builder = DenseProblemBuilder(problem)
-    for factor in tabular_factors(problem, relax):
+    builder, factors = DenseProblemBuilder(problem), tabular_factors(problem, relax)
+    for factor in relax_large_chains(factors) if relax else factors:
+        stop.check()
         sparse = as_sparse(factor, memory) if keep_sparse else None
         if type(factor) is Factor or sparse is not None:
             builder.factors.append(sparse or factor)
@@ -130,20 +137,25 @@ def tabular_factors(problem: Problem, relax: bool) -> Sequence[Factor]:
     return [part for found in parts for part in found]
 
 
-def is_relaxed(problem: Problem) -> bool:
-    """Return whether ``tabular_factors`` relaxes a global constraint of a problem."""
+def relax_large_chains(factors: Sequence[Factor]) -> Sequence[Factor]:
+    """Return factors without the automata with the largest chains, if all chains together are too large.
 
-    def relaxed() -> bool:
-        if any(factor.decomposition is None for factor in problem.factors if not factor.is_tabular):
-            return True
-        return len(tabular_factors(problem, relax=True)) < len(tabular_factors(problem, relax=False))
-
-    return not problem.tabular and problem.facts.get_or_compute("relaxed", relaxed)
+    An upper bound on the utility of such an automaton takes its place, unless it is 0. As most of the utility is not in
+    tables any more, only chains that are examined in little time stay.
+    """
+    if sum(factor.chain_entries for factor in factors) <= MAX_CHAIN_ENTRIES:
+        return factors
+    used, found = 0, list(factors)
+    for i in sorted(range(len(found)), key=lambda i: (factors[i].chain_entries, i)):
+        used += factors[i].chain_entries
+        if isinstance(factor := found[i], AutomatonFactor) and used > tuning.MAX_EXAMINED_ENTRIES:
+            found[i] = factor.upper_bound()
+    return [factor for factor in found if factor.scope or factor.table.item() != 0]
 
 
 def _decomposed_size(factor: Factor) -> int:
     """Return the number of entries of a table, or of the chain of an automaton."""
-    return sum(chain_sizes(factor)) if isinstance(factor, AutomatonFactor) else prod(factor.shape)
+    return sum(factor.chain_sizes) if isinstance(factor, AutomatonFactor) else prod(factor.shape)
 
 
 def _is_best_expanded(factor: Factor, memory: int) -> bool:
@@ -158,16 +170,10 @@ def _is_best_expanded(factor: Factor, memory: int) -> bool:
     if (
         isinstance(factor, AutomatonFactor)
         and n_entries > tuning.SMALL_STEP_CELLS
-        and tuning.MIN_COMPRESSION * sum(chain_sizes(factor)) <= n_entries
+        and tuning.MIN_COMPRESSION * sum(factor.chain_sizes) <= n_entries
     ):
         return False
     return n_entries <= max(tuning.MAX_ENUMERATED_ENTRIES, tuning.SHARE_PER_ITEM * memory / 8)
-
-
-def chain_sizes(chain: AutomatonFactor) -> list[int]:
-    """Return the number of entries of each table of an automaton's chain: states · values · next states."""
-    states = chain.states
-    return [a * size * b for a, size, b in zip(states, chain.shape, (*states[1:], 1), strict=True)]
 
 
 def as_sparse(factor: Factor, memory: int) -> SparseFactor | None:
@@ -208,6 +214,7 @@ class DenseProblemBuilder:
         self.sizes: list[int] = []
         self.names: list[str] = []
         self.owners: list[int] = []
+        self.chain_bytes = 0
 
     def expand(self, factor: Factor) -> None:
         """Add a factor as one dense table."""
@@ -217,7 +224,7 @@ class DenseProblemBuilder:
     def add(self, factor: Factor, memory: int) -> None:
         """Add a factor as a chain, as a dense table if that is half as large, or as a list of its allowed tuples."""
         chain = factor if isinstance(factor, AutomatonFactor) else automaton_of(_sparse(factor))
-        table_sizes = chain_sizes(chain)
+        table_sizes = chain.chain_sizes
         n_words = _count_words(factor) if sum(table_sizes) > tuning.MAX_ENUMERATED_ENTRIES else None
         if n_words:
             is_smaller = (
@@ -235,10 +242,22 @@ class DenseProblemBuilder:
                 f"{what}: fits the memory neither as a table of {format_count(prod(factor.shape))} entries nor as a"
                 f" chain of tables, one of {format_count(max(table_sizes))}; raise budget.memory"
             )
-        self.add_chain(chain)
+        self.add_chain(chain, memory)
 
-    def add_chain(self, chain: AutomatonFactor) -> None:
-        """Add an automaton as a chain of tables, with a hidden variable for the state between two layers."""
+    def add_chain(self, chain: AutomatonFactor, memory: int) -> None:
+        """Add an automaton as a chain of tables, with a hidden variable for the state between two layers.
+
+        Raises
+        ------
+        ResourceError
+            If the tables of all chains together do not fit ``memory`` bytes.
+        """
+        what = f"factor {chain.name or list(chain.scope)}, as a chain of tables"
+        added = sum(a.utility.dtype.itemsize * size for a, size in zip(chain.layers, chain.chain_sizes, strict=True))
+        self.chain_bytes += added
+        if self.chain_bytes > memory:
+            raise ResourceError(f"{what}: needs {format_bytes(self.chain_bytes)} with all others; raise budget.memory")
+        MEMORY_ACCOUNT.claim(added, what)
         states, hidden = [*chain.states, 1], self._add_state_variables(chain)
         for i, (v, layer) in enumerate(zip(chain.scope, chain.layers, strict=True)):
             table, scope = _layer_table(layer.following, layer.utility, states[i + 1]), [v]

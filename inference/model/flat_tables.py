@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 
 
@@ -137,22 +138,15 @@ def flatten(scopes: Sequence[Sequence[int]], tables: Sequence[Array], dtype: np.
     if dtype is None:
         dtypes = {table.dtype for table in tables}
         dtype = max(dtypes, key=lambda d: (d.kind == "f", d.itemsize)) if dtypes else np.dtype(np.int32)
-        tables = [table if table.dtype == dtype else _recast(table, dtype) for table in tables]
     parts = [table.reshape(-1) for table in tables]
     start, scope = flatten_scopes(scopes)
-    return FlatTables(
-        scope_start=start,
-        scope=scope,
-        at=np.array([0, *accumulate(p.size for p in parts)], dtype=np.int64),
-        data=np.concatenate(parts) if parts else np.zeros(0, dtype=dtype),
-    )
-
-
-def _recast(table: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert a table to a wider dtype, including its −∞."""
-    wide = table.astype(dtype)
-    wide[table == forbidden_value(table.dtype)] = forbidden_value(dtype)
-    return wide
+    at = np.array([0, *accumulate(p.size for p in parts)], dtype=np.int64)
+    MEMORY_ACCOUNT.claim(int(at[-1]) * dtype.itemsize, "all tables in one array")
+    data = np.concatenate(parts, dtype=dtype, casting="unsafe") if parts else np.zeros(0, dtype=dtype)
+    for i, part in enumerate(parts):
+        if part.dtype != dtype:
+            data[at[i] : at[i + 1]][forbidden(part)] = forbidden_value(dtype)
+    return FlatTables(start, scope, at, data)
 
 
 class TableRanges(NamedTuple):

@@ -20,12 +20,15 @@ from dmcmc.inference.model.summary import html_table, one_line, problem_facts
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts, Memo, digest, is_short_key
+from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.runtime.types import Label as Label
+from dmcmc.inference.tuning import MAX_CHAIN_ENTRIES
 
 if TYPE_CHECKING:
     from dmcmc.inference.model.builder import Builder
 
+_BYTES_PER_VALUE = 64  # bytes per value of a variable in the least work: a greedy assignment, presolve and the answer
 _FACTS_BY_SHAPE = Memo[DerivedFacts].for_shapes()  # by a digest of a small problem's structure
 
 
@@ -161,6 +164,11 @@ class Factor:
     def is_tabular(self) -> bool:
         """Whether the factor is given by a table, tuples or an automaton, not by a degree of violation."""
         return True
+
+    @property
+    def chain_entries(self) -> int:
+        """The entries of the tables with hidden variables that stand for the factor; 0 if there are none."""
+        return 0
 
     def decomposed(self) -> tuple["Factor", ...]:
         """Return factors with tables, tuples or automata whose sum is this factor.
@@ -493,8 +501,13 @@ class Problem:
 
     @cached_property
     def tabular(self) -> bool:
-        """Whether all factors are given by tables, tuples or automata: there is no global constraint."""
-        return self.dense or all(factor.is_tabular for factor in self.factors)
+        """Whether tables can stand for all factors: no factor is a global constraint or has a large share of chains."""
+        return self.dense or (not self.has_large_chains and all(factor.is_tabular for factor in self.factors))
+
+    @cached_property
+    def has_large_chains(self) -> bool:
+        """Whether the chains of tables that stand for automata are too large together, so that some are relaxed."""
+        return sum(factor.chain_entries for factor in self.factors) > MAX_CHAIN_ENTRIES
 
     @cached_property
     def flat(self) -> FlatTables:
@@ -808,6 +821,17 @@ def _integer_vector(given: ArrayLike, what: str) -> NDArray[np.int64]:
 def _has_booleans(given: ArrayLike) -> bool:
     """Return whether a vector holds truth values, which NumPy would read as integers."""
     return getattr(given, "dtype", None) == np.bool_ or (isinstance(given, list | tuple) and bool in map(type, given))
+
+
+def check_domains(problem: Problem) -> None:
+    """Raise ProblemError if what a run makes for each value of each variable does not fit the memory."""
+    values, limit = problem.domains.sum(dtype=np.float64), memory_limit()
+    if _BYTES_PER_VALUE * values > limit:
+        i = int(problem.domains.argmax())
+        raise ProblemError(
+            f"variable {problem.variables[i]!r} has {problem.domains[i]} values; all variables together may have"
+            f" {limit // _BYTES_PER_VALUE} with {format_bytes(limit)} of memory (budget.memory)"
+        )
 
 
 def bytes_of_tables(*problems: Problem) -> int:

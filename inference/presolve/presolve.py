@@ -141,7 +141,7 @@ def presolve(
             return propagated.then(presolve(propagated.problem, memory, limit, merge=merge))
     groups = all_different_groups(problem)
     dense = dense or densify(problem, memory, relax=True).problem
-    keeps_factors = dense.n_variables > problem.n_variables or any(map(_is_worth_keeping, problem.factors))
+    keeps_factors = _keeps_factors(problem, dense)
     if not keeps_factors:
         return _presolve_dense(dense, groups, limit, merge)
     start = time.perf_counter()
@@ -156,7 +156,7 @@ def presolve(
     restricted = _restricted(problem, working.remaining[:n_original], start)
     restricted_problem = restricted.problem
     dense = densify(restricted_problem, memory, relax=True).problem
-    if dense.n_variables > n_original or any(map(_is_worth_keeping, restricted_problem.factors)):
+    if _keeps_factors(restricted_problem, dense):
         return restricted
     # No all-different groups: removed values shift the indices, so equal indices are no longer equal values.
     return restricted.then(_presolve_dense(dense, (), limit))
@@ -205,6 +205,12 @@ def _presolve_dense(problem: Problem, groups: Groups, limit: PresolveLimit, merg
     except Infeasible:
         return _proven_infeasible(problem, RemovalCounts(**counts, seconds=time.perf_counter() - start))
     return _result_of(problem, working, counts, start)
+
+
+def _keeps_factors(problem: Problem, dense: Problem) -> bool:
+    """Return whether the factors keep their representation; the tables then only show which values remain."""
+    hidden = dense.n_variables > problem.n_variables
+    return hidden or problem.has_large_chains or any(map(_is_worth_keeping, problem.factors))
 
 
 def _is_worth_keeping(factor: Factor) -> bool:

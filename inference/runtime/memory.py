@@ -18,9 +18,10 @@ from dmcmc.inference.tuning import (
 
 
 def memory_limit() -> int:
-    """Return the bytes that the tables of one problem may take: 16 GiB, or ``process_memory`` if that is less."""
-    limit = process_memory()
-    return MAX_TABLE_BYTES if limit is None else min(MAX_TABLE_BYTES, limit)
+    """Return the bytes that the tables of one problem may take: the budget, ``process_memory``, or at most 16 GiB."""
+    limits, budget = (MAX_TABLE_BYTES, process_memory()), MEMORY_ACCOUNT.budget
+    limit = min(limit for limit in limits if limit is not None)
+    return limit if budget is None else min(limit, max(budget, MIN_CHECKED_BYTES))
 
 
 def process_memory() -> int | None:
@@ -120,6 +121,10 @@ class MemoryAccount:
     def available_bytes(self) -> int | None:
         """Return the bytes of the budget that are still available; None if there is no budget."""
         return None if self.budget is None else self.budget + self._baseline - resident_memory()
+
+    def check(self, what: str) -> None:
+        """Raise OutOfMemory if the budget is used up; for loops that make many small objects (see ``claim``)."""
+        self.claim(MIN_CHECKED_BYTES, what)
 
     def claim(self, size: int, what: str) -> None:
         """Raise OutOfMemory if an allocation does not fit into the budget.

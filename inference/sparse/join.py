@@ -1,16 +1,22 @@
 """Join and project whole sparse tables, for results that are made at once and not row by row against a bound."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.row_kernels import repack, starts_of
 from dmcmc.inference.sparse.sparse_table import SparseTable, fields_of
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
+
+_BYTES_PER_JOINED_ROW = 16  # a key and a value
 
 
 def sparse_table_of(factor: Factor, domains: Ints, arithmetic: Arithmetic) -> SparseTable:
@@ -36,7 +42,9 @@ def all_values(variable: int, domains: Ints, arithmetic: Arithmetic) -> SparseTa
     return SparseTable((variable,), np.arange(size, dtype=np.int64), np.zeros(size, dtype=arithmetic.dtype))
 
 
-def join(left: SparseTable, right: SparseTable, domains: Ints, max_rows: int) -> SparseTable:
+def join(
+    left: SparseTable, right: SparseTable, domains: Ints, max_rows: int, stop: Deadline = NO_DEADLINE
+) -> SparseTable:
     """Return the join of two tables: the sums of rows that agree on the shared variables (CUBE §IV).
 
     Parameters
@@ -47,6 +55,8 @@ def join(left: SparseTable, right: SparseTable, domains: Ints, max_rows: int) ->
         Domain sizes.
     max_rows
         Largest number of rows of the result.
+    stop
+        When to give up with ``OutOfTime``.
 
     Raises
     ------
@@ -75,10 +85,18 @@ def join(left: SparseTable, right: SparseTable, domains: Ints, max_rows: int) ->
     rows = int(count.sum())
     if rows > max_rows:
         raise OutOfMemory(f"a sparse table has {rows:,} rows; the limit is {max_rows:,}")
-    left_row = np.repeat(np.arange(left.rows), count)
-    right_row = np.arange(rows) + np.repeat(begin - (np.cumsum(count) - count), count)
-    keys = (left.keys[left_row] << bits) | (right_sorted.keys[right_row] & ((1 << bits) - 1))
-    return SparseTable(scope, keys, left.values[left_row] + right_sorted.values[right_row])
+    MEMORY_ACCOUNT.claim(_BYTES_PER_JOINED_ROW * rows, "the rows of a sparse table")
+    keys, values = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.result_type(left.values, right.values))
+    start = np.append(0, np.cumsum(count))
+    cuts = np.searchsorted(start, np.arange(0, rows, MAX_EXAMINED_ENTRIES), side="right") - 1
+    for first, last in pairwise([*dict.fromkeys(cuts.tolist()), left.rows]):
+        stop.check()
+        left_row = np.repeat(np.arange(first, last), count[first:last])
+        at = slice(start[first], start[last])
+        right_row = np.arange(at.start, at.stop) + (begin - start[:-1])[left_row]
+        keys[at] = (left.keys[left_row] << bits) | (right_sorted.keys[right_row] & ((1 << bits) - 1))
+        values[at] = left.values[left_row] + right_sorted.values[right_row]
+    return SparseTable(scope, keys, values)
 
 
 def project_keys(table: SparseTable, onto: Sequence[int], domains: Ints) -> Ints:

@@ -172,7 +172,7 @@ def _eliminate(query: SparseQuery, plan: EliminationPlan, max_rows: int, stop: D
         parts = sorted((tables[t] for t in plan.inputs(b)), key=lambda table: table.rows)
         joined = parts[0] if parts else SparseTable((variable,), np.arange(domains[variable]), _zeros(query, variable))
         for part in parts[1:]:
-            joined = join(joined, part, domains, max_rows)
+            joined = join(joined, part, domains, max_rows, stop)
         message = maximise_over(joined, [variable], domains)
         MEMORY_ACCOUNT.claim(message.bytes, "rows of an elimination")
         max_rows -= message.rows

@@ -132,8 +132,11 @@ def search_model(problem: Problem) -> SearchModel:
         else:
             loaded.append((factor, loads))
     graph = build_graph(replace(problem, factors=tuple(others)))
-    data = graph.data.astype(np.float64) + (graph.low if graph.low.size else 0.0)
-    cost = np.where(graph.data == graph.forbidden_entry, np.inf, -data)
+    cost = graph.data.astype(np.float64)
+    if graph.low.size:
+        cost += graph.low
+    np.negative(cost, out=cost)
+    cost[graph.data == graph.forbidden_entry] = np.inf
     return SearchModel(
         **{name: getattr(graph, name) for name in _GRAPH_FIELDS},
         domains=np.array(problem.domains),

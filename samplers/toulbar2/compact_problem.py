@@ -10,7 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.densify import DenseProblemBuilder, chain_sizes, densify, tabular_factors
+from dmcmc.inference.model.densify import DenseProblemBuilder, densify, relax_large_chains, tabular_factors
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.samplers.toulbar2.costs import NO_NATIVE_FACTORS, NativeFactors
@@ -71,9 +71,9 @@ def compact_problem(problem: Problem, memory: int, dense_only: bool = False) -> 
         parts = (problem.variables, problem.domains, problem.agents, problem.owner)
         problem = Problem(*parts, tuple(others), problem.labels, problem.sense)
     if dense_only:
-        return CompactProblem(densify(problem, memory).problem, linear)
+        return CompactProblem(densify(problem, memory, relax=True).problem, linear)
     builder = DenseProblemBuilder(problem)
-    for factor in others:
+    for factor in relax_large_chains(others):
         _add(builder, factor, memory)
     return CompactProblem(builder.finished(), linear)
 
@@ -92,11 +92,11 @@ def _add(builder: DenseProblemBuilder, factor: Factor, memory: int) -> None:
         else:
             builder.add(factor, memory)
     elif isinstance(factor, AutomatonFactor):
-        words, chain_entries = entries - factor.forbidden_entries(), sum(chain_sizes(factor))
+        words, chain_entries = entries - factor.forbidden_entries(), sum(factor.chain_sizes)
         if arity > MAX_TABLE_ARITY and words * (arity + 1) <= chain_entries:
             builder.factors.append(factor.to_sparse())
         elif 8 * chain_entries <= memory:
-            builder.add_chain(factor)
+            builder.add_chain(factor, memory)
         else:
             builder.add(factor, memory)
     else:

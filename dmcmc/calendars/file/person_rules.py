@@ -260,7 +260,7 @@ def _at_most(scope: Sequence[int], counted: Sequence[Ints], high: int, name: str
 def free_run(scope: Sequence[int], taken: Sequence[Ints], slots: int, run: int, name: str) -> AutomatonFactor | None:
     """Return the hard constraint that ``run`` consecutive slots stay free; None if it always holds.
 
-    The state is the set of slots taken so far.
+    The state is the set of runs that a taken slot has ended: it has all that the rest of the scope depends on.
 
     Parameters
     ----------
@@ -275,13 +275,14 @@ def free_run(scope: Sequence[int], taken: Sequence[Ints], slots: int, run: int, 
     name : str
         Name of the factor.
     """
-    windows = np.array([((1 << run) - 1) << s for s in range(slots - run + 1)], dtype=np.int64)
+    runs = np.array([((1 << run) - 1) << s for s in range(slots - run + 1)], dtype=np.int64)
     layers: list[Layer] = []
     states: Ints = np.zeros(1, dtype=np.int64)
     is_limiting = False
     for bits in taken:
-        sets = states[:, None] | bits
-        allowed = ((sets[..., None] & windows) == 0).any(axis=2)
+        ended = ((bits[:, None] & runs) != 0) @ (1 << np.arange(runs.size))
+        sets = states[:, None] | ended
+        allowed = sets != (1 << runs.size) - 1
         is_limiting |= not allowed.all()
         states = np.unique(sets[allowed])
         states = states if states.size else np.zeros(1, dtype=np.int64)

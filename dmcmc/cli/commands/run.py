@@ -11,6 +11,7 @@ from dmcmc.config.configuration import Config
 from dmcmc.config.problem_section import problem_of
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, Unavailable
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Output
 from dmcmc.session.scenario import ScenarioEvent
@@ -79,7 +80,8 @@ def prepare(arguments: Namespace) -> "_RunJob | SolveJob":
         return _RunJob(config, None, False, shared)
     if arguments.share_assignment:
         raise ConfigError("--share-assignment: is for problem.directory; other results are complete without it")
-    problem = problem_of(config.problem, document)
+    with MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()):
+        problem = problem_of(config.problem, document)
     if "scenario" not in config.problem:
         return _RunJob(config, problem, arguments.explain)
     from dmcmc.session.scenario import read_scenario

@@ -16,6 +16,7 @@ from dmcmc.config.problem_section import with_assigned_agents
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals", "conflict")
 _NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it
@@ -42,7 +43,15 @@ def prepare(arguments: Namespace) -> SolveJob:
     if arguments.query is not None and task not in ("mar", "max-marginals"):
         raise ConfigError("--query: is for --task mar and max-marginals; marginal MAP is not available in this version")
     check_options(arguments, path)
-    document, calendar = _document(arguments), calendar_of(arguments, path) if is_calendar(path) else None
+    document = _document(arguments)
+    with MEMORY_ACCOUNT.open(config_of(document).budget.bytes, resident_memory()):
+        return _read(arguments, document)
+
+
+def _read(arguments: Namespace, document: Document) -> SolveJob:
+    """Read the problem file within the budget of the run."""
+    path, task = arguments.file, arguments.task
+    calendar = calendar_of(arguments, path) if is_calendar(path) else None
     given_start = "start" in document.data
     if calendar is not None and task == "mpe":
         set_start(document, calendar)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
-from dmcmc.inference.runtime.memory import format_bytes, memory_limit
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
 
 _MAX_MESSAGE_LENGTH = 640  # characters of an error message, so that it can be read in a terminal
 _COPIES = 4  # arrays of a table's size that exist while its factor is built
 _MAX_INT64 = 2**63 - 1
+_BYTES_PER_VARIABLE = 200  # bytes of a name, of its entries in sets and of the variable's numbers; measured
+_BYTES_PER_FACTOR = 500  # bytes of a factor with its name, scope and view of a table; measured
 _FORBIDDEN = -(2**63)  # represents a forbidden entry in int64
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,9})?")
@@ -72,6 +74,18 @@ def clipped_error(error: DmcmcError) -> DmcmcError:
         message = f"{message[:400]} ... {message[-200:]}"
     error_type = FileError if isinstance(error, ConfigError) else type(error)
     return error_type(message)
+
+
+def claim_structures(variables: int, factors: int) -> None:
+    """Charge the names and objects of a problem to the memory, without its tables, before they are made.
+
+    Raises
+    ------
+    OutOfMemory
+        If they do not fit.
+    """
+    size = _BYTES_PER_VARIABLE * variables + _BYTES_PER_FACTOR * factors
+    MEMORY_ACCOUNT.claim(size, f"{variables} variables and {factors} factors")
 
 
 class TableBudget:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dmcmc.formats.common.scan_kernels import floats, integers, offset
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.tuning import formats as tuning
 
@@ -80,12 +81,14 @@ def _scan(kernel: Any, text: bytes, begin: int, dtype: np.dtype[Any]) -> Scanned
         dtype of the numbers.
     """
     data = np.frombuffer(text, dtype=np.uint8)
+    MEMORY_ACCOUNT.claim(4 * (len(text) - begin), "the numbers of the text")
     numbers = np.empty((len(text) - begin) // 2 + 1, dtype=dtype)  # a word with its separator has 2 bytes or more
     capacity = _INITIAL_UNCONVERTED
     while True:
+        MEMORY_ACCOUNT.claim(24 * capacity, "the words of the text that are not plain numbers")
         unconverted = np.empty((capacity, 3), dtype=np.int64)
         with interpreted_if_short(tuning.STEPS_PER_BYTE * (len(text) - begin)):
             count, unconverted_count = kernel(data, begin, numbers, unconverted)
         if unconverted_count <= capacity:
             return ScannedNumbers(numbers[:count], unconverted[:unconverted_count])
-        capacity = max(unconverted_count, numbers.size)
+        capacity = min(8 * capacity, numbers.size)

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import NoReturn
 
-from dmcmc.files.text import SourceFile
+from dmcmc.files.text import OBJECTS_PER_CHECK, SourceFile
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_SHOWN_BYTES = 40  # bytes of a token that an error message shows
@@ -41,7 +42,9 @@ class Tokens:
         """Yield each token with its byte offset and whether it is in double quotes."""
         data = self.source.data
         at = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
-        for match in pattern.finditer(data, at):
+        for i, match in enumerate(pattern.finditer(data, at)):
+            if not i % OBJECTS_PER_CHECK:
+                MEMORY_ACCOUNT.check("the words of the text")
             if match.start() != at:
                 break
             at = match.end()

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from dmcmc.files.text import SourceFile
+from dmcmc.files.text import OBJECTS_PER_CHECK, SourceFile
 from dmcmc.inference.runtime.errors import FileError
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
 _MAX_DEPTH = 40  # levels of nested elements
 _MAX_ELEMENTS = 5_000_000  # elements of a file
@@ -114,6 +115,8 @@ class _XmlTreeBuilder:
         self.count += 1
         if len(self.open) > _MAX_DEPTH or self.count > _MAX_ELEMENTS:
             raise self.source.error(at, f"more than {_MAX_DEPTH} levels or {_MAX_ELEMENTS:,} elements of XML")
+        if not self.count % OBJECTS_PER_CHECK:
+            MEMORY_ACCOUNT.check("the elements of the text")
         element = Element(tag, attributes, at)
         self.open[-1].children.append(element)
         self.open.append(element)

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
+from dmcmc.formats.common.entries import claim_structures
 from dmcmc.formats.common.scan import scan_floats, word_offset
 from dmcmc.formats.uai import table_kernels as uai_kernels
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.tuning.formats import STEPS_PER_BYTE
 
@@ -79,6 +81,7 @@ class _UaiReader:
         m = self._integer(1 + n, "the number of factors")
         if m > (self.numbers.size - 2 - n) // 2:
             self._fail(1 + n, f"{m} factors are declared, but the file has fewer numbers")
+        claim_structures(n, m)
         self.scope_start, self.table_start = np.empty((2, m), dtype=np.int64)
         seen = np.full(n, -1, dtype=np.int64)
         f, position, reason = uai_kernels.find_factors(
@@ -132,6 +135,7 @@ class _UaiReader:
             for bad in np.flatnonzero(~((tables >= 0) & (tables < np.inf)))[:1]:
                 number = int(self.table_start[0] + bad)
                 self._fail(number, f"{tables[bad]:g} is not a potential; numbers from 0 on are needed")
+        MEMORY_ACCOUNT.claim(3 * self.numbers.nbytes, "the logarithms of the numbers")
         with np.errstate(divide="ignore", invalid="ignore"):
             utilities: Array = np.log(self.numbers)
         utilities += 0.0  # turn negative zeros into 0.0

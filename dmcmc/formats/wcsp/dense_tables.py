@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.formats.common.entries import claim_structures
 from dmcmc.formats.wcsp import table_kernels as wcsp_kernels
 from dmcmc.formats.wcsp.numbers import WcspNumbers
 from dmcmc.inference.model.problem import Factor
@@ -49,6 +50,7 @@ def dense_factors(numbers: WcspNumbers, domains: Ints, starts: Ints, entries: In
         If the tables do not fit the memory, or a value or cost is invalid.
     """
     count = starts.size
+    claim_structures(domains.size, count)
     n_tuples = np.zeros(count, dtype=np.int64)
     plain = entries > 0
     arity = np.where(plain, numbers.all[starts], 0) if numbers.all.size else np.zeros(count, dtype=np.int64)

@@ -3,12 +3,14 @@
 import dataclasses
 import time
 from collections.abc import Callable
+from functools import partial
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.results.alternatives import Alternative
 from dmcmc.results.result import Result
-from dmcmc.run.alternatives.compare import alternative_of, is_within, with_share_of_time
+from dmcmc.run.alternatives.compare import alternative_of, is_within, solve_in_share
 from dmcmc.run.alternatives.distance_constraint import distance_constraint
 from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
@@ -49,10 +51,12 @@ def by_solving(
         if len(over) < request.distance:
             return found, f"no other assignment {different}"
         name = f"different from alternative {len(found)}"
-        factors = (*factors, distance_constraint(problem, values[-1], request.distance, over, name))
-        constrained = dataclasses.replace(undivided(problem, settings), factors=factors)
-        limited = with_share_of_time(settings, until, request.k - len(found))
-        result = solve(constrained, limited)
+        try:
+            factors = (*factors, distance_constraint(problem, values[-1], request.distance, over, name))
+            constrained = dataclasses.replace(undivided(problem, settings), factors=factors)
+            result = solve_in_share(partial(solve, constrained), settings, until, request.k - len(found))
+        except ResourceError as error:
+            return found, str(error)
         if result.status == "infeasible":
             return found, f"no other assignment {different} (proven)"
         if result.objective is None or result.assignment is None:

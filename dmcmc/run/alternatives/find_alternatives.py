@@ -16,7 +16,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.run.alternatives.by_solving import by_solving
-from dmcmc.run.alternatives.compare import is_within, with_share_of_time
+from dmcmc.run.alternatives.compare import is_within, solve_in_share
 from dmcmc.run.alternatives.k_best import k_best
 from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.solving.monitoring.interrupt import RunHandle
@@ -88,12 +88,17 @@ def _find(
     settings = with_memory_limit(settings, World())
     limit = settings.budget.time
     until = float("inf") if limit is None else start + limit
-    first = choose_algorithm.solve(
-        problem, with_share_of_time(settings, until, min(request.k, 2)), World(), progress, explain, ending
-    )
-    assert first is not None  # on the only rank
+
+    def solve(limited: Settings) -> Result:
+        result = choose_algorithm.solve(problem, limited, World(), progress, explain, ending)
+        assert result is not None  # on the only rank
+        return result
+
+    first = solve_in_share(solve, settings, until, min(request.k, 2))
     if first.objective is None or first.assignment is None:
-        return first
+        no_word = first.status == "infeasible" or request.k == 1
+        notes = [first.note or "", "" if no_word else "no alternatives: nothing was found to compare them with"]
+        return replace(first, note="; ".join(filter(None, notes)) or None, time=time.perf_counter() - start)
     found, note = None, ""
     if request.distance == 1 and request.over is None and request.k > 1:
         found = k_best(problem, settings, request, until)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -173,3 +174,12 @@ def test_values_are_observed_and_reported_by_their_labels():
     for wrong in ({"tables": "some"}, {"device": "abacus"}):
         with pytest.raises(ConfigError, match="expected one of"):
             JunctionTree(builder, **wrong)
+
+
+def test_a_clique_with_more_entries_than_int64_counts_is_refused_in_one_line():
+    different = np.where(np.eye(40), -np.inf, 0.0)
+    pairs = [Factor.of(pair, different) for pair in combinations(range(12), 2)]
+    problem = Problem([f"x{i}" for i in range(12)], [40] * 12, ("one",), [0] * 12, tuple(pairs))
+    for maximise in (False, True):
+        with pytest.raises(ResourceError, match=r"a clique of about 10\^19 entries"):
+            JunctionTree(problem, maximise)

@@ -16,7 +16,8 @@ from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.sparse_factor import SparseFactor
-from dmcmc.inference.runtime.errors import OutOfMemory
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.sparse import sparse_elimination
 from dmcmc.inference.sparse.join import all_values, join, maximise_over, project_keys, sparse_table_of
 from dmcmc.inference.sparse.size_statistics import forecast
@@ -54,6 +55,19 @@ def test_a_join_is_the_sum_of_the_dense_tables_and_has_exactly_its_allowed_rows(
     assert naive.same_numbers(dense(both, domains)[1], expected)
     assert both.rows == int((expected > -naive.INFINITY).sum())
     assert (np.diff(both.keys) > 0).all()
+
+
+@given(sparse_tables(2), st.integers(1, 4))
+def test_a_join_in_pieces_is_the_whole_join_and_ends_at_the_deadline(case, piece):
+    domains, (left, right) = case
+    whole = join(left, right, domains, MAX_ROWS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dmcmc.inference.sparse.join.MAX_EXAMINED_ENTRIES", piece)
+        pieces = join(left, right, domains, MAX_ROWS)
+    assert np.array_equal(pieces.keys, whole.keys) and np.array_equal(pieces.values, whole.values)
+    if whole.rows:
+        with pytest.raises(OutOfTime):
+            join(left, right, domains, MAX_ROWS, Deadline(0))
 
 
 @given(sparse_tables(3))

@@ -2,18 +2,22 @@
 
 import json
 import math
-from itertools import islice, product
+import time
+from itertools import combinations, islice, product
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from support import naive
 from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc.cli.main import main
+from dmcmc.config.settings import Settings
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.marginals.k_best import best_assignments
-from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.errors import ConfigError, OutOfMemory
+from dmcmc.run.alternatives.compare import solve_in_share
 from dmcmc.run.alternatives.distance_constraint import distance_constraint
 
 
@@ -142,3 +146,36 @@ def test_a_calendar_shows_which_meetings_move(tmp_path, capsys):
     assert "what differs from the first" in printed
     text = page.read_text()
     assert "<h2>Alternatives</h2>" in text and text.count("Mon 1 Mar") >= 3
+
+
+def test_alternatives_of_a_clique_with_more_entries_than_int64_counts_come_from_repeated_solves():
+    b = dmcmc.Problem.build()
+    names = [b.variable(f"x{i}", 40) for i in range(12)]
+    for x, y in combinations(names, 2):
+        b.factor((x, y), lambda a, c: 0 if a != c else -math.inf)
+    found = dmcmc.alternatives(b, k=2, timeout=60).alternatives
+    assert len(found) == 2 and found[0].assignment != found[1].assignment
+    assert all(len({*x.assignment.values()}) == 12 for x in found)
+
+
+def test_what_was_found_is_kept_when_a_later_run_does_not_fit_the_memory(monkeypatch):
+    problem, runs = drawn(1), []
+
+    def fail(*_):
+        runs.append(1)
+        raise OutOfMemory("a table does not fit")
+
+    monkeypatch.setattr("dmcmc.run.alternatives.find_alternatives.choose_algorithm.solve_alone", fail)
+    result = dmcmc.alternatives(problem, k=3, distance=2)
+    assert len(result.alternatives) == len(runs) == 1 and result.note == "1 alternatives: a table does not fit"
+
+
+def test_a_run_that_finds_nothing_in_its_share_gets_all_of_the_time():
+    shares, found = [], dmcmc.solve(drawn(0))
+
+    def solve(settings):
+        shares.append(settings.budget.time)
+        return found if len(shares) == 2 else replace(found, status="unknown", objective=None, assignment=None)
+
+    assert solve_in_share(solve, Settings(), time.perf_counter() + 100, 4) is found
+    assert 0 < 2 * shares[0] < shares[1]
