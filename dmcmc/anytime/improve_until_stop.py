@@ -23,6 +23,7 @@ def improve_until_stop(
     watch: Watch,
     is_ready: Callable[[str], bool],
     union_provider: str | None = None,
+    next_plan: Callable[[], Setup | None] | None = None,
 ) -> Result | None:
     """Make the agents' tables, and combine and improve them in turn until the goal or the deadline.
 
@@ -40,14 +41,20 @@ def improve_until_stop(
         Returns whether an improver, given by its name, has its kernels on this rank.
     union_provider
         Bound provider of the union of all agents; None if that is not bounded.
+    next_plan
+        Returns a plan by which to go on, once it can be carried out, otherwise None; called by all ranks after each
+        combination. None if there is no other plan.
     """
     searches = WholeSearches(coordinator.world, search)
     world, handle, stop = coordinator.world, watch.handle or RunHandle(), setup.backend.stop
     interrupt = Interrupt(stop, armed=setup.timed and not watch.handles_signals)
     with handle.deliver_if_late(stop), interrupt, team_of(setup, world, coordinator.private) as team:
 
-        def improve(plan: Setup) -> Result | None:
-            """Make and improve tables by a plan, from the best assignment and bound so far."""
+        def improve(plan: Setup) -> Setup | Result | None:
+            """Make and improve tables by a plan, from the best assignment and bound so far.
+
+            Return the result, or the plan by which to go on.
+            """
             run = RankRun(RankTables(plan, world, team), coordinator, searches, watch, union_provider)
             handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
             try:
@@ -56,6 +63,9 @@ def improve_until_stop(
                     directive = run.agree(run.combine())
                     if directive.stop:
                         break
+                    better = None if next_plan is None or plan is not setup else next_plan()
+                    if better is not None:
+                        return better.with_stop(stop)
                     run.improve(directive)
             except (OutOfTime, OutOfMemory) as error:
                 run.give_up(error)
@@ -63,8 +73,12 @@ def improve_until_stop(
             world.on_all_ranks(partial(keep_for_next_run, run.tables, run.union))
             return run.result()
 
-        try:
-            return improve(setup)
-        except Exception as error:
-            plan_on_cpu = setup.without_gpu(error, world)
-        return improve(plan_on_cpu)
+        plan: Setup = setup
+        while True:
+            try:
+                outcome = improve(plan)
+            except Exception as error:
+                outcome = plan.without_gpu(error, world)
+            if not isinstance(outcome, Setup):
+                return outcome
+            plan = outcome

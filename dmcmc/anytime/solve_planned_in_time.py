@@ -49,20 +49,25 @@ def solve_planned_in_time(
         request_kernels(search)
     search.delay(kernels.request(*chain.from_iterable(later.values())))
     later_on_gpu: dict[str, list[KernelSet]] = {}
+    next_plan: Callable[[], Setup | None] | None = None
     if timed:
         with handle.deliver_if_late(search.stop):
-            try:
-                prepared = prepare_gpu(setup, world, watch.progress, kernels, search.stop, waiting_search(search))
-            except OutOfTime as error:
-                return end_without_tables(search, error)
-        setup, seconds, later_on_gpu = prepared
+            prepared = prepare_gpu(setup, world, watch.progress, kernels, waiting_search(search))
+        setup, seconds, later_on_gpu, next_plan = prepared
         search.delay(seconds)
     setup = search.engine.assign_cores(setup)
     stop = search.delay(world.on_first_rank(partial(_seconds_of, watch.planned, setup)))
     is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
     return improve_until_stop(
-        setup.with_stop(stop), OneFile(search), search, watch.with_handle(handle), is_ready, union
-    )
+        setup.with_stop(stop), OneFile(search), search, watch.with_handle(handle), is_ready, union,
+        None if next_plan is None else partial(_with_cores, search, next_plan),
+    )  # fmt: skip
+
+
+def _with_cores(search: IncumbentSearch, next_plan: Callable[[], Setup | None]) -> Setup | None:
+    """Return the next plan of the run, with the cores that an engine in the background leaves."""
+    setup = next_plan()
+    return None if setup is None else search.engine.assign_cores(setup)
 
 
 def request_kernels(search: IncumbentSearch) -> float:

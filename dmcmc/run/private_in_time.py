@@ -39,7 +39,8 @@ def solve_inputs_in_time(
         if not world.is_agreed(error):
             raise
         setup, factors = inputs.plan(world, NO_DEADLINE, retained)
-    setup, compile_seconds, is_ready = prepare_agents(setup, world, watch.progress, kernels, stop, solve_tiny)
+    prepared = prepare_agents(setup, world, watch.progress, kernels, solve_tiny)
+    setup, compile_seconds, is_ready, next_plan = prepared
     start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)
     setup = setup.with_stop(stop)
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
@@ -48,5 +49,5 @@ def solve_inputs_in_time(
         if known is not None:
             coordinator.take(dict(known))
     handle.save_partial = coordinator.save_partial
-    result = improve_until_stop(setup, coordinator, None, watch.with_handle(handle), is_ready)
+    result = improve_until_stop(setup, coordinator, None, watch.with_handle(handle), is_ready, next_plan=next_plan)
     return coordinator.with_moves(result), coordinator

@@ -9,6 +9,7 @@ import dmcmc
 from dmcmc.anytime import solve_planned_in_time as solving
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -40,3 +41,25 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeyp
     assert result.assignment is not None
     assert late == []
     assert launched and launched <= loaded
+
+
+def test_a_run_works_on_the_cpu_until_the_kernels_of_the_gpu_are_compiled(launches, monkeypatch):
+    _, launched = launches
+    waits, all_ready = [], KernelSupply.all_ready
+
+    def ready_later(self, *sets):
+        of_gpu = any("GPU" in kernels.name for kernels in sets)
+        if of_gpu and len(waits) < 3:
+            if not waits:
+                launched.clear()  # of compiling
+            waits.append(bool(launched))
+            return False
+        return all_ready(self, *sets)
+
+    monkeypatch.setattr(KernelSupply, "all_ready", ready_later)
+    monkeypatch.setattr(cost_model, "COSTS", FREE)
+    problem = dmcmc.generate("random", agents=2, variables_per_agent=5, domain_size=2, seed=1)
+    local = {"method": "gibbs", "runs": 1, "samples": 1, "bound": "none"}
+    result = dmcmc.solve(problem, timeout=20, device="cuda", search="none", local=local)
+    assert waits == [False] * 3 and launched
+    assert result.objective <= dmcmc.solve(problem).objective

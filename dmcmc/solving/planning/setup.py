@@ -91,6 +91,10 @@ class Setup(DividedProblem):
             raise error
         if self.retained is not None:
             self.retained.forget_all()
+        return self.on_cpu()
+
+    def on_cpu(self) -> "Setup":
+        """Return this plan for the CPU alone."""
         choices = [choice._replace(device="cpu") for choice in self.choices]
         config = replace_settings(self.config, device="cpu")
         backend = replace(self.backend, device="cpu")

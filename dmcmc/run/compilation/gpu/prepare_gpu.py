@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from dmcmc.anytime.improvers import gpu_chains
 from dmcmc.inference.runtime.compile import KernelSet
-from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_fault, is_gpu_in_use
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny, agent_work, for_improvers
@@ -39,11 +39,15 @@ class PreparedRun(NamedTuple):
         Seconds that do not count as run time.
     later : dict of str to list of KernelSet
         Kernels that improvers on the GPU still need, by the improver's name.
+    next_plan : callable or None
+        Returns the plan that uses the GPU once its kernels are compiled, until then None; called by all ranks. None if
+        ``setup`` already uses all that it is to use.
     """
 
     setup: Setup
     seconds: float
     later: dict[str, list[KernelSet]]
+    next_plan: Callable[[], Setup | None] | None = None
 
 
 def prepare_gpu(
@@ -51,13 +55,12 @@ def prepare_gpu(
     world: World,
     progress: ProgressReporter,
     kernels: KernelSupply,
-    stop: Deadline,
     concurrent: ConcurrentWork | None = None,
 ) -> PreparedRun:
     """Load the kernels that this rank's agents use on a GPU, if any; called by all ranks.
 
-    Missing kernels are compiled by several processes. With ``device: auto`` the run does without the GPU until the next
-    run; with ``device: cuda`` it waits for them.
+    Missing kernels are compiled by several processes. Meanwhile the run works on the CPU. With ``device: auto`` it does
+    so until the next run; with ``device: cuda``, until they are compiled.
 
     Parameters
     ----------
@@ -69,15 +72,8 @@ def prepare_gpu(
         Receives the progress.
     kernels
         The kernels of the run.
-    stop
-        Deadline of the run.
     concurrent
-        Work for the time of waiting: the local search, whose chains may then run on the GPU, too.
-
-    Raises
-    ------
-    OutOfTime
-        On all ranks, if the deadline passes before the kernels are ready.
+        Work for the time in which the GPU is opened: the local search, whose chains may run on the GPU, too.
     """
     required = setup.backend.device == "cuda"
     uses_gpu = required or (setup.backend.device == "auto" and setup.limits.gpu)
@@ -89,9 +85,12 @@ def prepare_gpu(
     agents = setup.agents_of_rank(world.rank) if setup.scattered else list(range(setup.problem.n_agents))
     needed = GpuKernels(plain, agents, searches)
     first, later = (needed.first, needed.later) if uses_gpu and not world.local_rank else ([], {})
-    seconds = kernels.wait(first, stop, concurrent) if required else kernels.request(*first)
-    seconds += kernels.request(*chain.from_iterable(later.values()))
-    if kernels.all_ready(*first):
+    seconds = kernels.request(*first, *chain.from_iterable(later.values()))
+
+    def load() -> Setup | None:
+        """Open the GPU if its kernels are compiled, and return the plan that uses it; otherwise None."""
+        if not kernels.all_ready(*first):
+            return None
         progress.stage(_TITLE)
         with nullcontext() if concurrent is None else concurrent.begin():
             if uses_gpu:
@@ -99,9 +98,14 @@ def prepare_gpu(
                 _load(GpuKernels(plain, setup.agents_of_rank(world.rank), searches).first)
         if world.size > 1:
             world.wait()
-    prepared = without_closed_gpu(setup)
-    waits = uses_gpu and prepared.backend.device != "cpu"
-    return PreparedRun(prepared, seconds, needed.later if waits else {})
+        return without_closed_gpu(setup)
+
+    prepared = load()
+    used_later = needed.later if uses_gpu else {}
+    if prepared is None and required:
+        return PreparedRun(setup.on_cpu(), seconds, used_later, load if setup.timed else None)
+    prepared = without_closed_gpu(setup) if prepared is None else prepared
+    return PreparedRun(prepared, seconds, used_later if prepared.backend.device != "cpu" else {})
 
 
 def _load(sets: list[KernelSet]) -> None:
@@ -133,11 +137,14 @@ class PreparedAgents(NamedTuple):
         Seconds that do not count as run time.
     is_ready : callable
         Returns whether an improver, given by its name, has its kernels on this rank.
+    next_plan : callable or None
+        As for :class:`PreparedRun`.
     """
 
     setup: Setup
     seconds: float
     is_ready: Callable[[str], bool]
+    next_plan: Callable[[], Setup | None] | None
 
 
 def prepare_agents(
@@ -145,7 +152,6 @@ def prepare_agents(
     world: World,
     progress: ProgressReporter,
     kernels: KernelSupply,
-    stop: Deadline,
     solve_tiny: SolveTiny,
 ) -> PreparedAgents:
     """Request the kernels of a plan, and load those on a GPU; called by all ranks.
@@ -156,15 +162,10 @@ def prepare_agents(
         As for :func:`.prepare_gpu.prepare_gpu`.
     solve_tiny
         Solves a tiny problem in the way of the run, which compiles its kernels.
-
-    Raises
-    ------
-    OutOfTime
-        On all ranks, if the deadline passes before the kernels of a GPU that the settings ask for are ready.
     """
     needed = world.bcast(agent_work(setup, "deadline", solve_tiny))
     later = world.bcast(for_improvers(setup, needed))
     seconds = kernels.request(*needed.tables, *chain.from_iterable(later.values()))
-    prepared = prepare_gpu(setup, world, progress, kernels, stop)
+    prepared = prepare_gpu(setup, world, progress, kernels)
     is_ready = partial(kernels.is_ready_for, needed=(later, prepared.later))
-    return PreparedAgents(prepared.setup, seconds + prepared.seconds, is_ready)
+    return PreparedAgents(prepared.setup, seconds + prepared.seconds, is_ready, prepared.next_plan)
