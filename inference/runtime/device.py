@@ -4,15 +4,15 @@ import ctypes
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache
+from contextlib import contextmanager
+from functools import cached_property, lru_cache, partial
 from threading import RLock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.errors import GpuFault, Unavailable
+from dmcmc.inference.runtime.errors import DmcmcError, GpuFault, Unavailable
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.tuning import DEVICE_SHARE, WORKSPACE_SHARE
 
@@ -113,7 +113,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 _FAILURES: list[str] = []  # why the GPU of this process has failed; empty as long as it works
 # Names of the errors by which Numba, CuPy and cuBLAS report a failed call of the driver.
 _DRIVER_ERRORS = {"CudaDriverError", "CudaRuntimeError", "CudaAPIError", "CUDARuntimeError", "CUDADriverError"}
-_DRIVER_ERRORS |= {"CUBLASError", "LaunchError"}
+_DRIVER_ERRORS |= {"CUBLASError", "CUDAError", "LaunchError"}
+_FIRST_STICKY_ERROR = 700  # number from which errors of the driver say that a kernel has failed; they stay
 
 
 class LaunchError(RuntimeError):
@@ -132,13 +133,26 @@ def gpu_fault(error: BaseException) -> GpuFault | None:
     if isinstance(error, GpuFault):
         _close_gpu(str(error))
         return error
-    if not _DRIVER_ERRORS.intersection(kind.__name__ for kind in type(error).__mro__):
+    if isinstance(error, DmcmcError):
+        return None
+    of_driver = bool(_DRIVER_ERRORS.intersection(kind.__name__ for kind in type(error).__mro__))
+    if not of_driver and not _has_died():
         return None
     fault = GpuFault(f"the GPU has failed ({' '.join(str(error).split())[:200]})")
     if not gpu_has_failed():
         _LOG.warning(f"dmcmc: {fault}; the CPU does its work from now on")
     _close_gpu(str(fault))
     return fault
+
+
+def _has_died() -> bool:
+    """Return whether a kernel has failed, after which libraries raise errors of any type."""
+    if gpu_has_failed() or not is_gpu_in_use() or not allows_concurrent_use():
+        return gpu_has_failed()
+    from cuda.bindings import driver as bindings
+
+    (error,) = bindings.cuCtxSynchronize()
+    return int(error) >= _FIRST_STICKY_ERROR
 
 
 def gpu_has_failed() -> bool:
@@ -162,14 +176,20 @@ def _close_gpu(why: str) -> None:
     if _FAILURES:
         return
     _FAILURES.append(why)
-    if is_gpu_in_use() and allows_concurrent_use():
-        from numba import cuda
-
-        with suppress(Exception):
-            # Freeing memory, streams or modules of a failed device raises errors inside destructors.
-            waiting = cuda.current_context().deallocations
-            waiting.add_item, waiting.clear = (lambda *freed: None), (lambda: None)
     shared_device.cache_clear()
+
+
+def _free_quietly(context: Any) -> None:
+    """Let a context drop what waits to be freed, instead of raising errors inside destructors, if it has failed."""
+
+    def free_or_drop(waiting: Any, free: Callable[[], None]) -> None:
+        try:
+            free()
+        except Exception:  # after a failure of the device every call of the driver fails
+            waiting._cons.clear()
+
+    for waiting in (context.deallocations, context.memory_manager.deallocations):  # streams and modules; arrays
+        waiting.clear = partial(free_or_drop, waiting, waiting.clear)
 
 
 class GpuClaims:
@@ -237,6 +257,8 @@ class Device:
         self.streams = [cuda.stream(), cuda.stream()]
         self._limit = limit
         self._simulated = bool(config.ENABLE_CUDASIM)
+        if not self._simulated:
+            _free_quietly(cuda.current_context())
         self.overlapped_work: Callable[[], None] | None = None
 
     def run_overlapped_work(self) -> None:
@@ -338,7 +360,9 @@ class Device:
         from cuda.bindings import driver as bindings
 
         self._cuda.current_context()
-        _, lowest, _ = bindings.cuCtxGetStreamPriorityRange()
+        error, lowest, _ = bindings.cuCtxGetStreamPriorityRange()
+        if error != bindings.CUresult.CUDA_SUCCESS:
+            raise LaunchError(f"cannot read the priorities of streams: {error.name}")
         flags = bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
         error, stream = bindings.cuStreamCreateWithPriority(flags, lowest)
         if error != bindings.CUresult.CUDA_SUCCESS:

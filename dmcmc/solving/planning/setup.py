@@ -85,9 +85,9 @@ class Setup(DividedProblem):
         Raises
         ------
         Exception
-            The error itself, if it is not a failure of a GPU, or if other ranks continue.
+            The error itself, if it is not a failure of a GPU, if the plan uses none, or if other ranks continue.
         """
-        if gpu_fault(error) is None or not world.is_agreed(error):
+        if self.backend.device == "cpu" or gpu_fault(error) is None or not world.is_agreed(error):
             raise error
         if self.retained is not None:
             self.retained.forget_all()
