@@ -58,6 +58,8 @@ __all__ = [
     "solve_on",
 ]
 
+del TYPE_CHECKING
+
 _PUBLIC_NAMES = {
     "dmcmc.api": ("plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),

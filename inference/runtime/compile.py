@@ -50,7 +50,7 @@ COMPILED: set[str] = set()  # names of the kernel sets that this process knows t
 class KernelSet(NamedTuple):
     """The kernels of one component: what it compiles when it solves a tiny problem, or is called in a tiny way.
 
-    It stands beside the kernels. In a run with a time budget, other processes compile it, and the component is used
+    It stands next to the kernels. In a run with a time budget, other processes compile it, and the component is used
     once it is ready.
 
     Attributes

@@ -285,7 +285,7 @@ def test_appointments_that_give_way_are_listed_with_their_costs(tmp_path, capsys
     ]
     page = tmp_path / "page.html"
     _, printed = solved(text, tmp_path, capsys, "--html", str(page))
-    assert "appointments that give way" in printed and "Ann: Mon 10:00-12:00, to A (costs 3)" in printed
+    assert "appointments that give way" in printed and "Ann: Mon 10:00-12:00, to A; costs 3" in printed
     assert "Appointments that give way" in page.read_text("utf-8")
 
 

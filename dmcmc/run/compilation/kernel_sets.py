@@ -4,7 +4,8 @@ A kernel set is data (a name, and a function with its arguments), so that anothe
 contains everything that the kernels depend on: number types, methods, layouts. A marker file next to the compiled
 kernels says that a set has been compiled (:mod:`.background_compiler`).
 
-A component that has a name declares its set beside its kernels; here are those that a run needs before it has a plan.
+A component that has a name declares its set in the file of its kernels. The sets here are those that a run needs before
+it has a plan.
 The sets of the local search are in :mod:`.search_components`, those of agents in :mod:`.agent_kernel_sets`.
 """
 

@@ -4,11 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from dmcmc.formats.calendar.sums import free_run
 from support import naive
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.calendars.file.person_rules import free_run
 from dmcmc.inference import tuning
 from dmcmc.inference.model import densify as densify_module
 from dmcmc.inference.model import problem as problem_module

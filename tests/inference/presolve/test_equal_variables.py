@@ -4,9 +4,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from dmcmc.formats.calendar.sums import bounded_sum
 
 from dmcmc import Factor, Problem
+from dmcmc.calendars.file.person_rules import bounded_sum
 from dmcmc.inference.constraints.count import CountConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor, unroll
 from dmcmc.inference.presolve.equal_variables import merge_equal_variables

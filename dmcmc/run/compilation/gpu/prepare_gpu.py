@@ -59,8 +59,8 @@ def prepare_gpu(
 ) -> PreparedRun:
     """Load the kernels that this rank's agents use on a GPU, if any; called by all ranks.
 
-    Missing kernels are compiled by several processes. Meanwhile the run works on the CPU. With ``device: auto`` it does
-    so until the next run; with ``device: cuda``, until they are compiled.
+    Other processes compile missing kernels while the run works on the CPU: with ``device: auto`` until its end,
+    with ``device: cuda`` until they are compiled.
 
     Parameters
     ----------
