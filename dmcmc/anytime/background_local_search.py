@@ -16,11 +16,6 @@ from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.tuning import common
 from dmcmc.tuning import anytime as tuning
 
-"""First time slice of a search, in seconds."""
-
-"""Relative gain in utility below which a slice as long as all earlier ones was not worthwhile."""
-
-
 Values = NDArray[np.int64]
 
 

@@ -130,17 +130,6 @@ def tabular_factors(problem: Problem, relax: bool) -> Sequence[Factor]:
     return [part for found in parts for part in found]
 
 
-def is_relaxed(problem: Problem) -> bool:
-    """Return whether ``tabular_factors`` relaxes a global constraint of a problem."""
-
-    def relaxed() -> bool:
-        if any(factor.decomposition is None for factor in problem.factors if not factor.is_tabular):
-            return True
-        return len(tabular_factors(problem, relax=True)) < len(tabular_factors(problem, relax=False))
-
-    return not problem.tabular and problem.facts.get_or_compute("relaxed", relaxed)
-
-
 def _decomposed_size(factor: Factor) -> int:
     """Return the number of entries of a table, or of the chain of an automaton."""
     return sum(chain_sizes(factor)) if isinstance(factor, AutomatonFactor) else prod(factor.shape)
