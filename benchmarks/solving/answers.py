@@ -7,8 +7,7 @@ Each answer is that of the command line, in a separate process, on the CPU: stat
 of the assignment and one of the work of every agent. FILE.json is written after every answer, and answers that it has
 are not computed again, so a run that was stopped can be continued. ``--compare`` prints the differences, and exits with
 1 if there are any. Answers that exceeded the time limit in FILE.json are skipped. Texts of errors are saved, but not
-compared: they may be reworded. ``--program`` names the ``dmcmc`` of another version (the default is this one); results
-of former versions are read with their former field names.
+compared: they may be reworded. ``--program`` names the ``dmcmc`` of another version (the default is this one).
 """
 
 import hashlib
@@ -20,7 +19,6 @@ from typing import Any
 
 from benchmarks.harness import Report, error_line, instances, options
 from dmcmc.files.write import replace_file
-from dmcmc.results.legacy_names import current_result
 
 NOT_PROBLEMS = (".csv", ".md", ".evid")
 SAMPLING_OPTIONS = ["--set", "budget.memory=64MiB", "--method"]
@@ -57,7 +55,7 @@ def answer(program: str, path: Path, variant: str, limit: float) -> dict[str, An
     except subprocess.TimeoutExpired:
         return {"code": TIME_LIMIT_REACHED}
     try:
-        found = current_result(json.loads(done.stdout))
+        found = json.loads(done.stdout)
     except ValueError:
         return {"code": done.returncode, "error": error_line(done).replace(str(path.parent), "")[:300]}
     agents = [[agent[name] for name in AGENT_FIELDS] for agent in found["agents"]]

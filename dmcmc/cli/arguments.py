@@ -14,7 +14,6 @@ _EXITS = (
     "exit status: 0 an assignment was found that breaks no hard constraint (also if the time limit was reached), 1 none"
     " was found, or an error, 2 bad input or not available, 3 proven infeasible, 130 or 143 interrupted before a result"
 )
-_RENAMED = {"--partition": "--split"}  # old options that are rejected with the new name
 # Commands that compile kernels, or describe where they are kept
 _WITH_CACHE = ("run", "solve", "generate", "convert", "split", "graph", "experiment", "info", "warm-up")
 
@@ -78,8 +77,6 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     if extra:
         word = next((e for e in extra if e.startswith("-")), extra[0])
         option = word.partition("=")[0]
-        if option in _RENAMED:
-            raise ConfigError(f"{arguments.command}: '{option}' is now called '{_RENAMED[option]}'")
         options = [o for o in commands[arguments.command]._option_string_actions if o.startswith("--")]
         advice = suggestion(option, options, "options") if word.startswith("-") else "not expected here"
         raise ConfigError(f"{arguments.command}: unknown argument '{word}'; {advice}")

@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dmcmc.config.legacy_keys import RenamedWarning
 from dmcmc.inference.runtime.errors import CheckpointWarning, DivisionWarning, DmcmcError, FileWarning
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -60,16 +59,12 @@ def print_line(text: str) -> None:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Print warnings of dmcmc as one line each, without the place in the code and each text once."""
+    """Print warnings of dmcmc as one line each, without the place in the code."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", RenamedWarning)
-        others, shown = warnings.showwarning, set[str]()
+        others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
-            if issubclass(category, RenamedWarning) and str(message) in shown:
-                return
-            shown.add(str(message))
-            if issubclass(category, DivisionWarning | CheckpointWarning | FileWarning | RenamedWarning):
+            if issubclass(category, DivisionWarning | CheckpointWarning | FileWarning):
                 print(f"dmcmc: warning: {message}", file=sys.stderr, flush=True)
             else:
                 others(message, category, *place, **options)

@@ -5,7 +5,6 @@ import sys
 import warnings
 from argparse import Namespace
 
-from dmcmc.config.legacy_keys import RenamedWarning
 from dmcmc.inference.runtime.errors import DivisionWarning
 from dmcmc.results.result import TracePoint
 from dmcmc.solving.monitoring.progress import NoProgress
@@ -42,7 +41,6 @@ def set_verbosity(arguments: Namespace) -> None:
     if getattr(arguments, "quiet", False):
         LOG.setLevel(logging.CRITICAL)
         warnings.simplefilter("ignore", DivisionWarning)
-        warnings.simplefilter("ignore", RenamedWarning)
 
 
 def quiet() -> bool:

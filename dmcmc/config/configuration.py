@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Meta
 
 from dmcmc.config.document import Document
-from dmcmc.config.legacy_keys import current_key, rename_keys
 from dmcmc.config.problem_section import check_section
 from dmcmc.config.settings import Settings, check_settings
 from dmcmc.config.validate import struct_of
@@ -66,7 +65,6 @@ def read_config(
         If an optional package that the configuration needs is not installed.
     """
     document = read(os.fspath(path))
-    rename_keys(document)
     problem = document.data.get("problem")
     if isinstance(problem, dict):
         for name in ("file", "evidence", "distribution", "directory", "scenario"):
@@ -104,12 +102,11 @@ def override(document: Document, text: str) -> None:
     if not equals or not all(key):
         raise ConfigError(f"--set {text}: expected KEY=VALUE, such as local.runs=20")
     place = f"--set {'.'.join(key)}"
-    document.override(current_key(key, place), value_of(value, place), place)
+    document.override(key, value_of(value, place), place)
 
 
 def config_of(document: Document) -> Config:
     """Build a configuration from a document and check it, also keys that depend on each other."""
-    rename_keys(document)
     config = struct_of(Config, document.data, document.at)
     check_section(config.problem, document)
     if "directory" in config.problem and isinstance(config.start, dict):

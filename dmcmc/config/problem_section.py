@@ -22,8 +22,6 @@ def check_section(problem: Mapping[str, Any], document: Document) -> None:
         what = {"file": "a file path", "directory": "a folder"}.get(given[0], "the name of a generator")
         raise ConfigError(f"{place}: expected {what}, got {show(problem[given[0]])}")
     if given == ["file"]:
-        if "partition" in problem:
-            raise ConfigError(f"{document.at(('problem', 'partition'))}: is now called problem.split")
         for name in problem.keys() - {"file", "presolve", "scenario", *FILE_OPTIONS}:
             known = ", ".join((*FILE_OPTIONS, "presolve", "scenario"))
             raise ConfigError(f"{document.at(('problem', name))}: unknown key; keys of a problem file: {known}")

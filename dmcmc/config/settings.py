@@ -9,31 +9,18 @@ import os
 from collections.abc import Mapping
 from fractions import Fraction
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from dmcmc.config.document import Document, Key
-from dmcmc.config.legacy_keys import (
-    RENAMED_CLASSES,
-    RENAMED_SETTINGS,
-    current_keywords,
-    rename_keys,
-    renamed_attribute,
-    warn_renamed,
-)
 from dmcmc.config.units import MAX_COUNT, Cells, Count, Memory, Positive, Seed, Share, Weight
 from dmcmc.config.validate import struct_of, suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.inference.runtime.memo import Memo
 from dmcmc.inference.runtime.memory import free_memory, memory_limit
-
-if TYPE_CHECKING:
-    from msgspec import StructMeta
-else:  # not exported by the oldest supported msgspec
-    StructMeta = type(msgspec.Struct)
 
 _FREE_MEMORY_DIVISOR = 2  # with memory: auto, all ranks of a machine together take half of its free memory
 _MIN_RANK_BYTES = 1 << 26  # bytes; memory: auto gives each rank at least this
@@ -41,13 +28,6 @@ _MIN_RANK_BYTES = 1 << 26  # bytes; memory: auto gives each rank at least this
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base class of the sections of a configuration: immutable, and strict about its keys."""
-
-
-class _RenamingType(StructMeta):
-    """Metaclass of :class:`Settings`: accepts former names of fields as keywords, with a warning."""
-
-    def __call__(cls, *values: Any, **fields: Any) -> Any:
-        return super().__call__(*values, **current_keywords(fields))
 
 
 class Cooling(Section, frozen=True):
@@ -287,7 +267,7 @@ class AlgorithmSettings(Section, frozen=True):
     parameters: Annotated[dict[str, Any], Meta(description="the algorithm's parameters by name")] = {}
 
 
-class Settings(Section, frozen=True, metaclass=_RenamingType):
+class Settings(Section, frozen=True):
     """How a problem is solved: a configuration without its ``problem`` section.
 
     Attributes
@@ -356,21 +336,10 @@ class Settings(Section, frozen=True, metaclass=_RenamingType):
 
     stay: Annotated[Stay | None, Meta(description="{weight: a number, or numbers by the names of variables}")] = None
 
-    polish = renamed_attribute("polish", "local_search")
-    reduce = renamed_attribute("reduce", "presolve")
-
     @property
     def algorithm_settings(self) -> AlgorithmSettings:
         """The algorithm as a section, whether it was given as a name or as a section."""
         return AlgorithmSettings(name=self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
-
-
-def __getattr__(name: str) -> Any:
-    """Return a class by a former name, with a warning."""
-    if name not in RENAMED_CLASSES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn_renamed(f"{__name__}.{name}", RENAMED_CLASSES[name])
-    return globals()[RENAMED_CLASSES[name]]
 
 
 def settings_of(document: Document) -> Settings:
@@ -383,7 +352,6 @@ def settings_of(document: Document) -> Settings:
     Unavailable
         If an optional package that the settings need is not installed.
     """
-    rename_keys(document)
     settings = struct_of(Settings, document.data, document.at)
     check_settings(settings, document)
     return settings
@@ -475,7 +443,6 @@ class Keywords(TypedDict, total=False):
     Each keyword is a key of a configuration, explained at the class of its section in
     :mod:`dmcmc.config.settings`; ``timeout`` is the key ``budget.time``. A section (``local``, ``combine``,
     ``budget``) is given as its class, or as a mapping of some of its keys; ``combine`` may also be a method's name.
-    Former names (:data:`dmcmc.config.legacy_keys.RENAMED_SETTINGS`) are accepted with a ``DeprecationWarning``.
     """
 
     algorithm: str | AlgorithmSettings | Data
@@ -559,8 +526,6 @@ def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Set
     >>> settings_from(None, {"runs": 3, "timeout": 20, "combine": {"z": 4}}).budget.time
     20.0
     """
-    if RENAMED_SETTINGS.keys() & keywords.keys():
-        keywords = current_keywords(keywords)
     if settings is not None or not all(type(value) in _SIMPLE for value in keywords.values()):
         return _settings_from(settings, keywords)
     key = tuple([(name, type(value), value) for name, value in keywords.items()])

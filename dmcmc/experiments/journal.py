@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from dmcmc.config.legacy_keys import current_dotted
-from dmcmc.experiments.legacy_plans import run_key
 from dmcmc.files.json_text import plain_json
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
@@ -114,8 +112,6 @@ class Journal:
 def read_records(path: Path) -> list[Record]:
     """Return the results in a journal; an empty list if the file is missing.
 
-    Former configuration keys in ``case`` and ``key`` are replaced without a warning.
-
     Raises
     ------
     FileError
@@ -138,9 +134,6 @@ def read_records(path: Path) -> list[Record]:
             raise FileError(
                 f"{path}: line {number}: is not the result of a run; remove the line ({_one_line(error)})"
             ) from None
-        case = current_dotted(record["case"])
-        if case != record["case"]:
-            record |= {"case": case, "key": run_key(case, record["method"], record["seed"])}
         records.append(record)
     return records
 

@@ -13,12 +13,10 @@ from msgspec import Meta
 
 from dmcmc.config.configuration import config_of
 from dmcmc.config.document import Document
-from dmcmc.config.legacy_keys import former_names, warn_renamed
 from dmcmc.config.settings import Section
 from dmcmc.config.units import Memory, Positive
 from dmcmc.config.validate import struct_of, suggestion
 from dmcmc.config.yaml_lines import read
-from dmcmc.experiments.legacy_plans import current_experiment, run_key
 from dmcmc.experiments.peers.registry import PEERS
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 
@@ -153,7 +151,7 @@ class PlannedRun:
     @property
     def key(self) -> str:
         """The key of the run in plans and journals."""
-        return run_key(self.case, self.method, self.seed)
+        return json.dumps([dict(sorted(self.case.items())), self.method, self.seed], ensure_ascii=False)
 
 
 def read_experiment(path: str | os.PathLike[str], quick: bool = False) -> tuple[Experiment, list[PlannedRun]]:
@@ -173,24 +171,13 @@ def read_experiment(path: str | os.PathLike[str], quick: bool = False) -> tuple[
         If a key or a value is not allowed; one line with the method, the case and the key.
     """
     document = read(os.fspath(path))
-    experiment = _with_current_keys(struct_of(Experiment, document.data, document.at), document)
+    experiment = struct_of(Experiment, document.data, document.at)
     experiment = with_quick_changes(experiment, document) if quick else experiment
     if "problem" not in experiment.base:
         raise ConfigError(f"{document.at(('base',))}: the section 'problem' is missing")
     runs = list(_runs(experiment, document, Path(path).parent))
     _check(runs, document)
     return experiment, runs
-
-
-def _with_current_keys(experiment: Experiment, document: Document) -> Experiment:
-    """Return the experiment with former configuration keys replaced, with one warning for each key."""
-    data = msgspec.to_builtins(experiment)
-    current = current_experiment(data)
-    if current == data:
-        return experiment
-    for old, new in former_names(data).items():
-        warn_renamed(f"{document.name}: {old}", new)
-    return msgspec.convert(current, Experiment)
 
 
 def with_quick_changes(experiment: Experiment, document: Document) -> Experiment:

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from dmcmc.experiments.legacy_plans import current_experiment, current_run_key
 from dmcmc.files.json_text import plain_json
 from dmcmc.inference.runtime.errors import FileError
 
@@ -23,7 +22,7 @@ class PublishedNumbers(msgspec.Struct):
 
 
 class StoredExperiment(msgspec.Struct):
-    """The fields of an experiment that reports and conversions from earlier versions use.
+    """The fields of an experiment that reports use.
 
     :class:`dmcmc.experiments.plan.Experiment` describes them. Further fields are allowed, so that folders of other
     versions can be read. In the section ``quick``, ``methods`` is a list of names.
@@ -47,7 +46,7 @@ class StoredPlanFile(msgspec.Struct):
     Attributes
     ----------
     experiment : dict
-        The experiment with the present configuration keys.
+        The experiment.
     runs : list of str
         The keys of all runs, in the order of the plan.
     machine : dict
@@ -60,7 +59,7 @@ class StoredPlanFile(msgspec.Struct):
 
 
 def read_plan(path: Path) -> StoredPlanFile:
-    """Read the plan of an experiment; former configuration keys are replaced without a warning.
+    """Read the plan of an experiment.
 
     Raises
     ------
@@ -77,6 +76,4 @@ def read_plan(path: Path) -> StoredPlanFile:
     except (OSError, ValueError) as error:  # a ValidationError is a ValueError
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise FileError(f"{path}: is not the plan of an experiment: {reason}") from None
-    stored.runs = [current_run_key(key) for key in stored.runs]
-    stored.experiment = current_experiment(stored.experiment)
     return stored

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dmcmc.config.legacy_keys import renamed_attribute
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.report.later_work import work_after_first_answer
 from dmcmc.results.result import Output
@@ -140,9 +139,6 @@ class Plan(Output, frozen=True, kw_only=True):
     presolve: str = ""
     sparse_tables: tuple[str, ...] = ()
     search: str = ""
-
-    reduced = renamed_attribute("reduced", "presolve")
-    incomplete = renamed_attribute("incomplete", "sparse_tables")
 
     def __str__(self) -> str:
         from dmcmc.report.explain import text_of

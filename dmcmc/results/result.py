@@ -10,19 +10,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from dmcmc.config.legacy_keys import renamed_attribute, warn_renamed
 from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.model.summary import SENSES, html_table, one_line
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.alternatives import Alternative
-from dmcmc.results.legacy_names import RENAMED_CLASSES
 from dmcmc.results.moves import Moves
 
 Status = Literal["optimal", "feasible", "infeasible", "timeout", "unsatisfied"]
 
 FORMAT_VERSION = 2
-"""Version of the JSON text of results; its first field. Version 1 has no such field, and other field names."""
+"""Version of the JSON text of results; its first field."""
 
 
 _MAX_SHOWN_VARIABLES = 50  # variables of an assignment that a notebook shows
@@ -148,8 +146,6 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     gap: float | None = None
     retained: "RetainedEntries | None" = None
 
-    kept = renamed_attribute("kept", "retained")
-
 
 class RetainedEntries(msgspec.Struct, frozen=True):
     """Sizes of the messages of an elimination that drops entries which cannot beat the incumbent (function filtering).
@@ -169,10 +165,6 @@ class RetainedEntries(msgspec.Struct, frozen=True):
     dense_entries: float
     retained_entries: float
     bytes: int
-
-    incomplete = renamed_attribute("incomplete", "sparse_messages")
-    entries = renamed_attribute("entries", "dense_entries")
-    rows = renamed_attribute("rows", "retained_entries")
 
 
 class Solution(msgspec.Struct, frozen=True):
@@ -194,8 +186,6 @@ class Solution(msgspec.Struct, frozen=True):
     objective: Number
     assignment: Mapping[str, Label]
     found_by: str = ""
-
-    by = renamed_attribute("by", "found_by")
 
     def __repr__(self) -> str:
         return _short_repr(self)
@@ -229,10 +219,6 @@ class TracePoint(msgspec.Struct, frozen=True):
     retained: RetainedEntries | None = None
     bound_shares: Mapping[str, float] = {}
 
-    by = renamed_attribute("by", "found_by")
-    kept = renamed_attribute("kept", "retained")
-    parts = renamed_attribute("parts", "bound_shares")
-
 
 class WorkDone(msgspec.Struct, frozen=True):
     """Cost and gains of one improver.
@@ -253,10 +239,6 @@ class WorkDone(msgspec.Struct, frozen=True):
     seconds: float
     objective_gain: float
     bound_gain: float
-
-    kind = renamed_attribute("kind", "improver")
-    objective = renamed_attribute("objective", "objective_gain")
-    bound = renamed_attribute("bound", "bound_gain")
 
 
 class LevelReport(msgspec.Struct, frozen=True):
@@ -384,9 +366,7 @@ class Result(Output, frozen=True, kw_only=True):
     """The result of a run. Objective and bound are in the problem's own sense (``max`` or ``min``).
 
     The JSON text (:meth:`to_json`, ``--json``, ``--output``) has the fields below after the integer ``format_version``,
-    which is 2 for these names. A file without ``format_version`` is version 1 with the former names in
-    :data:`dmcmc.results.legacy_names.RENAMED_FIELDS`; :func:`dmcmc.results.legacy_names.current_result` converts it.
-    The former names can still be read as Python attributes, with a ``DeprecationWarning``.
+    which is 2 for these names.
 
     Attributes
     ----------
@@ -492,8 +472,6 @@ class Result(Output, frozen=True, kw_only=True):
     provenance: Mapping[str, Any] = {}
     tables_objective: Number | None = None
 
-    reductions = renamed_attribute("reductions", "presolve")
-
     @property
     def exit_code(self) -> int:
         """The exit code of the command line: 0 if no hard constraint is broken, 3 if proven infeasible, otherwise 1."""
@@ -590,11 +568,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # NumPy scalars and arrays
         return _plain(value.tolist())
     return str(value)
-
-
-def __getattr__(name: str) -> Any:
-    """Return a class by a former name, with a warning."""
-    if name not in RENAMED_CLASSES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn_renamed(f"{__name__}.{name}", RENAMED_CLASSES[name])
-    return globals()[RENAMED_CLASSES[name]]

@@ -1,4 +1,4 @@
-"""Read a result from a JSON file, which may be damaged or of an earlier version, with all fields checked."""
+"""Read a result from a JSON file, which may be damaged, with all fields checked."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from msgspec import Meta
 from dmcmc.files.json_text import plain_json
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.legacy_names import current_result
+from dmcmc.results.result import FORMAT_VERSION
 
 Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Count = Annotated[int, Meta(ge=0)]
@@ -89,44 +89,22 @@ class StoredResult(msgspec.Struct, kw_only=True):
     provenance: StoredProvenance
 
 
-class _Renamable(msgspec.Struct):
-    """The parts of a result of any version that contain fields with former names."""
-
-    trace: list[dict[str, Any]]
-    agents: list[dict[str, Any]]
-    work: list[dict[str, Any]] | None = None
-    provenance: dict[str, Any] | None = None
-
-
-class _RenamableStrings(msgspec.Struct):
-    """Strings and objects with former names in points of the trace, agents and work."""
-
-    by: str = ""
-    found_by: str = ""
-    kind: str = ""
-    improver: str = ""
-    parts: dict[str, Any] | None = None
-    bound_shares: dict[str, Any] | None = None
-    kept: dict[str, Any] | None = None
-    retained: dict[str, Any] | None = None
-
-
 def read_result(path: Path) -> dict[str, Any]:
-    """Return the data of a result with the present names, as plain data with the fields of :class:`StoredResult`.
+    """Return the data of a result as plain data with the fields of :class:`StoredResult`.
 
     Raises
     ------
     FileError
-        If the file cannot be read, or is not the result of a run; one line with the field.
+        If the file cannot be read, or is not the result of a run in this version's format; one line with the field.
     """
     try:
         data = plain_json(path.read_bytes())
         if not isinstance(data, dict) or not {*_NEEDED} <= data.keys():
             raise ValueError(f"it has no {', '.join(_NEEDED[:-1])} and {_NEEDED[-1]}")
-        parts = msgspec.convert(data, _Renamable)
-        for part in (*parts.trace, *parts.agents, *(parts.work or ())):
-            msgspec.convert(part, _RenamableStrings)
-        plain: dict[str, Any] = msgspec.to_builtins(msgspec.convert(current_result(data), StoredResult))
+        version = data.get("format_version", 1)
+        if version != FORMAT_VERSION:
+            raise ValueError(f"format_version {version!r} is not read by this version: run it again")
+        plain: dict[str, Any] = msgspec.to_builtins(msgspec.convert(data, StoredResult))
     except (OSError, ValueError) as error:  # a ValidationError is a ValueError
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise FileError(f"{path}: is not the result of a run: {reason}") from None

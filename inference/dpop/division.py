@@ -306,11 +306,6 @@ def _agents_of_factors(
     return agent_of
 
 
-def agent_scopes(factors: Sequence[Factor], owner: NDArray[np.int64]) -> list[tuple[int, ...]]:
-    """Return for each factor the agents that own its variables, ascending."""
-    return [tuple(sorted({int(owner[v]) for v in factor.scope})) for factor in factors]
-
-
 def own_utilities(local: LocalProblem) -> int:
     """Return the number of utilities in an agent's local factors: entries of tables that are not all equal or −∞."""
     if local.tables is not None:

@@ -28,12 +28,9 @@ import math
 
 import numpy as np
 
-from dmcmc.inference.elimination.semirings import LOG_SUM, MAXIMUM
+from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.runtime.compile import njit
 
-# The kernels below compare with these; Numba freezes globals.
-_MAXIMUM = MAXIMUM
-_LOG_SUM = LOG_SUM
 MAX_MARGINAL = 2  # a third operation of :func:`join`: max-marginals of x instead of a message
 
 
@@ -285,7 +282,7 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 sum_row(row, row_sum, scalar, arena, x, last_tables, position, strides, offsets, dense, lowest)
                 for i in range(width):
                     best[i] = max(best[i], row[i])
-        if operation == _LOG_SUM:  # the maximum is known: sum the exponentials relative to it
+        if operation == LOG_SUM:  # the maximum is known: sum the exponentials relative to it
             for i in range(width):
                 maxima[i] = best[i]
                 best[i] = zero

@@ -230,12 +230,6 @@ class LazySequence(_CompactSequence[T]):
         """Return a sequence in which some entries are replaced."""
         return LazySequence(self._count, self.make, {**self.overrides, **entries})
 
-    def mapped(self, change: Callable[[T], T]) -> "LazySequence[T]":
-        """Return a sequence with ``change`` applied to each entry; the overrides are changed immediately."""
-        return LazySequence(
-            self._count, lambda number: change(self.make(number)), {k: change(v) for k, v in self.overrides.items()}
-        )
-
 
 def flatten_groups(groups: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
     """Return the offsets of the groups and the integers of all groups, as int64 arrays."""

@@ -64,10 +64,6 @@ class Subproblem:
         """Results cached for all agents that differ only in the entries of their tables."""
         return DerivedFacts() if self.facts is None else self.facts[self.agent]
 
-    def share_cache(self, known: DerivedFacts) -> None:
-        """Share the cache of results with agents that differ only in the entries of their tables."""
-        self.__dict__["known"] = known
-
     @property
     def flat(self) -> FlatTables:
         """All tables in one array, in the order of the factors; a copy unless ``tables`` is set."""

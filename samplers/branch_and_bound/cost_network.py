@@ -202,11 +202,6 @@ def bytes_needed(costs: CostProblem) -> int:
     return total + 200 * values + 8 * largest * largest * pairs + 8 * len(costs.domains) ** 2
 
 
-def build_network(costs: CostProblem) -> tuple[CostNetwork, SearchState]:
-    """Return a cost problem as a binary network, and the start state of the search."""
-    return network_of(cost_tables(costs))
-
-
 def cost_tables(costs: CostProblem) -> CostTables:
     """Return the unary and pair costs of a problem.
 

@@ -16,9 +16,6 @@ from dmcmc.samplers.toulbar2.costs import NativeFactors
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
 from dmcmc.samplers.tuning import engines as tuning
 
-MAX_TOTAL_COST = 2**52
-"""Maximum of the sum of all costs, whose weights the engine adds as integers."""
-
 
 def native_problem(problem: Problem) -> CompactProblem:
     """Return a problem in the form in which the MaxSAT engine takes it; its variables are those of the problem.

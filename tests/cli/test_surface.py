@@ -186,12 +186,15 @@ def test_errors_of_a_compressed_and_of_a_misspelt_configuration(folder, fails):
     assert fails("run", "none.yaml") == "none.yaml: no such file"
 
 
-def test_the_error_for_the_old_name_of_split_has_the_new_one(folder, fails):
+def test_names_that_are_not_known_are_one_error_line_with_the_known_ones(folder, fails):
     Path("p.wcsp").write_text(WCSP)
     Path("run.yaml").write_text("problem: {file: p.wcsp, agents: 2, partition: grow}\n")
-    assert fails("run", "run.yaml") == "run.yaml:1: problem.partition: is now called problem.split"
-    assert fails("solve", "p.wcsp", "--partition", "grow") == "solve: '--partition' is now called '--split'"
-    assert fails("convert", "p.wcsp", "p.cfn", "--partition=grow") == "convert: '--partition' is now called '--split'"
+    assert fails("run", "run.yaml").startswith("run.yaml:1: problem.partition: unknown key; keys of a problem file: ")
+    assert fails("run", "run.yaml", "--set", "presolv=none").startswith("--set presolv: unknown key; did you mean")
+    assert fails("solve", "p.wcsp", "--splt", "grow").startswith(
+        "solve: unknown argument '--splt'; did you mean '--split'?"
+    )
+    assert fails("solve", "p.wcsp", "--set", "polish=none").startswith("--set polish: unknown key; known: ")
 
 
 @pytest.mark.parametrize(

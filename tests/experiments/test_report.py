@@ -330,27 +330,14 @@ def test_the_chart_shows_the_share_of_each_improver():
     assert "time limit reached" in page and "summed over threads and ranks" in page
 
 
-def test_a_result_of_the_first_format_version_has_the_same_page(tmp_path):
-    old = {name: value for name, value in RESULT.items() if name != "format_version"}
-    names = {"local search": "search", "branch and bound": "branch", "sampling": "sample"}
-    old["work"] = [
-        dict(zip(("kind", "seconds", "objective", "bound"), (names.get(name, name), *row), strict=True))
-        for name, *row in WORK
-    ]
-    old["trace"] = [
-        {
-            **{name: one[name] for name in ("time", "objective", "bound")},
-            "by": ", ".join(names.get(name, name) for name in one["found_by"].split(", ")),
-            "parts": one["bound_shares"],
-        }
-        for one in RESULT["trace"]
-    ]
-    pages = []
-    for result in (old, RESULT):
-        (tmp_path / "r.json").write_text(json.dumps(result))
-        assert main(["report", str(tmp_path / "r.json")]) == 0
-        pages.append(checked(tmp_path / "r.html"))
-    assert pages[0] == pages[1]
+@pytest.mark.parametrize("version", [None, 1, 3])
+def test_a_result_of_another_format_version_is_one_error_line(tmp_path, capsys, version):
+    result = {name: value for name, value in RESULT.items() if name != "format_version"}
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(result if version is None else {"format_version": version, **result}))
+    assert main(["report", str(path)]) == 2
+    reason = f"format_version {version or 1} is not read by this version: run it again"
+    assert capsys.readouterr().err == f"dmcmc: error: {path}: is not the result of a run: {reason}\n"
 
 
 def test_a_result_without_improvers_has_a_chart_without_segments():

@@ -34,7 +34,7 @@ class ImproverGains:
     Parameters
     ----------
     result
-        The data of a result with the present names (:func:`dmcmc.results.legacy_names.current_result`).
+        The data of the result.
 
     Attributes
     ----------

@@ -183,7 +183,7 @@ class Findings:
 
 
 def findings_of(folder: Path) -> Findings:
-    """Read the folder of an experiment; former configuration keys are replaced without a warning.
+    """Read the folder of an experiment.
 
     Raises
     ------

@@ -21,8 +21,6 @@ from dmcmc.inference.runtime.device import Device
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import fields_of
 
-_INT32 = np.dtype(np.int32)
-
 
 class RowSource(NamedTuple):
     """The rows from which a message is computed: those of a clique, or of the separator above it.

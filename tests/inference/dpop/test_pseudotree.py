@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.clock import ExpiresAfterChecks
 from support.problem_strategies import problems, random_problem
 
-from dmcmc.inference.dpop.division import agent_scopes, divide
+from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.runtime.errors import OutOfTime
 
@@ -53,11 +53,16 @@ def test_division_loses_nothing(problem):
     assert all(len({int(problem.owner[v]) for v in f.scope}) > 1 for f in division.crossing)
 
 
+def agents_of(factors, problem):
+    """Return for each factor the agents that own its variables, ascending."""
+    return [tuple(sorted({int(problem.owner[v]) for v in factor.scope})) for factor in factors]
+
+
 @given(any_problem)
 @settings(max_examples=150)
 def test_agents_of_one_factor_lie_on_one_branch(problem):
     division, tree = built(problem)
-    for scope in agent_scopes(division.crossing, problem.owner):
+    for scope in agents_of(division.crossing, problem):
         deepest = max(scope, key=lambda a: len(ancestors(tree, a)))
         assert set(scope) <= {deepest, *ancestors(tree, deepest)}
 
@@ -69,7 +74,7 @@ def test_each_crossing_factor_is_placed_once_at_its_deepest_agent(problem):
     assert sorted(i for placed in tree.placed for i in placed) == list(range(len(division.crossing)))
     for agent, placed in enumerate(tree.placed):
         for i in placed:
-            (scope,) = agent_scopes([division.crossing[i]], problem.owner)
+            (scope,) = agents_of([division.crossing[i]], problem)
             assert agent in scope
             assert set(scope) <= {agent, *ancestors(tree, agent)}
 
@@ -91,7 +96,7 @@ def test_edges_are_agents_less_components(problem):
     division, tree = built(problem)
     graph = nx.Graph()
     graph.add_nodes_from(range(problem.n_agents))
-    for scope in agent_scopes(division.crossing, problem.owner):
+    for scope in agents_of(division.crossing, problem):
         nx.add_path(graph, scope)
     assert tree.edges == problem.n_agents - nx.number_connected_components(graph)
     assert sorted(tree.bottom_up) == list(range(problem.n_agents))

@@ -17,8 +17,9 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
     MAX_LISTED_TUPLES,
     NODES,
     TOP,
-    build_network,
     bytes_needed,
+    cost_tables,
+    network_of,
 )
 from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, search
@@ -46,7 +47,7 @@ def test_it_finds_and_proves_the_optimum(costs, known):
 @settings(deadline=None, max_examples=50)
 def test_it_continues_after_interruptions(costs):
     best = min(costs_of_all(costs).values(), default=costs.top)
-    network, state = build_network(costs)
+    network, state = network_of(cost_tables(costs))
     halt, begin, code, more = np.ones(1, dtype=np.uint8), True, -1, np.zeros_like(state.trail)
     while code != COMPLETE:
         code, begin = search(network, state, begin, 1, halt), False
@@ -66,7 +67,7 @@ def test_interchangeable_values_are_tried_once(seed, size, forbidden):
     unary = np.concatenate([np.zeros(interchangeable), np.arange(1, size - interchangeable + 1)])
     tables = [np.where(np.eye(size) > 0, HARD if forbidden > i else -rng.integers(1, 9), 0) for i in range(len(scopes))]
     costs = costs_of([*scopes, *((v,) for v in range(n))], [*tables, *(n * [-unary])], np.full(n, size))
-    network, state = build_network(costs)
+    network, state = network_of(cost_tables(costs))
     assert network.interchangeable.tolist() == (
         [0] * interchangeable + list(range(interchangeable, size)) if interchangeable > 1 else []
     )
@@ -78,7 +79,7 @@ def test_interchangeable_values_save_most_nodes_of_a_colouring():
     scopes, nodes = [(v, u) for v in range(7) for u in range(v)], []
     costs = costs_of(scopes, [-np.eye(4, dtype=np.int64)] * len(scopes), np.full(7, 4))
     for without in (False, True):
-        network, state = build_network(costs)
+        network, state = network_of(cost_tables(costs))
         network = network._replace(interchangeable=network.interchangeable[:0]) if without else network
         assert search(network, state, True, 10_000, np.zeros(1, dtype=np.uint8)) == COMPLETE
         nodes.append(state.head[NODES])

@@ -9,7 +9,7 @@ from dmcmc.anytime.engines import choose_engine
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.generators.business_meetings import BusinessMeetings, generate
 from dmcmc.inference.runtime.errors import Unavailable
-from dmcmc.samplers.max_sat.native_problem import MAX_TOTAL_COST, native_problem, suits
+from dmcmc.samplers.max_sat.native_problem import native_problem, suits
 from dmcmc.samplers.max_sat.process import MaxSatProcess, available
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not available(), reason="needs python-sat")
 
 def costs_of(problem):
     """Return the costs of a problem as the engine takes them."""
-    return costs_of_compact(native_problem(problem), max_total=MAX_TOTAL_COST)
+    return costs_of_compact(native_problem(problem))
 
 
 @pytest.mark.parametrize("draw", [random_problem, constrained_problem])
