@@ -23,14 +23,14 @@ from dmcmc.inference.runtime.interpreted import COMPILE_FIRST
 
 CODE = files(*TOP_FOLDERS)
 BUDGET = Structure(
-    files=947,
-    small_files=312,
-    lines=70_341,
-    import_lines=8_926,
-    lazy_imports=186,
+    files=921,
+    small_files=287,
+    lines=70_933,
+    import_lines=8_907,
+    lazy_imports=182,
     in_cycles=26,
-    chain=40,
-    plan_files=46,
+    chain=37,
+    plan_files=41,
 )
 WANTED = Structure(
     files=520, small_files=60, lines=60_500, import_lines=5_445, lazy_imports=60, in_cycles=0, chain=24, plan_files=20

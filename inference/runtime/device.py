@@ -114,7 +114,7 @@ _FAILURES: list[str] = []  # why the GPU of this process has failed; empty as lo
 # Names of the errors by which Numba, CuPy and cuBLAS report a failed call of the driver.
 _DRIVER_ERRORS = {"CudaDriverError", "CudaRuntimeError", "CudaAPIError", "CUDARuntimeError", "CUDADriverError"}
 _DRIVER_ERRORS |= {"CUBLASError", "CUDAError", "LaunchError"}
-_FIRST_STICKY_ERROR = 700  # number from which errors of the driver say that a kernel has failed; they stay
+_STICKY_ERRORS_FROM = 700  # number from which errors of the driver say that a kernel has failed; they stay
 
 
 class LaunchError(RuntimeError):
@@ -152,7 +152,7 @@ def _has_died() -> bool:
     from cuda.bindings import driver as bindings
 
     (error,) = bindings.cuCtxSynchronize()
-    return int(error) >= _FIRST_STICKY_ERROR
+    return int(error) >= _STICKY_ERRORS_FROM
 
 
 def gpu_has_failed() -> bool:
