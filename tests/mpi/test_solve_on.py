@@ -109,4 +109,4 @@ print(len(nodes))
 def test_every_communicator_is_freed_also_after_errors_of_all_ranks():
     ended = start(2, "-c", COMMUNICATORS)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.split() == ["1", "1"]
+    assert ended.stdout.replace("\n", "") == "11"  # lines of two ranks may be mixed
