@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +11,15 @@ from support import soundness
 from support.problem_strategies import random_table
 
 import dmcmc
-from dmcmc import Factor, Problem
+from dmcmc import Factor, Problem, Settings
+from dmcmc.anytime.rank_run import RankRun
+from dmcmc.inference.bounds.branch_and_bound.cuda import check_bounds
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.runtime import device as device_module
 from dmcmc.inference.runtime.device import Device, gpu_fault, gpu_has_failed, gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import GpuFault
+from dmcmc.mpi.world import World
 
 pytestmark = pytest.mark.skipif(not config.ENABLE_CUDASIM, reason="a failure would close the GPU for other tests")
 ALL_ON_GPU = CostModel(gpu_round_trip=-1.0, seconds_per_wave=0.0, seconds_per_matched_bucket=0.0, seconds_per_cell=1.0)
@@ -125,19 +130,23 @@ def test_a_session_continues_after_a_failure(gpu):
     assert before is not None and (after.status, after.objective) == ("optimal", expected)
 
 
-def test_a_wrong_bound_is_reported_and_computed_again_on_the_cpu(gpu, caplog):
-    from dmcmc.inference.bounds.branch_and_bound.cuda import check_bounds
-
+def test_a_wrong_bound_is_reported_and_dropped(gpu, caplog):
     def wrong(*_):
         raise GpuFault("error of the program: the GPU's potentials are wrong")
 
     caplog.set_level(logging.WARNING, logger="dmcmc")
     gpu.setattr(check_bounds, "check_gpu_bounds", wrong)
-    problem = two_agents()
-    expected = dmcmc.solve(problem)
-    result = dmcmc.solve(problem, device="cuda", method="gibbs", samples=3, bound="dual", timeout=3.0, search="none")
-    assert result.objective <= expected.objective <= result.bound
-    assert any("error of the program" in record.getMessage() for record in caplog.records)
+    dropped, on_gpu = [], SimpleNamespace(dual=SimpleNamespace(remote=object()), boundary_search=None)
+    run = SimpleNamespace(
+        tables=SimpleNamespace(agents={0: SimpleNamespace(upper=on_gpu)}),
+        union=SimpleNamespace(agent=None),
+        setup=SimpleNamespace(config=Settings(), backend=Backend()),
+        world=World(),
+        incumbent=SimpleNamespace(forget_bound=lambda: dropped.append(True)),
+    )
+    with pytest.raises(GpuFault):
+        RankRun.check_gpu_bounds(run)
+    assert dropped and any("error of the program" in record.getMessage() for record in caplog.records)
 
 
 def test_other_errors_are_no_failures_of_the_gpu(gpu):
