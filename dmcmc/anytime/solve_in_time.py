@@ -102,7 +102,8 @@ def _solve_in_time(  # long: the order of a run's steps
     sets_before_plan = world.on_first_rank(partial(before_plan, problem, config))
     start, stop, first = time.perf_counter(), watch.stop, None
     if seconds is not None:
-        start += kernels.request(*sets_before_plan, *world.on_first_rank(partial(soon, problem, config)))
+        used_soon = world.on_first_rank(partial(soon, problem, config, kernels.compiles_first))
+        start += kernels.request(*sets_before_plan, *used_soon)
         kernels.stop = stop = Deadline(work_deadline(start, seconds, 0), cancellation=handle.cancellation)
     early_stop = stop if seconds is None else _before_division(stop, seconds)
     if seconds is not None or world.on_first_rank(partial(_has_start, problem, config)):

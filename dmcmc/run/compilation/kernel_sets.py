@@ -61,9 +61,14 @@ def searches_orders(problem: Problem, timed: bool) -> bool:
     )
 
 
-def soon(problem: Problem | None, config: Settings) -> list[KernelSet]:
-    """Return the kernels that a run with a time budget uses as soon as they are there, given its problem (rank 0)."""
+def soon(problem: Problem | None, config: Settings, with_orders: bool = False) -> list[KernelSet]:
+    """Return the kernels that a run with a time budget uses as soon as they are there, given its problem (rank 0).
+
+    ``with_orders`` adds those of the search for elimination orders, which a run uses later if they are there.
+    """
     assert problem is not None
     variant = SearchVariant.of_given(problem)
     found = [] if variant is None or config.local_search == "none" else [chains(variant)]
-    return [*found, SUBTREE_ORDERS, RATE_KERNELS] if searches_orders(problem, timed=True) else found
+    if with_orders:
+        found.append(ORDER_SEARCH)
+    return [*found, SUBTREE_ORDERS, RATE_KERNELS] if with_orders or searches_orders(problem, timed=True) else found

@@ -128,6 +128,11 @@ class KernelSupply:
             CALLED.update(self._needed)
 
     @property
+    def compiles_first(self) -> bool:
+        """Whether kernels are compiled when they are requested, before the clock of the run goes on."""
+        return self._first
+
+    @property
     def is_off(self) -> bool:
         """Whether nothing is requested: kernels are interpreted, or this process compiles for another one."""
         return self._off
