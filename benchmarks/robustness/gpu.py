@@ -73,7 +73,7 @@ class _Slot(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What all parts use: the options, a folder for files, and a function that prints and keeps a line."""
+    """The options, a folder for files, and a function that prints and keeps a line; all parts use them."""
 
     given: argparse.Namespace
     folder: Path

@@ -54,7 +54,7 @@ class IncumbentSearch(RankSearch):
     gpu_search : BackgroundGpuChains or None
         The search on the GPU in the background, on rank 0 once it has begun.
     components : SearchComponents or None
-        What says which steps of the local search are ready; None on ranks that do not search.
+        Kernels of the local search, which say whether they are ready; None on ranks that do not search.
     """
 
     def __init__(
