@@ -23,7 +23,7 @@ FILES = {
     "words.wcsp": b"w 1 1 9 1 1 " + b"a " * 4_000_000,
     "variables.uai": b"MARKOV\n%d\n" % OBJECTS + b"2 " * OBJECTS + b"\n0\n",
     "factors.uai": b"MARKOV\n1\n2\n%d\n" % OBJECTS + b"0\n" * OBJECTS + b"1 1\n" * OBJECTS,
-    "elements.xml": b"<instance>" + b"<b/>" * OBJECTS + b"</instance>",
+    "elements.xml": b"<instance>" + b"<b/>" * (3 * OBJECTS) + b"</instance>",  # the smallest objects
     "values.yaml": b"name: x\nobjective: min\ndomains:\n  d: {values: [" + b"1, " * OBJECTS + b"2]}\nvariables: {}\n",
 }
 

@@ -14,7 +14,14 @@ import pytest
 from numba.core import event
 
 from dmcmc.inference.runtime import compile as compiling
-from dmcmc.inference.runtime.compile import count_compilations, njit, with_large_stack, writable, writable_once
+from dmcmc.inference.runtime.compile import (
+    count_compilations,
+    njit,
+    uncached_njit,
+    with_large_stack,
+    writable,
+    writable_once,
+)
 from dmcmc.inference.storage.cache_folders import current_name
 
 KERNEL = """
@@ -134,13 +141,13 @@ def test_calls_with_constants_share_the_code_for_their_type():
 @pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 def test_a_kernel_that_counts_no_references_is_refused_if_it_would_keep_an_array():
     """Such a kernel neither releases an array that it gets nor counts a reference to one that it returns."""
-    first = njit()(lambda array: array[:1])
+    first = uncached_njit()(lambda array: array[:1])
     array = np.arange(3.0)
     for kernel in (lambda array: first(array)[0], lambda array: array):
         with pytest.raises(numba.TypingError, match=r"counts no references, but (gets an array|returns)"):
-            njit(allocates=False)(kernel)(array)
-        njit()(kernel)(array)
-    assert njit(allocates=False)(lambda array: array[1:].sum() + array.reshape(3, 1)[2, 0])(array) == 5
+            uncached_njit(allocates=False)(kernel)(array)
+        uncached_njit()(kernel)(array)
+    assert uncached_njit(allocates=False)(lambda array: array[1:].sum() + array.reshape(3, 1)[2, 0])(array) == 5
 
 
 def test_the_garbage_collector_is_disabled_while_a_kernel_is_compiled():
