@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import Any
 
 import dmcmc
+from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files
@@ -50,7 +51,6 @@ from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.compute_node import visible_gpus
 from dmcmc.mpi.world import World, connect
-from dmcmc.run.solve_directory import solve_directory
 from dmcmc.solving.monitoring.progress import NoProgress
 
 _GIBBS = {"method": "gibbs", "runs": 10}

@@ -9,7 +9,7 @@ TYPE_CHECKING = False  # not from ``typing``, which ``python -m dmcmc`` would lo
 if TYPE_CHECKING:
     from typing import Any
 
-    from dmcmc.api import plan, solve, solve_on
+    from dmcmc.api import alternatives, conflict, max_marginals, plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
     from dmcmc.inference.marginals.expected_utilities import expected
     from dmcmc.inference.marginals.junction_tree import JunctionTree
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from dmcmc.inference.model.problem import Evaluation, Factor, Problem
     from dmcmc.inference.runtime.errors import DmcmcError
     from dmcmc.problems import generate, load
-    from dmcmc.questions import alternatives, conflict, max_marginals
     from dmcmc.report.plan import AgentPlan, Plan
     from dmcmc.results.alternatives import Alternative
     from dmcmc.results.result import Result, Solution, TracePoint
@@ -61,7 +60,7 @@ __all__ = [
 del TYPE_CHECKING
 
 _PUBLIC_NAMES = {
-    "dmcmc.api": ("plan", "solve", "solve_on"),
+    "dmcmc.api": ("alternatives", "conflict", "max_marginals", "plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
     "dmcmc.inference.model.builder": ("Builder",),
@@ -69,7 +68,6 @@ _PUBLIC_NAMES = {
     "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
     "dmcmc.problems": ("generate", "load"),
-    "dmcmc.questions": ("alternatives", "conflict", "max_marginals"),
     "dmcmc.report.plan": ("AgentPlan", "Plan"),
     "dmcmc.results.alternatives": ("Alternative",),
     "dmcmc.results.result": ("Result", "Solution", "TracePoint"),

@@ -1,21 +1,24 @@
-"""The Python interface to runs: plan a run, and solve a problem.
+"""The Python interface: plan a run, solve a problem, and answer questions about it.
 
 Numba, MPI and all compiled code are imported at their first use, not by ``import dmcmc``.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.files.write import check_folder, check_writable
 from dmcmc.inference.model.builder import Builder, as_problem
+from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.problems import load
 from dmcmc.report.plan import Plan, plan_of
+from dmcmc.results.conflict import ConstraintConflict
+from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Result, Solution, TracePoint
 from dmcmc.solving.monitoring.progress import CallbackProgress, NoProgress
 
@@ -125,7 +128,7 @@ def solve(
     >>> result.status, result.objective == result.bound
     ('optimal', True)
     """
-    from dmcmc.run.algorithms.choose_algorithm import algorithm_for
+    from dmcmc.algorithms.choice.choose_algorithm import algorithm_for
 
     chosen = settings_from(settings, keywords)
     given, callbacks = problem_of(problem, chosen), callbacks_of(progress, trace, solution)
@@ -183,6 +186,168 @@ def solve_on(
     return _solve_on_ranks(ranks, given, chosen, callbacks_of(progress, trace, solution))
 
 
+def alternatives(
+    problem: ProblemSource,
+    k: int = 5,
+    within: float | None = None,
+    distance: int = 1,
+    *,
+    over: Iterable[str] | None = None,
+    settings: Settings | None = None,
+    progress: Progress | None = None,
+    **keywords: Unpack[Keywords],
+) -> Result:
+    """Find several good assignments: the k best ones, or diverse ones that differ in several variables.
+
+    With ``distance=1`` these are the k best assignments, proven if a junction tree of the whole problem fits the memory
+    (Nilsson 1998). Otherwise the problem is solved once per assignment, each time with the constraint that it differs
+    from all earlier ones in at least ``distance`` variables.
+
+    Parameters
+    ----------
+    problem : Problem, Builder, str or path
+        As for :func:`solve`.
+    k : int
+        Number of assignments, the best one included.
+    within : float, optional
+        Largest relative gap to the best assignment, such as 0.02 for 2 %.
+    distance : int
+        Least number of variables in which any two of the assignments differ.
+    over : iterable of str, optional
+        The variables that count for ``distance``; None for all of them.
+    settings : Settings, optional
+        As for :func:`solve`.
+    progress : callable or Stages, optional
+        As for :func:`solve`, for the first assignment.
+    **keywords
+        As for :func:`solve`. ``timeout`` is the limit for all assignments together.
+
+    Returns
+    -------
+    Result
+        The result of :func:`solve` with ``alternatives``, in the order in which they were found; the first is the
+        answer of the result. ``note`` says why there are fewer than k.
+
+    Raises
+    ------
+    DmcmcError
+        As for :func:`solve`, or if k, ``within``, ``distance`` or ``over`` is not allowed.
+
+    Examples
+    --------
+    >>> from dmcmc import generate
+    >>> problem = generate("random", agents=2, variables_per_agent=3, domain_size=2)
+    >>> found = alternatives(problem, 3).alternatives
+    >>> [x.proven for x in found], found[0].objective >= found[1].objective >= found[2].objective
+    ([True, True, True], True)
+    """
+    from dmcmc.questions.alternatives import AlternativesRequest, solve_with_alternatives
+
+    chosen, given = settings_from(settings, keywords), problem_of(problem)
+    if chosen.output is not None:
+        check_output(chosen.output)
+    request = AlternativesRequest(k, within, distance, None if over is None else tuple(over))
+    result = solve_with_alternatives(given, chosen, request, callbacks_of(progress, None, None))
+    if chosen.output is not None:
+        result.write(chosen.output)
+    return result
+
+
+def conflict(
+    problem: ProblemSource, settings: Settings | None = None, **keywords: Unpack[Keywords]
+) -> ConstraintConflict:
+    """Explain why a problem is infeasible: a minimal set of hard constraints that cannot hold together.
+
+    Parameters
+    ----------
+    problem : Problem, Builder, str or path
+        As for :func:`solve`; its agents do not matter.
+    settings : Settings, optional
+        As for :func:`solve`.
+    **keywords
+        As for :func:`solve`. ``timeout`` is the limit for all tests together.
+
+    Returns
+    -------
+    ConstraintConflict
+        The constraints, whether they are a minimal set, and for each the best objective without it alone.
+
+    Raises
+    ------
+    DmcmcError
+        As for :func:`solve`.
+
+    Examples
+    --------
+    >>> from dmcmc import Problem
+    >>> builder = Problem.build()
+    >>> x = builder.variable("x", 2)
+    >>> for value, name in enumerate(("not 0", "not 1")):
+    ...     _ = builder.factor((x,), [float("-inf") if v == value else 0 for v in range(2)], name=name)
+    >>> conflict(builder).constraints
+    ('not 0', 'not 1')
+    """
+    from dmcmc.questions.conflict import find_conflict
+
+    return find_conflict(problem_of(problem), settings_from(settings, keywords))
+
+
+def max_marginals(
+    problem: ProblemSource,
+    variables: Iterable[str] = (),
+    *,
+    settings: Settings | None = None,
+    **keywords: Unpack[Keywords],
+) -> Marginals:
+    """Return the best objective of an assignment with each value of each variable ("why not this value?").
+
+    Without ``timeout`` they are exact, by a junction tree of the whole problem. With it, they are bounded where neither
+    the tree nor an elimination of all other variables fits.
+
+    Parameters
+    ----------
+    problem : Problem, Builder, str or path
+        As for :func:`solve`; its agents do not matter.
+    variables : iterable of str
+        The variables that are asked, the most wanted first; all of them if empty.
+    settings : Settings, optional
+        As for :func:`solve`.
+    **keywords
+        As for :func:`solve`.
+
+    Returns
+    -------
+    Marginals
+        ``marginals`` with exact numbers, or ``intervals`` with bounds, by variable and value.
+
+    Raises
+    ------
+    DmcmcError
+        As for :func:`solve`; without ``timeout`` also if the tables do not fit the memory.
+
+    Examples
+    --------
+    >>> from dmcmc import Problem
+    >>> builder = Problem.build()
+    >>> pair = builder.variable("a", 2), builder.variable("b", 2)
+    >>> max_marginals(builder.factor(pair, [[1, 5], [3, 0]]).problem(), ["a"]).marginals
+    {'a': {0: 5, 1: 3}}
+    """
+    from dmcmc.inference.levels.one_after_the_other import check_weighted
+    from dmcmc.questions.max_marginals import marginals, timed_max_marginals
+
+    given, chosen, asked = problem_of(problem), settings_from(settings, keywords), tuple(variables)
+    check_weighted(given, "max-marginals")
+    for name in asked:
+        if name not in given.variables:
+            raise ConfigError(f"variables: variable {name!r} does not exist{suggest_name(name, given.variables)}")
+    if chosen.budget.time is None:
+        found = marginals(given, chosen, "max-marginals")
+    else:
+        found = timed_max_marginals(given, chosen, asked)
+    return found.only(asked) if asked else found
+
+
 def problem_of(source: ProblemSource | None, settings: Settings | None = None) -> Problem:
     """Return the problem that an argument stands for: itself, a builder's, or that of a file, within its budget."""
     if isinstance(source, Problem):
@@ -211,12 +376,12 @@ def check_output(path: str | os.PathLike[str]) -> None:
 
 def _solve_on_ranks(world: World, problem: Problem | None, settings: Settings, progress: CallbackProgress) -> Result:
     """Solve a problem on all ranks and write the result on rank 0."""
-    from dmcmc.run.algorithms import choose_algorithm as run
+    from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
 
     output = settings.output
     if output is not None:
         world.on_first_rank(lambda: check_output(output))
-    result = run.solve(problem, settings, world, progress if world.rank == 0 else NoProgress())
+    result = solve_as_configured(problem, settings, world, progress if world.rank == 0 else NoProgress())
 
     def deliver() -> Result:
         assert result is not None  # on rank 0

@@ -25,7 +25,7 @@ LAYERS = [
     "dmcmc/run",
     "dmcmc/cli",
 ]
-# Pairs (below, above). `dmcmc/anytime` uses the compilation in `dmcmc/run`, whose other parts use `dmcmc/anytime`.
+# Pairs (below, above).
 ORDERED = [*combinations(LAYERS, 2), ("dmcmc/solving", "dmcmc/anytime")]
 MAX_PARAMETERS = 8
 MAX_FUNCTION_LINES = 60

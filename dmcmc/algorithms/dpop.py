@@ -1,7 +1,7 @@
 """DPOP and ADPOP with one variable per agent, as dmcmc runs on the problem divided in that way.
 
 Sources: Petcu, Faltings: DPOP, IJCAI 2005; ADPOP (DPOP with mini-buckets), CP 2005. An algorithm here only gives the
-settings and the division; ``dmcmc.run.solve`` does the work.
+settings and the division; ``dmcmc.anytime.solve`` does the work.
 """
 
 from collections.abc import Mapping

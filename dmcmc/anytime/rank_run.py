@@ -1,6 +1,6 @@
 """One rank's part of a run with a time budget: tables are combined and improved in turn until the goal or the deadline.
 
-``dmcmc.run.solve`` and the private solver drive it: :meth:`RankRun.first_tables`, then in turn :meth:`RankRun.combine`
+:mod:`dmcmc.anytime.improve_until_stop` drives it: :meth:`RankRun.first_tables`, then in turn :meth:`RankRun.combine`
 (UTIL and VALUE messages), :meth:`RankRun.agree` (rank 0 decides) and :meth:`RankRun.improve`, until ``agree`` returns a
 directive to stop. All ranks call these methods at the same time, because they exchange messages inside.
 

@@ -26,11 +26,10 @@ from dmcmc.config.settings import settings_from
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, FileWarning, Unavailable
+from dmcmc.questions.alternatives import AlternativesRequest, solve_with_alternatives
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 from dmcmc.results.version import __version__
-from dmcmc.run.alternatives.find_alternatives import solve_with_alternatives
-from dmcmc.run.alternatives.request import AlternativesRequest
 
 _MAX_TEXT_BYTES = 256 << 10  # of a calendar
 _MAX_MEETINGS = 500

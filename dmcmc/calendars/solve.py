@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.calendars.explain import explain
 from dmcmc.calendars.file.booked import booked_assignment
 from dmcmc.calendars.file.grid import TimeGrid
@@ -25,7 +26,6 @@ from dmcmc.results.calendar_result import (
     YieldingAppointment,
 )
 from dmcmc.results.result import Result
-from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.samplers.tuning import common
 from dmcmc.tuning import run as tuning
 

@@ -139,9 +139,9 @@ def _solved(job: Mapping[str, Any], world: World) -> dict[str, Any] | None:
         return {**largest_bucket(problem, config), **size} if world.rank == 0 else None
     if job.get("task"):
         return {**_marginals(problem, config, job["task"]), **size} if world.rank == 0 else None
-    from dmcmc.run.algorithms.choose_algorithm import solve
+    from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
 
-    result = solve(problem, config, world)
+    result = solve_as_configured(problem, config, world)
     return None if result is None else {**record_of(result), **size}
 
 
@@ -150,7 +150,7 @@ def _marginals(problem: Problem, config: Config, task: Literal["mar", "max-margi
 
     ``time`` is that of messages and tables; building the junction tree is in ``planning``.
     """
-    from dmcmc.run.whole_problem.marginals import marginals
+    from dmcmc.questions.max_marginals import marginals
 
     computed = marginals(problem, config, task)
     total = computed.ln if task == "mar" else computed.objective

@@ -1,1 +1,1 @@
-"""Entries of a solve, and what calls several solves: alternatives, values, changed tables, warm starts, compilation."""
+"""The compilation of kernels."""

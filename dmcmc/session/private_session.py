@@ -6,16 +6,15 @@ from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
 
+from dmcmc.anytime.solve_private import read_inputs, solve_parts
 from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.mpi.world import World, announce_end
 from dmcmc.results.result import Result
-from dmcmc.run.incremental.solve_again import solve_private_again
-from dmcmc.run.read_private import read_inputs
-from dmcmc.run.solve_directory import solve_parts
 from dmcmc.session.changes import Changes
+from dmcmc.session.incremental.solve_again import solve_private_again
 from dmcmc.session.reused import Reused
 from dmcmc.solving.private.private_inputs import PrivateAnswer
 from dmcmc.solving.private.rank_inputs import RankInputs

@@ -3,13 +3,13 @@
 from typing import Unpack
 from zlib import crc32
 
+from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.inference.model.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.mpi.world import World, announce_end, have_same
 from dmcmc.results.result import Result
-from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.session.changing_problem import ChangingProblem
 from dmcmc.session.last_run import LastRun, known_bound, settings_of_next_run
 from dmcmc.session.reused import Reused
@@ -103,7 +103,7 @@ class Session(ChangingProblem):
         if self.result is not None and len(self.result.agents) != self.problem.n_agents:
             self._retained.forget_others(self.problem.agents)
         self._retained.known_bound = known_bound(settings, self.problem, self._last)
-        found = choose_algorithm.solve(self.problem, settings, self._world, retained=self._retained)
+        found = choose_algorithm.solve_as_configured(self.problem, settings, self._world, retained=self._retained)
         result: Result | None = found if self._retained.result_is_shared else self._world.bcast(found)
         assert result is not None
         self.reused = Reused(*self._retained.counts(self._world))

@@ -167,7 +167,7 @@ def test_an_output_that_cannot_be_written_is_reported_before_any_work(
     failing: Failing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        importlib.import_module("dmcmc.run.solve"), "solve", Mock(side_effect=AssertionError("the work was begun"))
+        importlib.import_module("dmcmc.anytime.solve"), "solve", Mock(side_effect=AssertionError("the work was begun"))
     )
     Path("file").write_text("")
     assert "--output: file/run.json: cannot be written" in failing("run", config(), "--output", "file/run.json")
@@ -177,12 +177,12 @@ def test_an_output_that_cannot_be_written_is_reported_before_any_work(
 def test_errors_of_the_solver_end_the_run(failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
     errors: dict[type[BaseException], tuple[str, int, str]] = {
         ResourceError: ("the table of agent\na1 needs 9 TiB", 2, "error: the table of agent a1 needs 9 TiB"),
-        ValueError: ("a\nb", 1, "internal error: ValueError: a b (dmcmc/run/algorithms/choose_algorithm.py:"),
+        ValueError: ("a\nb", 1, "internal error: ValueError: a b (dmcmc/algorithms/choice/choose_algorithm.py:"),
         MemoryError: ("", 1, "error: out of memory"),
         KeyboardInterrupt: ("", 130, "interrupted"),
     }
     for kind, (message, code, expected) in errors.items():
-        monkeypatch.setattr(importlib.import_module("dmcmc.run.solve"), "solve", Mock(side_effect=kind(message)))
+        monkeypatch.setattr(importlib.import_module("dmcmc.anytime.solve"), "solve", Mock(side_effect=kind(message)))
         assert expected in failing("run", config(), "--output", "out.json", code=code)
 
 
@@ -287,7 +287,7 @@ def test_one_failing_rank_ends_all_ranks_soon(rank: int) -> None:
         "        raise ValueError('boo')\n"
         "    for _ in range(4): world.bcast(None)\n"
         "    import time; time.sleep(3000)\n"
-        "importlib.import_module('dmcmc.run.solve').solve = solve\n"
+        "importlib.import_module('dmcmc.anytime.solve').solve = solve\n"
         "sys.exit(dmcmc.cli.main.main())\n"
     )
     done = on_ranks(3, "fail.py", "run", "run.yaml", "--output", "out.json")

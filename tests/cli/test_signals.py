@@ -13,11 +13,11 @@ import pytest
 from support.ranks import MPIRUN, lines, needs_mpirun
 from support.runs import hard_problem, write_configuration
 
+from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.run.solve_directory import solve_directory
 from dmcmc.samplers.local_search.local_search import LocalSearch
 
 STUCK = str(Path(__file__).with_name("stuck.py"))

@@ -27,7 +27,7 @@ from dmcmc.formats import registry as formats
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.sums.counting import count_solutions
 from dmcmc.inference.sums.partition_function import log_partition
-from dmcmc.run.whole_problem.partition_and_count import sums
+from dmcmc.questions.sums import sums
 
 MEMORY = 1 << 28
 NETWORK = "BAYES 3 2 3 2 3 1 0 2 0 1 3 0 1 2 2 .25 .75 6 .5 .5 0 .125 .375 .5 12" + " .9 .1 .2 .8 1 0 .3 .7 .4 .6 .5 .5"

@@ -113,7 +113,7 @@ def never(monkeypatch):
     def work(*arguments, **options):
         pytest.fail("the work was done before")
 
-    for name in ("dmcmc.generators.registry.generate", "dmcmc.formats.registry.load", "dmcmc.run.solve.solve"):
+    for name in ("dmcmc.generators.registry.generate", "dmcmc.formats.registry.load", "dmcmc.anytime.solve.solve"):
         monkeypatch.setattr(name, work)
     monkeypatch.setattr("dmcmc.formats.registry.load_with_format", work)
 

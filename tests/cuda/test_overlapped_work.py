@@ -13,7 +13,7 @@ from dmcmc.inference.elimination.cuda import eliminate as on_gpu
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import OutOfMemory
-from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
+from dmcmc.questions.mini_buckets import solve_single_agent
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.solving import rank_search
 from dmcmc.solving.rank_search import OverlappedWork

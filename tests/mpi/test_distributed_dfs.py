@@ -37,7 +37,7 @@ import dmcmc
 from dmcmc.config.settings import settings_from
 from dmcmc.inference.dpop.trees import registry
 from dmcmc.mpi.world import connect
-from dmcmc.run.solve_directory import solve_directory
+from dmcmc.anytime.solve_private import solve_directory
 from support.problem_strategies import random_problem
 
 world, folder = connect(), sys.argv[1]

@@ -23,7 +23,7 @@ from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.mpi.world import connect
 from dmcmc.solving.monitoring.progress import NoProgress
-from dmcmc.run.solve import solve
+from dmcmc.anytime.solve import solve
 from support.runs import finish_run, start_run
 
 problem, world = native.load(sys.argv[1]), connect()
@@ -106,7 +106,7 @@ from contextlib import suppress
 from pathlib import Path
 from dmcmc.formats import agent_files
 from dmcmc.solving.agent.checkpoint import Checkpoint
-from dmcmc.run.solve_directory import solve_directory
+from dmcmc.anytime.solve_private import solve_directory
 
 here, keep = Path(sys.argv[1]).parent, Checkpoint.save
 parts, kept = here / "parts", here / "kept"

@@ -19,8 +19,8 @@ from dmcmc.formats import native
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime import device
 from dmcmc.mpi.world import connect
-from dmcmc.run.solve import solve
-from dmcmc.run.solve_directory import solve_directory
+from dmcmc.anytime.solve import solve
+from dmcmc.anytime.solve_private import solve_directory
 
 cost_model.COSTS = cost_model.CostModel(
     gpu_round_trip=-1.0, seconds_per_wave=0.0, seconds_per_matched_bucket=0.0, seconds_per_cell=1.0

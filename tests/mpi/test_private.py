@@ -13,6 +13,7 @@ from support.runs import HurriedProgress, large_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.cli.main import main
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
@@ -22,7 +23,6 @@ from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
-from dmcmc.run.solve_directory import solve_directory
 from dmcmc.solving.distribution.rank_view import rank_view_of
 from dmcmc.solving.planning import divided_problem
 from dmcmc.solving.private import rank_inputs
@@ -186,7 +186,7 @@ from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import World, connect
-from dmcmc.run.solve_directory import solve_directory
+from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.samplers import bound_in_team
 from dmcmc.samplers.tuning import chains
 

@@ -20,7 +20,7 @@ import dmcmc
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.mpi.world import World, connect
-from dmcmc.run.solve_directory import solve_directory
+from dmcmc.anytime.solve_private import solve_directory
 
 def solved(world):
     found = {}

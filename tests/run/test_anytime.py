@@ -44,7 +44,7 @@ import os, signal, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
 from dmcmc.solving.monitoring.progress import NoProgress
-from dmcmc.run.solve import solve
+from dmcmc.anytime.solve import solve
 from dmcmc.config.settings import Budget, Local, Settings
 
 class Interrupting(NoProgress):

@@ -13,6 +13,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.scheduler import tuning
+from dmcmc.anytime.solve import solve
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
@@ -20,7 +21,6 @@ from dmcmc.inference.orders import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
-from dmcmc.run.solve import solve
 from dmcmc.solving import rank_tables
 from dmcmc.solving.planning.divided_problem import work_deadline
 

@@ -11,8 +11,8 @@ from support.runs import solve_with
 
 from dmcmc import Factor, Problem
 from dmcmc.config.settings import settings_from
+from dmcmc.questions.mini_buckets import solve_single_agent
 from dmcmc.results.outcome import gap_of
-from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 
 MINI_BUCKETS = {"method": "mini-bucket", "z": 2, "moment_matching": False}
 EXACT = {"method": "exact"}

@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 import msgspec
 import numpy as np
 
+from dmcmc.algorithms.choice import choose_algorithm
+from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.config.settings import AlgorithmSettings, Settings
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfMemory
@@ -30,8 +32,6 @@ from dmcmc.inference.runtime.memory import MemoryAccount
 from dmcmc.mpi.collective_calls import OtherRankError
 from dmcmc.mpi.world import World, connect
 from dmcmc.results.result import Result
-from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.run.solve_directory import solve_directory
 from support import soundness
 
 HANG_SECONDS = 300  # seconds of one run, compilation included, after which its ranks count as waiting for each other
@@ -98,9 +98,9 @@ def solved(case: soundness.SoundnessCase, seed: int, world: World) -> Result | N
     """Solve a problem that comes from all ranks, from rank 0 alone or from the agents' files."""
     source = str(np.random.default_rng([seed, 12]).choice(SOURCES))
     if source == "all ranks" or case.config.algorithm_settings.name != "dmcmc":
-        return choose_algorithm.solve(case.problem, case.config, world)
+        return choose_algorithm.solve_as_configured(case.problem, case.config, world)
     if source == "rank 0":
-        return choose_algorithm.solve(case.problem if world.rank == 0 else None, case.config, world)
+        return choose_algorithm.solve_as_configured(case.problem if world.rank == 0 else None, case.config, world)
     with tempfile.TemporaryDirectory() as folder:
         shared = world.bcast(folder)
         if world.rank == 0:
@@ -117,7 +117,9 @@ def run(seed: int, world: World) -> str:
     case = case_of(seed)
     if np.random.default_rng([seed, world.rank, 6]).random() < 0.2:  # this rank has planned the problem before
         with suppress(DmcmcError):
-            choose_algorithm.solve(case.problem, msgspec.structs.replace(case.config, budget=Settings().budget))
+            choose_algorithm.solve_as_configured(
+                case.problem, msgspec.structs.replace(case.config, budget=Settings().budget)
+            )
     world.wait()
     faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
     with perturbed(seed, world.rank):

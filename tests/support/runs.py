@@ -17,6 +17,7 @@ from dmcmc import Factor, Problem
 from dmcmc.anytime import solve_planned_in_time
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.rank_run import RankRun
+from dmcmc.anytime.solve import solve_tiny
 from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
@@ -30,7 +31,6 @@ from dmcmc.inference.runtime.memo import clear_memos
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.solve_tiny import solve_tiny
 from dmcmc.samplers.tuning import common
 from dmcmc.solving import rank_search
 from dmcmc.solving.coordinator import OneFile

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc import Factor, Problem
+from dmcmc.anytime.solve import solve
 from dmcmc.config.settings import Settings, settings_from
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.results.result import Result
-from dmcmc.run.solve import solve
 
 METHODS = ("auto", "annealing", "gibbs", "tempering", "metropolis-hastings", "exact")
 BOUNDS = (

@@ -100,8 +100,8 @@ def _work(job: "_RunJob | SolveJob", world: World, ending: RunHandle | None) -> 
         from dmcmc.cli.solve_tasks import solve_job
 
         return solve_job.work(job, world, ending)
-    from dmcmc.run.algorithms.choose_algorithm import solve
-    from dmcmc.run.solve_directory import solve_directory
+    from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
+    from dmcmc.anytime.solve_private import solve_directory
 
     with progress_for(world.rank, job.config.budget.time) as progress:
         if job.events and job.problem is not None:
@@ -111,4 +111,4 @@ def _work(job: "_RunJob | SolveJob", world: World, ending: RunHandle | None) -> 
         if "directory" in job.config.problem:
             folder, shared = job.config.problem["directory"], job.share_assignment
             return solve_directory(folder, job.config, world, progress, shared, ending)
-        return solve(job.problem, job.config, world, progress, explainer(job.explain), ending)
+        return solve_as_configured(job.problem, job.config, world, progress, explainer(job.explain), ending)

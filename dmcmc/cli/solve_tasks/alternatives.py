@@ -7,7 +7,7 @@ from dmcmc.calendars.file.plan import Calendar
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
-from dmcmc.run.alternatives.request import AlternativesRequest
+from dmcmc.questions.alternatives import AlternativesRequest
 
 
 def requested_alternatives(

@@ -10,12 +10,12 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
+from dmcmc.questions.alternatives import AlternativesRequest
+from dmcmc.questions.max_marginals import marginals, with_max_marginals
+from dmcmc.questions.sums import sums
 from dmcmc.results.explanation import as_explanation
 from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Output, Result
-from dmcmc.run.alternatives.request import AlternativesRequest
-from dmcmc.run.whole_problem.marginals import marginals, with_max_marginals
-from dmcmc.run.whole_problem.partition_and_count import sums
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.planning.divided_problem import is_scattered, with_memory_limit
 
@@ -85,7 +85,7 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
 
             return find_calendar_conflict(job.calendar, single_rank_config)
         if job.task == "conflict":
-            from dmcmc.run.resolving.conflict import find_conflict
+            from dmcmc.questions.conflict import find_conflict
 
             return find_conflict(problem, single_rank_config)
         return sums(problem, single_rank_config, job.task)
@@ -101,25 +101,25 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         return None
     result: Result | None
     if uses_mini_buckets and problem is not None:
+        from dmcmc.questions.mini_buckets import solve_single_agent
         from dmcmc.run.compilation.small_problems import interpreted_if_small
-        from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as set by the options", file=sys.stderr, flush=True)
         with interpreted_if_small(problem, single_rank_config):
             result = solve_single_agent(problem, single_rank_config, ending)
     elif job.alternatives is not None and problem is not None:
-        from dmcmc.run.alternatives.find_alternatives import solve_with_alternatives
+        from dmcmc.questions.alternatives import solve_with_alternatives
 
         with progress_for(world.rank, config.budget.time) as progress:
             explain = explainer(job.explain)
             result = solve_with_alternatives(problem, single_rank_config, job.alternatives, progress, explain, ending)
     else:
-        from dmcmc.run.algorithms.choose_algorithm import solve
+        from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
 
         with progress_for(world.rank, config.budget.time) as progress:
             settings = with_memory_limit(config, world)
-            result = solve(problem, settings, world, progress, explainer(job.explain), ending)
+            result = solve_as_configured(problem, settings, world, progress, explainer(job.explain), ending)
     if result is not None and problem is not None and job.max_marginals:
         result = with_max_marginals(result, problem, single_rank_config)
     return as_explanation(result) if result is not None and job.logarithms else result
@@ -131,7 +131,7 @@ def _marginals(job: SolveJob, problem: Problem, config: Settings) -> Marginals:
     In a calendar, the values of each meeting are fixed once, for its first participant.
     """
     if job.task == "max-marginals" and config.budget.time is not None:
-        from dmcmc.run.resolving.value_bounds import timed_max_marginals
+        from dmcmc.questions.max_marginals import timed_max_marginals
 
         fixed = job.query or (() if job.calendar is None else job.calendar.variables)
         found = timed_max_marginals(problem, config, fixed)

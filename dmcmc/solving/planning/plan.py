@@ -1,6 +1,6 @@
 """Plan a run: choose each agent's method by its counted work and the machine's speed, and place agents on ranks.
 
-:func:`plan` is called by ``dmcmc.run.solve`` and the private solver, and by ``dmcmc.plan`` through :func:`prepare`.
+:func:`plan` is called by ``dmcmc.anytime.solve`` and the private solver, and by ``dmcmc.plan`` through :func:`prepare`.
 """
 
 from collections.abc import Callable, Sequence

@@ -57,7 +57,7 @@ class RetainedWork:
         The last cycle of messages, if it was exact (:class:`dmcmc.solving.util_value_cycle.FinishedCycle`).
     incremental : object or None
         The last run, if it can be continued with new tables
-        (:class:`dmcmc.run.incremental.incremental_run.IncrementalRun`).
+        (:class:`dmcmc.session.incremental.incremental_run.IncrementalRun`).
     result_is_shared : bool
         Whether every rank has the result of the last run.
     kept_on_all_ranks : (int, int) or None

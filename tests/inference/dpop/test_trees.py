@@ -13,6 +13,7 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.config.settings import settings_from
 from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import divide
@@ -24,7 +25,6 @@ from dmcmc.inference.dpop.trees.elimination_trees import elimination_tree
 from dmcmc.inference.dpop.trees.min_depth import depths, removal_tree
 from dmcmc.inference.model.compact_sequences import IndexGroups
 from dmcmc.inference.runtime.errors import ConfigError
-from dmcmc.run.solve_directory import solve_directory
 
 NAMES = [heuristic.name for heuristic in registry.BUILT_IN]
 TREES = ["auto", "depth-first", *NAMES]

@@ -17,8 +17,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.marginals.k_best import best_assignments
 from dmcmc.inference.runtime.errors import ConfigError, OutOfMemory
-from dmcmc.run.alternatives.compare import solve_in_share
-from dmcmc.run.alternatives.distance_constraint import distance_constraint
+from dmcmc.questions.alternatives import distance_constraint, solve_in_share
 
 
 def ranked(problem):
@@ -165,7 +164,7 @@ def test_what_was_found_is_kept_when_a_later_run_does_not_fit_the_memory(monkeyp
         runs.append(1)
         raise OutOfMemory("a table does not fit")
 
-    monkeypatch.setattr("dmcmc.run.alternatives.find_alternatives.choose_algorithm.solve_alone", fail)
+    monkeypatch.setattr("dmcmc.questions.alternatives.choose_algorithm.solve_alone", fail)
     result = dmcmc.alternatives(problem, k=3, distance=2)
     assert len(result.alternatives) == len(runs) == 1 and result.note == "1 alternatives: a table does not fit"
 

@@ -29,8 +29,9 @@ from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
+from dmcmc.questions import mini_buckets as eliminate_whole
+from dmcmc.questions.mini_buckets import solve_single_agent
 from dmcmc.results.outcome import quality_of
-from dmcmc.run.whole_problem import eliminate_whole, mini_bucket_solve
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.row_choice import choose_rows
@@ -68,7 +69,7 @@ def test_answers_decoded_from_mini_buckets_are_1_optimal(z):
 def solve_whole_problem(problem, **sections):
     alone = Problem(problem.variables, problem.domains, ("me",), np.zeros_like(problem.owner), problem.factors)
     config = settings_of(Document("", {"combine": {"method": "mini-bucket", "z": 2}} | sections))
-    return alone, mini_bucket_solve.solve_single_agent(alone, config)
+    return alone, solve_single_agent(alone, config)
 
 
 @pytest.mark.parametrize("budget", [{}, {"time": 0.3}])

@@ -11,7 +11,7 @@ import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.config.settings import settings_from
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
-from dmcmc.run.resolving.conflict import find_conflict
+from dmcmc.questions.conflict import find_conflict
 
 
 def is_infeasible(problem, factors):

@@ -10,12 +10,13 @@ from support import naive
 from support.problem_strategies import random_problem
 
 import dmcmc
+from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.cli.main import main
 from dmcmc.config.settings import settings_from
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.run.algorithms import choose_algorithm
-from dmcmc.run.resolving import bound_values, value_bounds
-from dmcmc.run.resolving.value_bounds import timed_max_marginals
+from dmcmc.questions import max_marginals as value_bounds
+from dmcmc.questions import value_intervals as bound_values
+from dmcmc.questions.max_marginals import timed_max_marginals
 
 CALENDAR = (
     "calendar: Team\nfirst_day: 2027-03-01\ndays: 1\nhours: 09:00-11:00\nslot: 30\npeople: {Ann: , Bob: }\n"
@@ -71,14 +72,14 @@ def test_every_interval_contains_the_max_marginal_of_brute_force(no_tree):
 
 def test_the_search_with_a_root_for_each_value_gives_the_max_marginals(no_tree, monkeypatch):
     monkeypatch.setattr(bound_values, "answers_by_elimination", lambda *_: None)
-    results, solve = [], choose_algorithm.solve
+    results, solve = [], choose_algorithm.solve_as_configured
 
     def solve_once(*given):
         """Solve the problem without a fixed value; find nothing about problems with one."""
         results.append(replace(results[0], **NOTHING) if results else solve(*given))
         return results[-1]
 
-    monkeypatch.setattr(choose_algorithm, "solve", solve_once)
+    monkeypatch.setattr(choose_algorithm, "solve_as_configured", solve_once)
     for seed in (2, 5):
         results.clear()
         problem = dmcmc.generate("random", agents=1, variables_per_agent=5, domain_size=3, seed=seed)

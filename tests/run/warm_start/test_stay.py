@@ -8,12 +8,12 @@ import pytest
 from support.ranks import documents, in_turn, needs_mpirun
 
 import dmcmc
+from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.cli.main import main
 from dmcmc.config.settings import Settings, Stay, settings_from
 from dmcmc.formats import agent_files
 from dmcmc.formats.convert import write
 from dmcmc.results.moves import Moves
-from dmcmc.run.solve_directory import solve_directory
 
 
 def small(seed, sense="max"):

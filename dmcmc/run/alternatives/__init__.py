@@ -1,1 +1,0 @@
-"""Several good assignments of one problem: the k best ones, or diverse ones."""

@@ -1,1 +1,0 @@
-"""Solve the levels of an objective one after the other."""

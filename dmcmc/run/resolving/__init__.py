@@ -1,1 +1,0 @@
-"""Answer questions about a problem by solving it repeatedly with changes."""

@@ -1,1 +1,0 @@
-"""Tasks on a whole problem, whoever owns its variables: mini-buckets, marginals, partition function, counting."""
