@@ -1,35 +1,191 @@
 """The searches over the whole assignment in a run with a time budget: in time slices, and in the background.
 
-:class:`RankSearch`, which a run with fixed work uses, has the local search itself.
+They exist where a rank knows the whole problem: local search, an external engine, chains on a GPU. In a run with
+private inputs there are none, and :class:`WholeSearches` does nothing. :class:`RankSearch`, which a run with fixed work
+uses, has the local search itself. In the background it takes turns in a thread, on some of the cores, while other work
+is done.
 """
 
+import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
+from threading import Event, Thread
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.background_local_search import BackgroundTurns, is_worthwhile
 from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.anytime.engines.early_engine import EarlyEngine
-from dmcmc.anytime.improvers import gpu_chains
-from dmcmc.anytime.time_before_tables import brief_search_seconds, max_seconds_before_tables
-from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.anytime.improvers import assignments as gpu_chains
+from dmcmc.anytime.scheduler.proposal import MeasuredGain
+from dmcmc.inference.model.arithmetic import exact_sum, round_up
+from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
+from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.inference.runtime.threads import lower_priority
+from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import LAST_RUN
+from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.compilation.search_components import SearchComponents, constraint_search, first_search_of
-from dmcmc.samplers.local_search.local_search import Ascent, ascent_of
+from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_search import RankSearch, proves_on_gpu
 from dmcmc.tuning import anytime as tuning
+
+Values = NDArray[np.int64]
+
+
+class BackgroundTurns:
+    """Turns of a local search in a separate thread.
+
+    Parameters
+    ----------
+    search : LocalSearch
+        The search; while the thread runs, its deadline, threads and priority are those of the background.
+    best : (n,) int64
+        The assignment from which it starts.
+    report : callable
+        Called at once with every better assignment.
+    low_priority : bool
+        Whether the search has a lower priority than other work.
+
+    Attributes
+    ----------
+    best : (n,) int64
+        The best assignment so far.
+    """
+
+    def __init__(
+        self, search: LocalSearch, best: Values, report: Callable[[Values], object], low_priority: bool
+    ) -> None:
+        self.best, self._search, self._report, self._low_priority = best, search, report, low_priority
+        self._ended = Event()
+
+    def brief(self, seconds: float) -> None:
+        """Search once for some seconds."""
+        lower_priority()
+        for limit in (0.0, seconds):  # the first call lays out the columns for the chains
+            self.best = self._search.improve(self.best, limit, 0, self._report)
+
+    def repeated(self, min_relative_gain: float) -> None:
+        """Search in slices as long as all earlier ones; pause after a slice that was not worthwhile.
+
+        It does not pause before a whole tournament round of the chains is finished.
+        """
+        search, spent, pause = self._search, 0.0, 5 * common.CHECK_SECONDS
+        while not self._ended.wait(pause) and not search.stop.over:
+            if self._low_priority and not spent:
+                lower_priority()
+            before, seconds, rounds_before = self.best, max(common.SLICE_SECONDS, spent), search.chains.rounds
+            self.best = search.improve(before, seconds, 0, self._report)
+            improved = search.better(self.best, before)
+            if min_relative_gain and improved:
+                improved = is_worthwhile(self._quality_of(before), self._quality_of(self.best), min_relative_gain)
+            unfinished = search.chains.rounds == rounds_before
+            spent, pause = spent + seconds, 0.0 if improved or unfinished else seconds
+
+    def _quality_of(self, values: Values) -> AssignmentQuality:
+        """Return violations and utility of an assignment."""
+        return quality_of(self._search.original, self._search.original_values(values))
+
+    @contextmanager
+    def running(self, turns: Callable[[], None], threads: int) -> Iterator[None]:
+        """Run the turns in a thread while the body works; end them at its end."""
+
+        def run() -> None:
+            with suppress(ResourceError):
+                turns()
+
+        search = self._search
+        stop, usual_threads = search.stop, search.threads
+        cancellation = CancellationToken(stop.cancellation.requested_at)
+        thread = Thread(target=run, name="dmcmc search", daemon=True)
+        search.stop, search.threads, search.behind = (
+            replace(stop, cancellation=cancellation),
+            threads,
+            self._low_priority,
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            cancellation.request()
+            self._ended.set()
+            thread.join()
+            search.stop, search.threads, search.behind = stop, usual_threads, False
+
+
+def is_worthwhile(
+    before: AssignmentQuality, after: AssignmentQuality, min_relative_gain: float = tuning.MIN_SLICE_GAIN
+) -> bool:
+    """Return whether the improvement from one assignment to another justifies more search.
+
+    That is the case if hard constraints are or were violated, or if the relative gain in utility exceeds
+    ``min_relative_gain``.
+    """
+    if after.negated_violation != before.negated_violation or after.negated_violation < 0:
+        return True
+    return float(after.utility - before.utility) > min_relative_gain * abs(float(before.utility))
+
+
+def max_seconds_before_tables(setup: Setup, world: World, stop: Deadline, proven: bool) -> float:
+    """Return the maximum seconds of search before there are tables; the same on all ranks.
+
+    Parameters
+    ----------
+    setup
+        The planned run.
+    world
+        The ranks, all of which call this.
+    stop
+        Deadline of the run.
+    proven
+        Whether the tables will prove the optimum.
+    """
+
+    def seconds() -> float:
+        left = max(0.0, stop.until - time.perf_counter())
+        if not proven:
+            return common.UNNOTICED_SHARE * left
+        work = sum(choice.seconds for choice in setup.choices) / max(1, setup.limits.threads * world.size)
+        return common.UNNOTICED_SHARE * min(left, work)
+
+    max_seconds: float = world.on_first_rank(seconds)
+    return max_seconds
+
+
+def brief_search_seconds(setup: Setup, world: World, stop: Deadline, columns: Callable[[], int]) -> float:
+    """Return the seconds of a brief search in the background of tables that will prove the optimum.
+
+    It shows a better assignment than the first incumbent while the tables are made. The result is 0 if laying out the
+    columns for the chains would delay the tables.
+
+    Parameters
+    ----------
+    setup, world, stop
+        As for :func:`max_seconds_before_tables`.
+    columns
+        Returns the number of entries of the columns that the chains read; called on rank 0.
+    """
+    if not setup.timed or not setup.will_prove:
+        return 0.0
+    max_seconds = max_seconds_before_tables(setup, world, stop, proven=True)
+
+    def is_affordable() -> bool:  # other ranks may know too little
+        return (
+            max_seconds >= common.CHECK_SECONDS / 2 and tuning.LAYOUT_SECONDS_PER_ENTRY * columns() <= 3 * max_seconds
+        )
+
+    return max_seconds if world.on_first_rank(is_affordable) else 0.0
 
 
 class IncumbentSearch(RankSearch):
@@ -231,3 +387,162 @@ class IncumbentSearch(RankSearch):
         with suppress(OutOfTime):
             self.delay(self.kernels.wait(self.world.bcast(self.components and self.components[:2]), stop))
         return self._chains_are_ready() and super().improve(seconds, sweeps)
+
+
+def take_known_bound(incumbent: Incumbent, parts: DividedProblem) -> None:
+    """Record the bound that is known from the last run of a session, if there is one (rank 0).
+
+    Parameters
+    ----------
+    incumbent
+        The best assignment and bound of the run.
+    parts
+        The divided problem.
+    """
+    known = None if parts.retained is None else parts.retained.known_bound
+    constants = [factor.entry(()) for factor in parts.original.factors if not factor.scope]
+    if known is None or any(entry is None for entry in constants) or incumbent.values is None:
+        return
+    exact = Fraction(known) - exact_sum(entry for entry in constants if entry is not None)
+    bound = math.floor(exact) if parts.arithmetic.integral else exact
+    incumbent.update_bound(bound if parts.arithmetic.exact and isinstance(bound, int) else round_up(bound), LAST_RUN)
+
+
+class BackgroundSearches:
+    """The external engine and the GPU chains of one rank, which search in the background until they are ended.
+
+    Parameters
+    ----------
+    world : World
+        The ranks.
+    search : IncumbentSearch or None
+        The search that has them; None if there are no searches over the whole assignment.
+    """
+
+    def __init__(self, world: World, search: IncumbentSearch | None) -> None:
+        self._world, self._search = world, search
+
+    @property
+    def engine_may_improve(self) -> bool:
+        """Whether the external engine of this rank may still improve the incumbent or the bound."""
+        return self._search is not None and self._search.engine.may_improve
+
+    @property
+    def gpu_is_active(self) -> bool:
+        """Whether a background search on this rank's GPU is still active."""
+        return self._search is not None and self._search.gpu_search is not None and self._search.gpu_search.running
+
+    def have_ended_run(self) -> bool:
+        """Return whether the external engine has reached the goal of the run; called by all ranks."""
+        return self._search is not None and self._search.engine.has_ended_run()
+
+    def take_gains(self) -> list[MeasuredGain]:
+        """Return the seconds and gains of these searches since the last call."""
+        if self._search is None:
+            return []
+        on_gpu = self._search.gpu_search
+        return [*self._search.engine.take_gains(), *([] if on_gpu is None else on_gpu.take_gains())]
+
+    def continue_engine(self, wanted: bool, setup: Setup) -> Setup:
+        """Let the external engine go on, or end it; return the setup with the cores that are free."""
+        if self._search is None:
+            return setup
+        if not wanted:
+            return self._search.engine.disengage(setup)
+        self._search.engine.resume()
+        return setup
+
+    def allow_gpu_seconds(self, seconds: float) -> None:
+        """Let the chains in the background use some seconds of the GPU."""
+        if self._search is not None and self._search.gpu_search is not None:
+            self._search.gpu_search.allow(seconds)
+
+    def wait_for_engine(self, seconds: float) -> None:
+        """Wait for the external engine on all ranks, until it ends or the time is over."""
+        engine = None if self._search is None else self._search.engine.process
+        until, stop = time.perf_counter() + seconds, None if self._search is None else self._search.stop
+        while engine is not None and engine.on and time.perf_counter() < until and stop is not None and not stop.over:
+            engine.wait(common.CHECK_SECONDS)
+        if seconds > 0:
+            self._world.wait()
+
+
+class WholeSearches:
+    """The searches over the whole assignment of one rank; the methods are called by all ranks.
+
+    Parameters
+    ----------
+    world : World
+        The ranks.
+    search : IncumbentSearch or None
+        The local search, which has the external engine and the GPU chains; None if there are no such searches.
+
+    Attributes
+    ----------
+    background : BackgroundSearches
+        The external engine and the GPU chains.
+    """
+
+    def __init__(self, world: World, search: IncumbentSearch | None) -> None:
+        self._world, self._search, self.background = world, search, BackgroundSearches(world, search)
+
+    @property
+    def exist(self) -> bool:
+        """Whether there are searches over the whole assignment."""
+        return self._search is not None
+
+    @property
+    def feasible_utility(self) -> Number | None:
+        """Utility of the best assignment that all ranks know; None if it breaks hard constraints or is not known."""
+        return None if self._search is None else self._search.quality.feasible_utility
+
+    @contextmanager
+    def during_tables(self, setup: Setup) -> Iterator[None]:
+        """Search in the background, also on a GPU if that is wanted, while the body makes the first tables."""
+        with nullcontext() if self._search is None else self._search.during_tables(setup):
+            yield
+
+    @contextmanager
+    def in_background(self, wanted: bool = True) -> Iterator[None]:
+        """Search in the background while the body works."""
+        with nullcontext() if self._search is None else self._search.in_background(wanted):
+            yield
+
+    def improve(self, seconds: float) -> bool:
+        """Let the local search work for some seconds on all ranks; return whether it has found something better."""
+        return self._search is not None and self._search.improve(seconds, 0)
+
+    def record(self, assignments: Sequence[NDArray[np.int64]], by: str) -> None:
+        """Record assignments that an improver has found, made 1-optimal (rank 0)."""
+        for values in assignments if self._search is not None else ():
+            assert self._search is not None
+            self._search.record(values, by)
+
+    def record_best(self, found: Sequence[NDArray[np.int64]]) -> None:
+        """Record the best of the assignments that each rank has found, made 1-optimal; called by all ranks."""
+        if self._search is None:
+            return
+        original = self._search.parts.original
+        qualities = [quality_of(original, values[: original.n_variables]) for values in found]
+        best = max(range(len(qualities)), key=lambda number: qualities[number], default=None)
+        self._search.make_1_optimal(None if best is None else found[best])
+
+    def suggest(self, starts: Sequence[NDArray[np.int64]]) -> None:
+        """Let the local search of this rank start from some given assignments, too."""
+        if self._search is not None:
+            self._search.suggest(starts)
+
+    def use_remaining_time(self, reserved: bool = False) -> None:
+        """Search until the deadline, unless the run has reached its goal.
+
+        Parameters
+        ----------
+        reserved
+            Whether only the time is left that was reserved for a combination, in a run whose time is over.
+        """
+        if self._search is None or (reserved and self._search.decodes_only):
+            return
+        incumbent = self._search.incumbent
+        if not reserved or self._world.on_first_rank(lambda: incumbent.timed_out):
+            self._search.use_remaining_time()
+            incumbent.timed_out |= reserved

@@ -1,8 +1,8 @@
 """One rank's part of a run with a time budget: tables are combined and improved in turn until the goal or the deadline.
 
-:mod:`dmcmc.anytime.improve_until_stop` drives it: :meth:`RankRun.first_tables`, then in turn :meth:`RankRun.combine`
-(UTIL and VALUE messages), :meth:`RankRun.agree` (rank 0 decides) and :meth:`RankRun.improve`, until ``agree`` returns a
-directive to stop. All ranks call these methods at the same time, because they exchange messages inside.
+:func:`improve_until_stop` drives it: :meth:`RankRun.first_tables`, then in turn :meth:`RankRun.combine` (UTIL and VALUE
+messages), :meth:`RankRun.agree` (rank 0 decides) and :meth:`RankRun.improve`, until ``agree`` returns a directive to
+stop. All ranks call these methods at the same time, because they exchange messages inside.
 
 The tables and their combinations are those of a run with fixed work (:class:`.rank_tables.RankTables`), and the ranks
 agree on assignments and bounds in the same ways (:class:`.coordinator.Coordinator`).
@@ -13,19 +13,22 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
-from dmcmc.anytime.combination_limits import CombinationLimits, may_end_with_incumbent
-from dmcmc.anytime.director import Director, title_of
+from dmcmc.anytime.director import CombinationLimits, Director, may_end_with_incumbent, title_of
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, TimeSlice, WholeProblemWork
-from dmcmc.anytime.rank_reports import proposals_after, starts_of
-from dmcmc.anytime.run_improvers import AgentWorkDone, CombinationContext, improve_agents, time_slice_of
-from dmcmc.anytime.scheduler.directive import Directive
-from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs, Proposal, ranks_of_work
-from dmcmc.anytime.scheduler.rank_report import RankReport
+from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
+from dmcmc.anytime.run_improvers import (
+    AgentWorkDone,
+    CombinationContext,
+    UnionPart,
+    improve_agents,
+    proposals_after,
+    starts_of,
+    time_slice_of,
+)
+from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Proposal, RankReport, ranks_of_work
 from dmcmc.anytime.scheduler.scheduler import Scheduler
-from dmcmc.anytime.union_part import UnionPart
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_has_failed
@@ -36,17 +39,15 @@ from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.result import Result
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.tuning import common
-from dmcmc.solving.agent.retained_agent import UNION_NAME, keep_agent
+from dmcmc.solving.agent.checkpoint import UNION_NAME, keep_agent
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
-from dmcmc.solving.local_tables import exact_tables
+from dmcmc.solving.local_tables import exact_tables, team_of
+from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.progress import Watch
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.util_value_cycle import Cycle
 from dmcmc.tuning import anytime as tuning
-
-if TYPE_CHECKING:
-    from dmcmc.anytime.whole_searches import WholeSearches
 
 _LOG = logging.getLogger(__name__)
 
@@ -404,3 +405,71 @@ def keep_for_next_run(tables: RankTables, union: UnionPart) -> None:
         keep_agent(agent, choices[number].bound, retained, names[number])
     if union.agent is not None:
         keep_agent(union.agent.agent, union.provider or "", retained, UNION_NAME)
+
+
+def improve_until_stop(
+    setup: Setup,
+    coordinator: Coordinator,
+    search: IncumbentSearch | None,
+    watch: Watch,
+    is_ready: Callable[[str], bool],
+    union_provider: str | None = None,
+    next_plan: Callable[[], Setup | None] | None = None,
+) -> Result | None:
+    """Make the agents' tables, and combine and improve them in turn until the goal or the deadline.
+
+    Parameters
+    ----------
+    setup
+        The plan; its backend has the deadline.
+    coordinator
+        How the ranks agree on the answer.
+    search
+        This rank's search over the whole assignment; None if no rank knows the whole problem.
+    watch
+        The observer of the run, given by the caller. Ctrl-C is left to a caller that handles signals.
+    is_ready
+        Returns whether an improver, given by its name, has its kernels on this rank.
+    union_provider
+        Bound provider of the union of all agents; None if that is not bounded.
+    next_plan
+        Returns a plan by which to go on, once it can be carried out, otherwise None; called by all ranks after each
+        combination. None if there is no other plan.
+    """
+    searches = WholeSearches(coordinator.world, search)
+    world, handle, stop = coordinator.world, watch.handle or RunHandle(), setup.backend.stop
+    interrupt = Interrupt(stop, armed=setup.timed and not watch.handles_signals)
+    with handle.deliver_if_late(stop), interrupt, team_of(setup, world, coordinator.private) as team:
+
+        def improve(plan: Setup) -> Setup | Result | None:
+            """Make and improve tables by a plan, from the best assignment and bound so far.
+
+            Return the result, or the plan by which to go on.
+            """
+            run = RankRun(RankTables(plan, world, team), coordinator, searches, watch, union_provider)
+            handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
+            try:
+                run.first_tables()
+                while not run.goal_reached:
+                    directive = run.agree(run.combine())
+                    if directive.stop:
+                        break
+                    better = None if next_plan is None or plan is not setup else next_plan()
+                    if better is not None:
+                        return better.with_stop(stop)
+                    run.improve(directive)
+            except (OutOfTime, OutOfMemory) as error:
+                run.give_up(error)
+            run.check_gpu_bounds()
+            world.on_all_ranks(partial(keep_for_next_run, run.tables, run.union))
+            return run.result()
+
+        plan: Setup = setup
+        while True:
+            try:
+                outcome = improve(plan)
+            except Exception as error:
+                outcome = plan.without_gpu(error, world)
+            if not isinstance(outcome, Setup):
+                return outcome
+            plan = outcome

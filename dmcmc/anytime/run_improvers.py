@@ -1,23 +1,39 @@
-"""Give each agent of this rank its quantum of a time slice, and let the improvers work between two cycles.
+"""Let improvers work between two cycles: on this rank's agents, on the whole problem, and on its assignment.
 
-``RankRun.improve`` calls :func:`time_slice_of` and :func:`improve_agents` with rank 0's directive.
+``RankRun.improve`` calls :func:`time_slice_of` and :func:`improve_agents` with rank 0's directive. After the next
+combination, the rank's proposals and measured gains go to rank 0.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dmcmc.anytime.improvers.protocol import Improver, TimeQuantum, TimeSlice, WholeProblemWork
-from dmcmc.anytime.scheduler.directive import Directive
-from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.anytime.improvers import registry
+from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeQuantum, TimeSlice, WholeProblemWork
+from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Proposal
+from dmcmc.anytime.whole_problem.whole_problem_agent import UnionAgent, exchange_nodes
 from dmcmc.inference.dpop.util_and_value import ChosenValues, UtilMessage
+from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.world import World
+from dmcmc.results.improver_names import UNION_BOUND
+from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent_steps import Sides, exported_table
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.local_tables import initial_seconds
 from dmcmc.solving.metrics import gap_at
-from dmcmc.solving.outside_bounds import component_roots, outside_rows
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
+from dmcmc.solving.pruning import component_roots, outside_rows
+from dmcmc.solving.util_value_cycle import Cycle
+
+if TYPE_CHECKING:
+    from dmcmc.anytime.local_search import WholeSearches
+    from dmcmc.solving.rank_tables import RankTables
 
 
 class CombinationContext(NamedTuple):
@@ -114,3 +130,153 @@ def improve_agents(improvers: Sequence[Improver], time_slice: TimeSlice, directi
 def gap_of(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
     """Return an agent's part of the optimality gap with its current table; None if it is not known."""
     return gap_at(exported_table(agent), chosen[agent.local.agent], setup.arithmetic)
+
+
+class UnionPart:
+    """The part of one rank in the union of all agents, once its bound is started.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    incumbent
+        The best assignment and bound, on rank 0.
+    searches
+        The searches over the whole assignment.
+    provider
+        Bound provider of the union; None if it is not bounded on this rank.
+
+    Attributes
+    ----------
+    provider : str or None
+        The parameter.
+    agent : UnionAgent or None
+        The union as an agent; None before its bound is started.
+    """
+
+    def __init__(self, world: World, incumbent: Incumbent, searches: "WholeSearches", provider: str | None) -> None:
+        self._world, self._incumbent, self._searches, self.provider = world, incumbent, searches, provider
+        self.agent: UnionAgent | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the union is to be bounded, and has no bound yet."""
+        return self.agent is None and self.provider is not None
+
+    def start(self, setup: Setup) -> None:
+        """Give the union its first bound on this rank."""
+        assert self.provider is not None, "a plan wants the union"
+        is_first = self._world.rank == 0
+
+        def utility() -> Number | None:
+            return self._incumbent.utility if is_first else self._searches.feasible_utility
+
+        seconds = common.UNTRIED_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
+        shared = self._world.size > 1
+        self.agent = UnionAgent(setup, self.provider, utility, seconds, self._world.rank, shared)
+        if is_first:
+            self._incumbent.update_bound(self.agent.bound, self.agent.bounded_by)
+
+    def exchange(self, improvers: Sequence[str]) -> list[MeasuredGain]:
+        """Share the nodes of the search among ranks, and record the bound and the assignments on rank 0.
+
+        Parameters
+        ----------
+        improvers
+            Names of the improvers that have worked on the union.
+
+        Returns
+        -------
+        list of MeasuredGain
+            The gains of the parts of other ranks.
+        """
+        union = self.agent
+        before = None if union is None else union.gap
+        leaves = exchange_nodes(self._world, union)
+        if union is None or self._world.rank > 0:
+            return []
+        self._searches.record(leaves, union.searched_by)
+        after = union.gap
+        self._incumbent.update_bound(union.bound, ", ".join(improvers))
+        if before is None or after is None or after >= before:
+            return []
+        return [MeasuredGain(union.searched_by, 0.0, closed_gap=before - after)]
+
+
+def proposals_after(
+    cycle: Cycle,
+    improvers: Sequence[Improver],
+    tables: "RankTables",
+    best: NDArray[np.int64] | None,
+    searches: "WholeSearches",
+    union: UnionPart,
+    enlarged_seconds: float | None,
+    is_ready: Callable[[str], bool],
+) -> tuple[Proposal, ...]:
+    """Return the improvers' proposals for a rank; without a time budget, only the external search has one.
+
+    Parameters
+    ----------
+    cycle
+        The last combination.
+    improvers
+        The improvers of the run.
+    tables
+        The tables of the rank.
+    best : (n,) int64 or None
+        Values of the best assignment; None if no rank knows all of it.
+    searches
+        The searches over the whole assignment.
+    union
+        The part of the rank in the union of all agents; its bound is started once its kernels are there.
+    enlarged_seconds
+        Estimated seconds of another combination with larger tables; None if there cannot be larger ones.
+    is_ready
+        Returns whether an improver, given by its name, has its kernels on this rank.
+    """
+    setup, engine_may_improve = tables.setup, searches.background.engine_may_improve
+    if not setup.timed:
+        return registry.proposals_of(improvers, RankState({}, {}, external_search_active=engine_may_improve))
+    if union.is_waiting and is_ready(UNION_BOUND):
+        union.start(setup)
+    agents, weights = dict(tables.agents), {number: setup.weights[number] for number in tables.agents}
+    gaps = {number: gap_of(setup, cycle.chosen, agent) for number, agent in agents.items()}
+    if union.agent is not None:
+        agents[union.agent.number], gaps[union.agent.number] = union.agent.agent, union.agent.gap
+    is_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
+    seconds = enlarged_seconds if is_split else None
+    state = RankState(
+        agents, gaps, best, seconds, engine_may_improve, searches.background.gpu_is_active, is_ready, weights
+    )
+    return registry.proposals_of(improvers, state)
+
+
+def starts_of(
+    improvers: Sequence[Improver],
+    agents: Sequence[Agent],
+    best: NDArray[np.int64],
+    is_ready: Callable[[str], bool],
+    seed: int,
+) -> list[NDArray[np.int64]]:
+    """Return assignments that improvers have made from their work on agents, as starts of the local search.
+
+    Parameters
+    ----------
+    improvers
+        The improvers that have worked.
+    agents
+        The agents of the rank, and their union.
+    best : (n,) int64
+        The best assignment, whose values all other variables get.
+    is_ready
+        Returns whether an improver, given by its name, has its kernels on this rank.
+    seed
+        Seed of random roundings.
+    """
+    starts = list[NDArray[np.int64]]()
+    for improver in improvers:
+        for variables, values in improver.starts(agents, is_ready, seed):
+            start = best.copy()
+            start[list(variables)] = values
+            starts.append(start)
+    return starts

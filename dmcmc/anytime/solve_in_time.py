@@ -12,8 +12,7 @@ from functools import partial
 from msgspec.structs import replace as replace_settings
 
 from dmcmc.anytime.engines.early_engine import EarlyEngine, early_engine
-from dmcmc.anytime.known_bound import take_known_bound
-from dmcmc.anytime.local_search import IncumbentSearch
+from dmcmc.anytime.local_search import IncumbentSearch, take_known_bound
 from dmcmc.anytime.solve_planned_in_time import (
     end_without_tables,
     request_kernels,
@@ -36,16 +35,14 @@ from dmcmc.samplers.tuning import common
 from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
-from dmcmc.solving.planning.affordable import check_time_for_tables
 from dmcmc.solving.planning.divided_problem import (
     UnscatteredProblem,
     divide_on_ranks,
     soon_proven,
     work_deadline,
 )
-from dmcmc.solving.planning.plan import plan, scatter_problem
-from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.presolve.presolve_problem import FirstAnswer
+from dmcmc.solving.planning.plan import Setup, check_time_for_tables, plan, scatter_problem
+from dmcmc.solving.planning.presolve import FirstAnswer
 from dmcmc.solving.rank_search import begin, has_start, take_start
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 

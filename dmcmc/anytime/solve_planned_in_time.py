@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain
 
-from dmcmc.anytime.improve_until_stop import improve_until_stop
 from dmcmc.anytime.local_search import IncumbentSearch
-from dmcmc.anytime.union.union_plan import union_provider
+from dmcmc.anytime.rank_run import improve_until_stop
+from dmcmc.anytime.whole_problem.whole_problem_agent import union_provider
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
@@ -22,7 +22,7 @@ from dmcmc.samplers.tuning import common
 from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 
 
 def solve_planned_in_time(

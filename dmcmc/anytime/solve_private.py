@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from dmcmc.algorithms import registry
-from dmcmc.anytime.improve_until_stop import improve_until_stop
+from dmcmc.anytime.rank_run import improve_until_stop
 from dmcmc.anytime.solve import solve_tiny
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import AgentIndex, read_index
@@ -31,8 +31,7 @@ from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
-from dmcmc.solving.private.private_inputs import PrivateAnswer, PrivateInputs
-from dmcmc.solving.private.rank_inputs import RankInputs
+from dmcmc.solving.private.private_inputs import PrivateAnswer, PrivateInputs, RankInputs
 from dmcmc.solving.solve import RunPlan, solve_planned
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 

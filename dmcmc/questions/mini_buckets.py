@@ -28,7 +28,7 @@ from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.compilation.search_components import SearchComponents
-from dmcmc.solving.agent.uncombined_bound import largest_sum
+from dmcmc.solving.agent.bounds import largest_sum
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning.combination_plan import relaxation_of

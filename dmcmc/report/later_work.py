@@ -15,7 +15,7 @@ from dmcmc.results.improver_names import (
 )
 
 if TYPE_CHECKING:
-    from dmcmc.solving.planning.setup import Setup
+    from dmcmc.solving.planning.plan import Setup
 
 # Beginnings of the names of bounds that branch and bound and per-row relaxations can follow.
 _ASCENTS = ("dual", "triangles", "semidefinite")

@@ -1,7 +1,7 @@
 """The plan of a run: the method of each agent with its estimated cost, and how the tables are combined.
 
 ``dmcmc.plan`` returns it and ``--explain`` prints it. :func:`plan_of` derives it from the setup of a run
-(``dmcmc.solving.planning.setup.Setup``): the presolved problem and its division into agents, the planned elimination of
+(``dmcmc.solving.planning.plan.Setup``): the presolved problem and its division into agents, the planned elimination of
 each agent (``surveys``), the chosen methods (``choices``), and the pseudo-tree. An *improver* is a component that
 improves the answer or the bound after the first answer.
 """
@@ -16,7 +16,7 @@ from dmcmc.report.later_work import work_after_first_answer
 from dmcmc.results.result import Output
 
 if TYPE_CHECKING:
-    from dmcmc.solving.planning.setup import Setup
+    from dmcmc.solving.planning.plan import Setup
 
 _MAX_SPARSE_AGENTS = 20  # agents whose sparse tables are described
 _MAX_FACTORS = 20_000  # factors; the cost of dividing a larger problem into agents takes too long to compute
@@ -148,8 +148,8 @@ class Plan(Output, frozen=True, kw_only=True):
 
 def plan_of(setup: "Setup") -> Plan:
     """Return the plan of a run from its setup."""
-    from dmcmc.anytime.engines import choose_engine
-    from dmcmc.anytime.improvers import gpu_chains
+    from dmcmc.anytime.engines.choose_engine import outlook as engine_outlook
+    from dmcmc.anytime.improvers.assignments import outlook as gpu_outlook
 
     agents = []
     for survey, choice in zip(setup.surveys, setup.choices, strict=True):
@@ -182,7 +182,7 @@ def plan_of(setup: "Setup") -> Plan:
         later=work_after_first_answer(setup) if setup.timed else (),
         presolve=_presolve(setup),
         sparse_tables=_sparse_tables(setup),
-        search="; ".join(filter(None, [choose_engine.outlook(setup), gpu_chains.outlook(setup.config)])),
+        search="; ".join(filter(None, [engine_outlook(setup), gpu_outlook(setup.config)])),
     )
 
 

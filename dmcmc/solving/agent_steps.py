@@ -48,7 +48,7 @@ from dmcmc.solving.planning.combination_plan import matching_headroom, refused_s
 
 if TYPE_CHECKING:
     from dmcmc.solving.agent.agent import Agent
-    from dmcmc.solving.planning.setup import Setup
+    from dmcmc.solving.planning.plan import Setup
 
 _MAX_CACHED_FACTORS = 1 << 10  # factors between agents that are cached encoded, at most
 _MAX_CACHED_ENTRIES = 1 << 16  # entries of these factors in all, at most

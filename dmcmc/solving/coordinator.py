@@ -26,14 +26,12 @@ from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.results.result import Result
 from dmcmc.samplers.auto.survey import SAMPLER
-from dmcmc.solving.agent.gains import Effect
-from dmcmc.solving.agent.gap_check import GapCheck
-from dmcmc.solving.agent.uncombined_bound import problem_bound
+from dmcmc.solving.agent.bounds import Effect, GapCheck, problem_bound
 from dmcmc.solving.agent_steps import RowFilter, Sides
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, rounding_slack, total_of
 from dmcmc.solving.metrics import Answer, RankOutcome, answer_of, early_result, result_of
 from dmcmc.solving.planning.combination_plan import relaxation_of
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.pruning import Cutoffs
 
 if TYPE_CHECKING:

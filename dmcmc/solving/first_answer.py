@@ -19,10 +19,10 @@ from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_
 from dmcmc.results.result import Solution, TracePoint
 from dmcmc.samplers.local_search.local_search import ConstraintAscent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
-from dmcmc.solving.agent.uncombined_bound import largest_total
+from dmcmc.solving.agent.bounds import largest_total
 from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.planning.divided_problem import arithmetic_for
-from dmcmc.solving.presolve.presolve_problem import FirstAnswer
+from dmcmc.solving.planning.presolve import FirstAnswer
 from dmcmc.solving.rank_search import has_start
 from dmcmc.solving.warm_start.start_assignment import completed, start_of
 

@@ -24,12 +24,12 @@ from dmcmc.inference.sparse.size_statistics import SizeStatistics
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import RetainedEntries, TracePoint
-from dmcmc.solving.agent.gains import ImproverRecord
-from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
+from dmcmc.solving.agent.bounds import ImproverRecord
 from dmcmc.solving.planning.divided_problem import DividedProblem
+from dmcmc.solving.warm_start.start_assignment import SavedIncumbent
 
 if TYPE_CHECKING:
-    from dmcmc.solving.planning.setup import Setup
+    from dmcmc.solving.planning.plan import Setup
 
 
 @dataclass

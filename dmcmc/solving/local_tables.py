@@ -36,15 +36,12 @@ from dmcmc.samplers.row_choice import choose_rows
 from dmcmc.samplers.tuning.auto import FIRST_TABLE_SECONDS
 from dmcmc.samplers.tuning.common import UNTRIED_SHARE
 from dmcmc.solving.agent.agent import Agent, AgentContext
-from dmcmc.solving.agent.checkpoint import Checkpoint
+from dmcmc.solving.agent.bounds import MeasuredGain, agents_with_relaxation_in_time, uncombined_bounds
+from dmcmc.solving.agent.checkpoint import Checkpoint, continue_sampling, resume_bound, start_bound
 from dmcmc.solving.agent.filtered_table import FilteredTable
-from dmcmc.solving.agent.gains import MeasuredGain
-from dmcmc.solving.agent.lower_table import LowerTable
-from dmcmc.solving.agent.relaxation_time import agents_with_relaxation_in_time
-from dmcmc.solving.agent.retained_agent import continue_sampling, resume_bound, start_bound
-from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
+from dmcmc.solving.agent.tables import LowerTable
 from dmcmc.solving.agent_steps import Sides, gather_sides
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.tuning import (
     ALL_EXACT_SHARE,
     BATCH_SECONDS,

@@ -32,11 +32,11 @@ from dmcmc.results.result import (
 )
 from dmcmc.samplers.auto.choose import AgentChoice
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving.agent.uncombined_bound import largest_total
+from dmcmc.solving.agent.bounds import largest_total
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.setup import Setup, temperature_of
-from dmcmc.solving.presolve.presolve_problem import presolve_report
+from dmcmc.solving.planning.plan import Setup, temperature_of
+from dmcmc.solving.planning.presolve import presolve_report
 
 _METHODS_WITH_GUARANTEE = {
     "gibbs",

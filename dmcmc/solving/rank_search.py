@@ -31,11 +31,10 @@ from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import early_result, solution_of
 from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.tuning import ONE_OPT_GRACE, SWEEPS
-from dmcmc.solving.warm_start.start_assignment import carried_over, completed
+from dmcmc.solving.warm_start.start_assignment import SavedIncumbent, carried_over, completed
 
 _EMPTY_PROBLEM = Problem((), np.zeros(0, dtype=np.int64), (), np.zeros(0, dtype=np.int64), ())
 

@@ -23,13 +23,12 @@ from dmcmc.mpi.world import MpiTeam, World
 from dmcmc.results.result import AgentMetrics
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable
 from dmcmc.solving.agent.agent import Agent
-from dmcmc.solving.agent.check_bounds import check_bounds, check_incumbent
-from dmcmc.solving.agent.uncombined_bound import uncombined_bounds
+from dmcmc.solving.agent.bounds import check_bounds, check_incumbent, uncombined_bounds
 from dmcmc.solving.agent_steps import MessageInputs, RowFilter, Sides, exported_table, gather_sides, values_of
 from dmcmc.solving.local_tables import ExactTables, first_tables
 from dmcmc.solving.metrics import AgentWork, checks_of, metrics_of
 from dmcmc.solving.planning.combination_plan import slicing_seconds
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.util_value_cycle import Cycle, finished_cycle, message_scheme, run_outside
 
 

@@ -22,9 +22,8 @@ from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.local_tables import exact_tables, team_of
 from dmcmc.solving.monitoring.progress import UNWATCHED, Watch
 from dmcmc.solving.planning.divided_problem import divide_on_ranks
-from dmcmc.solving.planning.plan import plan, scatter_problem
-from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.presolve.presolve_problem import FirstAnswer
+from dmcmc.solving.planning.plan import Setup, plan, scatter_problem
+from dmcmc.solving.planning.presolve import FirstAnswer
 from dmcmc.solving.pruning import prune
 from dmcmc.solving.rank_search import RankSearch, begin, has_start, take_start
 from dmcmc.solving.rank_tables import RankTables

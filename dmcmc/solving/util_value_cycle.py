@@ -60,8 +60,8 @@ from dmcmc.solving.planning.combination_plan import (
     narrowed_limits,
     predicted_steps,
 )
-from dmcmc.solving.planning.setup import Setup
-from dmcmc.solving.row_filter import NeededRows, needed_rows, with_needed_rows
+from dmcmc.solving.planning.plan import Setup
+from dmcmc.solving.pruning import NeededRows, needed_rows, with_needed_rows
 from dmcmc.solving.tuning import MAX_STORED_SEPARATORS
 
 MiniBucketSizes = tuple[int | None, int | None]

@@ -11,7 +11,7 @@ from support.numpy_gibbs import philox_twin, weights_twin
 from support.problem_strategies import random_table
 
 from dmcmc import Factor, Problem
-from dmcmc.anytime.improvers.gpu_chains import BackgroundGpuChains
+from dmcmc.anytime.improvers.assignments import BackgroundGpuChains
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.sparse_factor import SparseFactor

@@ -23,9 +23,9 @@ from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
-from dmcmc.solving.distribution.rank_view import rank_view_of
 from dmcmc.solving.planning import divided_problem
-from dmcmc.solving.private import rank_inputs
+from dmcmc.solving.planning.rank_view import rank_view_of
+from dmcmc.solving.private import private_inputs as rank_inputs
 
 HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
 

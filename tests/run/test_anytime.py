@@ -25,8 +25,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.anytime.director import Director
 from dmcmc.anytime.improvers import registry
-from dmcmc.anytime.scheduler.proposal import Allocation
-from dmcmc.anytime.scheduler.rank_report import RankReport
+from dmcmc.anytime.scheduler.proposal import Allocation, RankReport
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.config.settings import Settings
 from dmcmc.formats import native

@@ -21,7 +21,7 @@ from dmcmc.samplers.methods.block_chains import BlockChains, agent_graph, assign
 from dmcmc.samplers.model.evaluation import chain_utilities
 from dmcmc.samplers.registry import get
 from dmcmc.solving.agent.agent import Agent, AgentContext
-from dmcmc.solving.agent.lower_table import LowerTable
+from dmcmc.solving.agent.tables import LowerTable
 
 
 def rings(agents=2, hidden=14, forbidden=0.6, size=4, seed=0):

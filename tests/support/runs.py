@@ -15,10 +15,9 @@ from numba.core.dispatcher import Dispatcher
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.anytime import solve_planned_in_time
-from dmcmc.anytime.local_search import IncumbentSearch
+from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.solve import solve_tiny
-from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
@@ -38,8 +37,8 @@ from dmcmc.solving.local_tables import team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt
 from dmcmc.solving.monitoring.progress import NoProgress, Watch
 from dmcmc.solving.planning import divided_problem as dividing
+from dmcmc.solving.planning import presolve as presolve_problem
 from dmcmc.solving.planning.plan import prepare
-from dmcmc.solving.presolve import presolve_problem
 from dmcmc.solving.rank_tables import RankTables
 from support.clock import MovableClock
 

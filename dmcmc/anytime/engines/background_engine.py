@@ -17,10 +17,11 @@ from dmcmc.anytime.engines.choose_engine import (
     choose_engine,
     engine_memory,
     has_own_core,
+    problem_costs,
+    start_of,
     starts_in_time,
 )
 from dmcmc.anytime.engines.early_engine import EarlyEngine, EngineReceiver, keeps_all_solutions
-from dmcmc.anytime.engines.start_engine import problem_costs, start_of
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
@@ -33,7 +34,7 @@ from dmcmc.samplers.tuning import common
 from dmcmc.samplers.tuning.engines import MIN_TRIED_SECONDS
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.warm_start.start_assignment import carried_over
 
 

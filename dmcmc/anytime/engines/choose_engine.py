@@ -1,31 +1,124 @@
-"""Choose the search engine of a run: which one, whether it starts in time, and whether it gets a dedicated core."""
+"""Choose the search engine of a run, give it the problem in its form, and start its process or thread."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from dmcmc.anytime.engines.given_problem import (
-    OWN_ENGINES,
-    bytes_in_engine,
-    given_to_engine,
-    hard_entries,
-    has_many_constraints,
-    sizes,
-)
+import numpy as np
+from numpy.typing import NDArray
+
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.types import Array
 from dmcmc.results.improver_names import AND_OR, BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat import process as cp_sat
+from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
+from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem
+from dmcmc.samplers.cp_sat.process import CpSatProcess
+from dmcmc.samplers.max_sat import native_problem as max_sat_problem
 from dmcmc.samplers.max_sat import process as max_sat
 from dmcmc.samplers.max_sat.native_problem import suits
-from dmcmc.samplers.toulbar2.process import available
+from dmcmc.samplers.max_sat.process import MaxSatProcess
+from dmcmc.samplers.own_engines import engine_thread
+from dmcmc.samplers.toulbar2.background_search import CostSearchEngine
+from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
+from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
+from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
+from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.tuning import anytime as tuning
 
 if TYPE_CHECKING:
-    from dmcmc.solving.planning.setup import Setup
+    from dmcmc.solving.planning.plan import Setup
+
+
+_BYTES_PER_ENTRY = 48  # bytes per table entry in the engine
+_BYTES_PER_WIDE_ENTRY = 200  # bytes per listed tuple, or entry of a table, over more than three variables
+# A hard table over two variables becomes cliques in CP-SAT: its entries are read, and then only their pattern is kept.
+# Measured on office calendars with 28 million such entries.
+_BYTES_PER_HARD_ENTRY = 20
+_BYTES_PER_TABLE = 2000  # bytes per table or variable besides the entries
+OWN_ENGINES = frozenset({BRANCH_AND_BOUND, AND_OR})
+"""Engines of dmcmc, which are threads: they take tables only, and need compiled kernels."""
+
+
+def has_many_constraints(problem: Problem) -> bool:
+    """Return whether global constraints have most of a problem's (factor, variable) pairs."""
+    return global_share(problem) >= common.MAJORITY_SHARE
+
+
+def given_to_engine(engine: str, problem: Problem, memory: int) -> CompactProblem:
+    """Return a problem in the form in which an engine takes it; it is computed once.
+
+    Parameters
+    ----------
+    engine : str
+        Name of the engine.
+    problem : Problem
+        The problem.
+    memory : int
+        Memory for the tables in bytes.
+
+    Raises
+    ------
+    ResourceError
+        If a factor fits the memory in none of the forms that the engine takes.
+    """
+    if problem.dense:
+        return CompactProblem(problem)
+
+    def given() -> CompactProblem:
+        """Return the problem in the engine's form."""
+        if engine == CP_SAT:
+            return native_problem(problem)
+        if engine == MAX_SAT:
+            return max_sat_problem.native_problem(problem)
+        return compact_problem(problem, memory, dense_only=engine in OWN_ENGINES)
+
+    return problem.facts.get_or_compute(("given to engine", engine, memory), given)
+
+
+def bytes_in_engine(given: CompactProblem, engine: str = TOULBAR2) -> int:
+    """Return the approximate number of bytes that a problem takes in the engine, in the form in which it is given."""
+    entries = sum(
+        size * (_BYTES_PER_ENTRY if arity <= MAX_TABLE_ARITY else _BYTES_PER_WIDE_ENTRY) for arity, size in sizes(given)
+    )
+    entries -= (_BYTES_PER_ENTRY - _BYTES_PER_HARD_ENTRY) * hard_entries(given, engine)
+    return entries + _BYTES_PER_TABLE * (len(given.problem.factors) + len(given.linear) + given.problem.n_variables)
+
+
+def hard_entries(given: CompactProblem, engine: str) -> int:
+    """Return the number of entries that CP-SAT only reads: those of conflicts, and the many −∞ of other hard tables."""
+    if engine != CP_SAT:
+        return 0
+    pairs = (f for f in given.problem.factors if len(f.scope) == 2 and not isinstance(f, SparseFactor))
+    tables = (factor.table for factor in pairs)
+    return sum(table.size if excludes_minority(table) else _many_forbidden(table) for table in tables)
+
+
+def _many_forbidden(table: Array) -> int:
+    """Return the number of forbidden entries of a table that forbids most of them; 0 for other tables."""
+    count = int(np.count_nonzero(forbidden(table)))
+    return count if 2 * count > table.size else 0
+
+
+def sizes(given: CompactProblem) -> Iterator[tuple[int, int]]:
+    """Yield the arity and the number of costs of each table or list of tuples, and 1 and the terms of each sum."""
+    for factor in given.problem.factors:
+        yield len(factor.scope), factor.utilities.size if isinstance(factor, SparseFactor) else factor.table.size
+    for constraint in given.linear:
+        yield 1, len(constraint.terms)
+    for automaton in given.native.automata:
+        yield 1, sum(layer.utility.size for layer in automaton.layers)
+    for factor in given.native.constraints:
+        yield 1, sum(array.size for array in factor.arrays())
+
 
 # Engines that take global constraints as they are: they need no presolve, division or plan before they start.
 _TAKE_CONSTRAINTS = frozenset({CP_SAT, MAX_SAT})
@@ -173,3 +266,57 @@ def outlook(setup: "Setup") -> str:
     name = _PRINTED_NAMES[engine]
     where = "on a dedicated core" if own_core or settings.search != "auto" else "on cores that other work leaves idle"
     return f"{name} searches the whole problem in the background, {where}, unless tables prove the optimum first"
+
+
+class EngineStart(NamedTuple):
+    """How an engine is started.
+
+    Attributes
+    ----------
+    start : callable
+        Starts the engine, given its memory in bytes.
+    is_process : bool
+        Whether the engine is a process; otherwise it is a thread, which needs compiled kernels.
+    """
+
+    start: Callable[[int], CostSearchEngine]
+    is_process: bool
+
+
+def start_of(engine: str | None, device: str, known: Callable[[], NDArray[np.int64] | None]) -> EngineStart:
+    """Return how an engine is started.
+
+    Parameters
+    ----------
+    engine : str or None
+        Name of the engine.
+    device : str
+        The device of the run: auto, cpu or cuda.
+    known : callable
+        Returns the best known assignment, (n,) int64; None before there is one.
+    """
+    processes: dict[str, Callable[[int], CostSearchEngine]] = {
+        TOULBAR2: partial(Toulbar2Process, known=known),
+        CP_SAT: partial(CpSatProcess, known=known),
+        MAX_SAT: MaxSatProcess,
+    }
+    process = processes.get(engine or "")
+    return EngineStart(engine_thread(engine, device), False) if process is None else EngineStart(process, True)
+
+
+def problem_costs(memory: int, problem: Problem, engine: str, check: Callable[[], None]) -> CostProblem:
+    """Return a problem as costs for an engine, without factors that have no variables.
+
+    Parameters
+    ----------
+    memory : int
+        Memory for tables in bytes.
+    problem : Problem
+        The problem.
+    engine : str
+        Name of the engine.
+    check : callable
+        Called often; it may raise an error to end the conversion.
+    """
+    max_total = cp_sat_total if engine == CP_SAT else MAX_TOTAL_COST
+    return costs_of_compact(given_to_engine(engine, problem, memory), constants=False, check=check, max_total=max_total)

@@ -15,9 +15,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.engines.choose_engine import engine_for_given, engine_memory, wanted
-from dmcmc.anytime.engines.given_problem import has_many_constraints
-from dmcmc.anytime.engines.start_engine import problem_costs, start_of
+from dmcmc.anytime.engines.choose_engine import (
+    engine_for_given,
+    engine_memory,
+    has_many_constraints,
+    problem_costs,
+    start_of,
+    wanted,
+)
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.presolve import PresolvedProblem
@@ -26,7 +31,7 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, CostSearchEngine, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.tuning import common
-from dmcmc.solving.presolve.presolve_problem import FirstAnswer
+from dmcmc.solving.planning.presolve import FirstAnswer
 
 
 @dataclass(frozen=True)

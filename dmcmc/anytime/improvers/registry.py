@@ -7,17 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
-from dmcmc.anytime.improvers.background_search import ExternalSearchImprover
-from dmcmc.anytime.improvers.branch_and_bound import BranchAndBoundImprover
-from dmcmc.anytime.improvers.exact_elimination import EliminationImprover
-from dmcmc.anytime.improvers.function_filtering import FilteringImprover
-from dmcmc.anytime.improvers.gpu_chains import GpuChainsImprover
-from dmcmc.anytime.improvers.local_search import LocalSearchImprover
+from dmcmc.anytime.improvers.assignments import (
+    ExternalSearchImprover,
+    GpuChainsImprover,
+    LocalSearchImprover,
+    RecombinationImprover,
+)
+from dmcmc.anytime.improvers.bounds import BoundImprover, BranchAndBoundImprover, SemidefiniteImprover
 from dmcmc.anytime.improvers.protocol import Improver, RankState
-from dmcmc.anytime.improvers.recombine import RecombinationImprover
-from dmcmc.anytime.improvers.sampling import SamplingImprover
-from dmcmc.anytime.improvers.semidefinite import SemidefiniteImprover
-from dmcmc.anytime.improvers.tighten_bound import BoundImprover
+from dmcmc.anytime.improvers.tables import EliminationImprover, FilteringImprover, SamplingImprover
 from dmcmc.anytime.scheduler.proposal import Effect, Properties, Proposal
 from dmcmc.inference.runtime.plugins import Plugins
 

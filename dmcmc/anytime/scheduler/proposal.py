@@ -1,16 +1,23 @@
-"""Define what improvers and the scheduler exchange: declared properties, proposals, allocations and measured gains.
+"""What improvers and the scheduler exchange: properties, proposals, allocations, gains, rank reports and directives.
 
 An *improver* is a component that can raise the objective or lower the upper bound. It declares its properties once.
-After each combination of the agents' tables it proposes work to the scheduler, which answers with allocations of
-seconds; the measured gains are returned after the work. No improver's name is used here.
+After each combination of the agents' tables (a *cycle*) it proposes work to the scheduler, which answers with
+allocations of seconds; the measured gains are returned after the work. No improver's name is used here. A *time slice*
+is the time for improvers until the next cycle. A *component* is a set of agents that are connected by factors; its root
+agent is the root of its pseudo-tree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
-from dmcmc.solving.agent.gains import Effect, MeasuredGain
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.sparse.size_statistics import SizeStatistics
+from dmcmc.solving.agent.bounds import Effect, MeasuredGain
 
 __all__ = [
     "Allocation",
@@ -151,3 +158,94 @@ class Allocation(NamedTuple):
     improver: str
     agent: int | None
     seconds: float
+
+
+class Directive(NamedTuple):
+    """The decision of rank 0 after a cycle.
+
+    Attributes
+    ----------
+    stop : bool
+        Whether the run ends.
+    cutoffs : dict
+        For each root agent, the encoded utility that a solution of its component must exceed to improve the incumbent;
+        None if every solution would.
+    allocations : tuple of Allocation
+        The work of all ranks in the next time slice.
+    prune : bool
+        Whether rows that cannot be part of a better solution are removed, whatever else is done.
+    best : (n,) int64 or None
+        Values of the best assignment so far, if it violates no hard constraint.
+    bounded : bool
+        Whether every component has an upper bound.
+    reserved_seconds : float
+        Seconds before the deadline that are kept free for the next combination.
+    """
+
+    stop: bool
+    cutoffs: Mapping[int, Number | None] = {}
+    allocations: tuple[Allocation, ...] = ()
+    prune: bool = False
+    best: NDArray[np.int64] | None = None
+    bounded: bool = False
+    reserved_seconds: float = 0.0
+
+    @property
+    def improvers(self) -> list[str]:
+        """Names of the improvers that have an allocation, without repetition."""
+        return list(dict.fromkeys(allocation.improver for allocation in self.allocations))
+
+    @property
+    def changes_tables(self) -> bool:
+        """Whether the work may change agents' tables.
+
+        If it is False, the next combination starts from the tables of the last one.
+        """
+        return self.prune or any(
+            allocation.agent is not None and not is_union(allocation.agent) for allocation in self.allocations
+        )
+
+    @property
+    def improvers_of_union(self) -> list[str]:
+        """Names of the improvers that work on the union of all agents, without repetition."""
+        return list(dict.fromkeys(allocation.improver for allocation in self.allocations if is_union(allocation.agent)))
+
+    @property
+    def works_on_union(self) -> bool:
+        """Whether the union of all agents is bounded or searched."""
+        return bool(self.improvers_of_union)
+
+    def allocations_of(self, improver: str) -> list[Allocation]:
+        """Return the allocations of one improver."""
+        return [allocation for allocation in self.allocations if allocation.improver == improver]
+
+
+class RankReport(NamedTuple):
+    """The report of one rank after a cycle (a combination of all agents' tables).
+
+    Attributes
+    ----------
+    roots : dict
+        Encoded upper bounds of this rank's root agents, by agent; None if a table in the agent's tree has no bound. A
+        root agent is the root of the pseudo-tree of its component; *encoded* means in the number type of the tables.
+    proposals : tuple of Proposal
+        Work that improvers could do for the rank's agents.
+    gains : tuple of MeasuredGain
+        Costs and gains of the work since the last report.
+    relaxed : bool
+        Whether the combination split upper-bound tables into mini-buckets.
+    pruned : bool
+        Whether rows have been pruned since the last report, or pruning has not been tried yet.
+    stop_requested : bool
+        Whether the user has asked the run to end.
+    filtered_sizes : tuple of SizeStatistics
+        Sizes of the filtered messages of this rank's agents (function filtering).
+    """
+
+    roots: Mapping[int, Number | None] = {}
+    proposals: tuple[Proposal, ...] = ()
+    gains: tuple[MeasuredGain, ...] = ()
+    relaxed: bool = False
+    pruned: bool = False
+    stop_requested: bool = False
+    filtered_sizes: tuple[SizeStatistics, ...] = ()

@@ -31,7 +31,7 @@ from dmcmc.solving.planning.combination_plan import may_split_buckets
 
 if TYPE_CHECKING:
     from dmcmc.run.compilation.kernel_supply import KernelSupply
-    from dmcmc.solving.planning.setup import Setup
+    from dmcmc.solving.planning.plan import Setup
 
 SolveTiny = Callable[[Problem, Settings, str], object]  # solves a problem, ending in one of these ways:
 Ending = Literal["none", "deadline"]  # how a tiny problem is solved: work with a deadline has other kernels
@@ -215,7 +215,7 @@ def _union(work: KernelNeeds, provider: str) -> KernelSet:
 
 def _compile_union(work: KernelNeeds, provider: str) -> None:
     """Bound the union of the agents of a tiny problem; again, because the first time ends while it is compiled."""
-    from dmcmc.anytime.union.union_agent import UnionAgent
+    from dmcmc.anytime.whole_problem.whole_problem_agent import UnionAgent
     from dmcmc.solving.planning.plan import prepare
 
     setup = prepare(_tiny_problem_of(work), settings({}), World())

@@ -45,7 +45,7 @@ from dmcmc.session.incremental.changed_tables import (
     holder_of,
     with_changes,
 )
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 
 
 class CrossingChanges(NamedTuple):

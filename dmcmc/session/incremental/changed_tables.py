@@ -16,7 +16,7 @@ from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import eliminate_in_turn
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:

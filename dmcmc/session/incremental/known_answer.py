@@ -18,7 +18,7 @@ from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.session.incremental.repeated_messages import AgentUtility
 from dmcmc.solving.incumbent import total_of
 from dmcmc.solving.metrics import choices_of, control_of, levels_of, messages_of
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 
 
 class ChangeReport(NamedTuple):

@@ -35,7 +35,7 @@ from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.session.incremental.changed_problem import Continuation, part_of, paths_to_roots
 from dmcmc.session.incremental.changed_tables import NotRepeatable, new_tables
 from dmcmc.solving.agent_steps import MessageInputs, RowFilter, util_steps, values_of
-from dmcmc.solving.row_filter import with_needed_rows
+from dmcmc.solving.pruning import with_needed_rows
 
 if TYPE_CHECKING:
     from dmcmc.solving.util_value_cycle import FinishedCycle

@@ -28,12 +28,9 @@ from dmcmc.samplers.bound_in_team import TeamRowBounds
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
 from dmcmc.samplers.methods.block_chains import BlockChains, draws_are_frozen
+from dmcmc.solving.agent.bounds import MeasuredGain
 from dmcmc.solving.agent.filtered_table import FilteredTable
-from dmcmc.solving.agent.gains import MeasuredGain
-from dmcmc.solving.agent.lower_table import LowerTable, promising_rows
-from dmcmc.solving.agent.row_pruning import RowPruning, row_cutoffs_of
-from dmcmc.solving.agent.row_sums import rows_of
-from dmcmc.solving.agent.upper_table import UpperTable
+from dmcmc.solving.agent.tables import LowerTable, RowPruning, UpperTable, promising_rows, row_cutoffs_of, rows_of
 from dmcmc.solving.tuning import FAILURE_COST_FACTOR, MAX_EXAMINED_ROWS
 
 

@@ -11,7 +11,7 @@ from dmcmc.results.result import Solution, TracePoint
 
 if TYPE_CHECKING:  # the interface in Python imports this module, and loads no plan
     from dmcmc.solving.monitoring.interrupt import RunHandle
-    from dmcmc.solving.planning.setup import Setup
+    from dmcmc.solving.planning.plan import Setup
 
 
 Explain = Callable[["Setup"], object]

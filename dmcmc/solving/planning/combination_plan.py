@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # a setup has numbers that are chosen here
     from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits
     from dmcmc.samplers.auto.survey import AgentWorkCounts
     from dmcmc.solving.planning.divided_problem import DividedProblem
-    from dmcmc.solving.planning.setup import Setup
+    from dmcmc.solving.planning.plan import Setup
 
 
 class MessagesTooWide(ResourceError):

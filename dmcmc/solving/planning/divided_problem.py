@@ -29,15 +29,14 @@ from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.samplers.tuning.auto import SECONDS_PER_AGENT
-from dmcmc.solving.distribution.rank_view import rank_view_of
-from dmcmc.solving.distribution.scatter_problem import scatter_parts
-from dmcmc.solving.presolve.presolve_problem import (
+from dmcmc.solving.planning.presolve import (
     FirstAnswer,
     OriginalProblem,
     merged_if_applicable,
     presolve_if_worthwhile,
     with_centred_tables,
 )
+from dmcmc.solving.planning.rank_view import rank_view_of, scatter_parts
 from dmcmc.solving.tuning import (
     ORDER_TIME_PART,
     ORDER_WORDS_PER_SECOND,

@@ -1,36 +1,242 @@
 """Plan a run: choose each agent's method by its counted work and the machine's speed, and place agents on ranks.
 
-:func:`plan` is called by ``dmcmc.anytime.solve`` and the private solver, and by ``dmcmc.plan`` through :func:`prepare`.
+A run without time for the agents' tables is not planned at all. The separators of a pseudo-tree can have as many
+variables in total as the square of the number of agents. Neither building them nor a Python step per agent can end in a
+time budget that is far too short for them, and the local search uses all cores if nothing is planned in vain. Lower
+estimates that take time linear in the problem decide.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import NamedTuple
 
-from dmcmc.config.settings import Combine, Settings
+import numpy as np
+from msgspec.structs import replace as replace_settings
+from numpy.typing import NDArray
+
+from dmcmc.config.settings import Combine, Cooling, Settings
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory
-from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree, tree_names
+from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, build_pseudotree, neighbours_of, tree_names, tree_size
 from dmcmc.inference.dpop.slicing import Slicing
+from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.dpop.trees.registry import DISTRIBUTED
 from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.compact_sequences import RepeatedRecords
+from dmcmc.inference.model.compact_sequences import RepeatedRecords, flatten_groups
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.device import gpu_fault
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.distributed_dfs import distributed_dfs_tree
 from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.world import World
-from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits, choose, fixed_choice
+from dmcmc.samplers.auto.choose import (
+    AgentChoice,
+    ResourceLimits,
+    choose,
+    exact_option,
+    exceeded_limit,
+    fixed_choice,
+    sampled_choice,
+)
 from dmcmc.samplers.auto.machine import inspect_machine
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
-from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList
-from dmcmc.solving.planning.combination_plan import bytes_per_slice, choose_slicing, combines_per_node, entries_per_step
+from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList, weights_of
+from dmcmc.samplers.contract.protocol import Sampling
+from dmcmc.samplers.model.schedule import Temperature
+from dmcmc.solving.planning.combination_plan import (
+    bytes_per_slice,
+    choose_slicing,
+    combines_per_node,
+    entries_per_step,
+    may_split_buckets,
+)
 from dmcmc.solving.planning.divided_problem import DividedProblem, UnscatteredProblem, divide_problem, with_order_search
-from dmcmc.solving.planning.setup import Setup
 from dmcmc.solving.planning.work_counts import AgreedPlacement, CountingOptions, count_work, max_listed_rows, max_rows
+from dmcmc.solving.tuning import (
+    MAX_FILTERED_CELLS,
+    MIN_ESTIMATED_AGENTS,
+    NEVER_GIVEN_UP_PART,
+    SECONDS_PER_PLANNED_AGENT,
+    SECONDS_PER_SEPARATOR_VARIABLE,
+)
+
+
+@dataclass(frozen=True)
+class Setup(DividedProblem):
+    """The plan of a run, which is the same on every rank, except for the number of threads in the backend.
+
+    Attributes
+    ----------
+    tree : PseudoTree
+        The agents' pseudo-tree.
+    surveys : sequence of AgentWorkCounts
+        The counted work of each agent: rows, cells, table sizes.
+    choices : sequence of AgentChoice
+        The chosen method of each agent.
+    limits : ResourceLimits
+        Time and memory by which the choices were made.
+    rates : Rates
+        The machine's speed by which the choices were made.
+    step_bytes : int
+        Bytes that an agent's UTIL step may take.
+    owner : tuple of int
+        The rank of each agent.
+    backend : Backend
+        Devices, threads and deadline.
+    slicing : Slicing or None
+        How UTIL steps are sliced; None for whole tables.
+    one_rank_combines : bool
+        Whether one rank of each node combines the tables of all of the node's agents.
+    tree_messages : dict of SentMessages
+        The messages that each agent has sent to build the pseudo-tree.
+    helpers : tuple of tuple of int
+        For each agent, the ranks that help with its rows because they own no agent.
+    facts : DerivedFacts
+        Cache of what follows from the plan without the tables' entries.
+    """
+
+    tree: PseudoTree
+    surveys: Sequence[AgentWorkCounts]
+    choices: Sequence[AgentChoice]
+    limits: ResourceLimits
+    rates: Rates
+    step_bytes: int
+    owner: tuple[int, ...]
+    backend: Backend
+    slicing: Slicing | None = None
+    one_rank_combines: bool = False
+    tree_messages: Mapping[int, SentMessages] = field(default_factory=dict)
+    helpers: tuple[tuple[int, ...], ...] = ()
+    facts: DerivedFacts = field(default_factory=DerivedFacts, compare=False, repr=False)
+
+    def without_gpu(self, error: Exception, world: World) -> "Setup":
+        """Return this plan for the CPU alone after the GPU of a rank has failed, on all ranks.
+
+        What earlier runs of a session have kept may be in the memory of the GPU, and is dropped.
+
+        Raises
+        ------
+        Exception
+            The error itself, if it is not a failure of a GPU, if the plan uses none, or if other ranks continue.
+        """
+        if self.backend.device == "cpu" or gpu_fault(error) is None or not world.is_agreed(error):
+            raise error
+        if self.retained is not None:
+            self.retained.forget_all()
+        return self.on_cpu()
+
+    def on_cpu(self) -> "Setup":
+        """Return this plan for the CPU alone."""
+        choices = [choice._replace(device="cpu") for choice in self.choices]
+        config = replace_settings(self.config, device="cpu")
+        backend = replace(self.backend, device="cpu")
+        return replace(self, config=config, choices=choices, backend=backend, facts=DerivedFacts())
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """The local solver of each agent."""
+        return tuple(choice.method for choice in self.choices)
+
+    @cached_property
+    def listed_rows(self) -> tuple[int, ...]:
+        """Number of listed rows of each sampled agent's table; 0 for all rows."""
+        return tuple(choice.listed for choice in self.choices)
+
+    @cached_property
+    def weights(self) -> list[float]:
+        """An estimate of each agent's optimality gap, relative to the others; right for agents that this rank knows."""
+        weights: list[float] = weights_of(self.division.locals).tolist()
+        return weights
+
+    @property
+    def will_prove(self) -> bool:
+        """Whether the tables prove the optimum, given time: all are exact, and no bucket may be split."""
+
+        def proven() -> bool:
+            return all(choice.method == "exact" for choice in self.choices) and not may_split_buckets(self)
+
+        return self.facts.get_or_compute("proven", proven)
+
+    @property
+    def tree_size(self) -> TreeSize:
+        """Depth, induced width and table sizes of the pseudo-tree."""
+        return self.facts.get_or_compute("tree", lambda: tree_size(self.problem, self.division, self.tree))
+
+    def exact_seconds(self, agent: int) -> float | None:
+        """Return the estimated seconds of a sampled agent's exact elimination; None if it is not allowed."""
+        if self.methods[agent] == "exact" or self.config.local.method not in ("auto", "exact"):
+            return None
+        work = self.surveys[agent]
+        return None if exceeded_limit(work, self.limits) else exact_option(work, self.limits, self.rates).seconds
+
+    @property
+    def never_given_up(self) -> bool:
+        """Whether exact agents stay exact however long they take; no other methods are compiled for them then."""
+        budget = self.config.budget.time
+        exact = sum(choice.seconds for choice in self.choices if choice.method == "exact")
+        return budget is None or exact <= NEVER_GIVEN_UP_PART * budget
+
+    def possible_choices(self, agents: Iterable[int]) -> list[tuple[int, AgentChoice]]:
+        """Return the choices of some agents, and the fallback choices of exact agents that may be given up."""
+        choices = [(agent, self.choices[agent]) for agent in agents]
+        if self.never_given_up:
+            return choices
+        may_fail = [agent for agent, choice in choices if choice.method == "exact" and not self.surveys[agent].obstacle]
+        return choices + [
+            (agent, sampled_choice(self.surveys[agent], SAMPLER, "", self.limits, self.rates)) for agent in may_fail
+        ]
+
+    def may_filter(self, agent: int) -> bool:
+        """Return whether function filtering may be used for a sampled agent."""
+        local, choice = self.division.locals[agent], self.choices[agent]
+        suitable = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= MAX_FILTERED_CELLS
+        return suitable and choice.method != "exact" and choice.bound != "none" and self.config.local.method == "auto"
+
+    def agents_of_rank(self, rank: int) -> list[int]:
+        """Return the agents that a rank owns."""
+        return [agent for agent, owner in enumerate(self.owner) if owner == rank]
+
+    def agent_helped_by(self, rank: int) -> int | None:
+        """Return the agent with whose rows a rank without own agents helps; None if there is none."""
+        return next((agent for agent, ranks in enumerate(self.helpers) if rank in ranks), None)
+
+    def with_stop(self, stop: Deadline) -> "Setup":
+        """Return the same plan with a deadline."""
+        return self if stop is self.backend.stop else replace(self, backend=replace(self.backend, stop=stop))
+
+    def with_choices(self, choices: Mapping[int, AgentChoice]) -> "Setup":
+        """Return the same plan with other choices for some agents; the same object if there are none."""
+        if not choices:
+            return self
+        changed = RepeatedRecords.of(choices.get(a, choice) for a, choice in enumerate(self.choices))
+        return replace(self, choices=changed, facts=DerivedFacts())
+
+    def sampling_settings(self) -> Sampling:
+        """Return the settings of the local solvers."""
+        options = self.config.local
+        return Sampling(
+            arithmetic=self.arithmetic,
+            seed=self.config.seed,
+            runs=options.runs,
+            samples=options.samples,
+            temperature=temperature_of(options.temperature),
+            backend=self.backend,
+            starts=options.starts,
+            memory=self.limits.memory,
+            diagnose=(options.diagnose or options.guarantee is not None) and not self.timed,
+        )
+
+
+def temperature_of(option: str | float | Cooling) -> Temperature:
+    """Return the configured temperature in the form that samplers take."""
+    if isinstance(option, Cooling):
+        return Temperature(option.start, option.end, option.schedule)
+    return Temperature() if isinstance(option, str) else Temperature.constant(float(option))
 
 
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
@@ -240,3 +446,60 @@ def _limits(
     if config.local.method != "auto":
         return limits, NOMINAL
     return inspect_machine(surveys, limits, config.device, measure)
+
+
+def check_time_for_tables(problem: Problem, division: Division, ranks: int, stop: Deadline) -> None:
+    """Raise an error if the agents' tables cannot be planned and combined before the deadline.
+
+    Parameters
+    ----------
+    problem, division
+        The problem and its division among agents.
+    ranks
+        Number of ranks, among which the agents are divided.
+    stop
+        The deadline; without one nothing is estimated.
+
+    Raises
+    ------
+    OutOfTime
+        If the estimate exceeds the time that is left.
+    """
+    left, agents = stop.left, len(division.locals)
+    if agents < MIN_ESTIMATED_AGENTS or left == float("inf"):
+        return
+    needed = SECONDS_PER_PLANNED_AGENT * agents / ranks
+    if needed <= left:
+        needed += SECONDS_PER_SEPARATOR_VARIABLE * separator_variables(problem, division)
+    if needed > left:
+        raise OutOfTime("the time budget is too short for the agents' tables")
+
+
+def separator_variables(problem: Problem, division: Division) -> int:
+    """Return a lower bound on the total number of variables of all separators of the depth-first pseudo-tree.
+
+    A variable is in the separators of all agents on the path from the deepest agent that shares a factor with it up to
+    its owner, which is not counted.
+    """
+    neighbours = neighbours_of(problem, division)
+    by_degree = np.argsort(-np.diff(neighbours.start), kind="stable").tolist()
+    depth = _depths(np.array(depth_first(neighbours, by_degree), dtype=np.int64))
+    start, variables = flatten_groups(division.scopes)
+    lengths = np.diff(start)
+    if not lengths.size:
+        return 0
+    depths = depth[problem.owner[variables]]
+    path = np.repeat(np.maximum.reduceat(depths, start[:-1]), lengths) - depths
+    longest = np.zeros(problem.n_variables, dtype=np.int64)
+    np.maximum.at(longest, variables, path)
+    return int(longest.sum())
+
+
+def _depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the depth of each node of a forest, 0 for roots, by doubling the lengths of the paths to ancestors."""
+    is_root = parent < 0
+    ancestor, depth = np.where(is_root, np.arange(parent.size), parent), (~is_root).astype(np.int64)
+    while not is_root[ancestor].all():
+        depth += depth[ancestor]
+        ancestor = ancestor[ancestor]
+    return depth

@@ -4,13 +4,23 @@ A table is used again if the agent's local problem is the same, and a UTIL step 
 agent's tables, the factors between agents that are placed there, and its children's messages. So after a change only
 the agents on the paths from the changed agents to the roots work, as in S-DPOP (Petcu and Faltings, AAAI 2005). Inputs
 are compared, not digested, so what is used again is what the run would have computed.
+
+The bound of an unchanged local problem continues where it stopped, with the open nodes of its branch and bound. If
+factors have changed, the new bound takes over the dual variables of the others, and the rows' bounds plus what the
+change can add to them (:mod:`dmcmc.inference.bounds.continued_bound`). Sampling begins with the best values that each
+row had.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
+from dmcmc.inference.bounds.contract.protocol import BoundState
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilNode, UtilStep
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation
@@ -19,7 +29,38 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.sparse_table import AnyTable
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving.warm_start.retained_bound import RetainedBound
+
+
+@dataclass(frozen=True)
+class RetainedBound:
+    """The bound of an agent, and the best hidden values of its rows, after a run.
+
+    Attributes
+    ----------
+    local : LocalProblem
+        The agent's problem in that run.
+    provider : str
+        Name of the bound provider.
+    state : BoundState
+        The bound.
+    search : BoundarySearch or None
+        Its branch and bound, if that holds all open nodes.
+    states : (rows, hidden) integers, or None
+        The best hidden values of each row; None if not all rows were sampled.
+    """
+
+    local: LocalProblem
+    provider: str
+    state: BoundState
+    search: BoundarySearch | None
+    states: NDArray[Any] | None
+
+    @property
+    def dual(self) -> DualState | None:
+        """The dual ascent that the bound comes from; None without one."""
+        state = getattr(self.state, "dual", self.state)
+        return state if isinstance(state, DualState) else None
+
 
 Attempts = Sequence[tuple[Relaxation, int | None]]
 

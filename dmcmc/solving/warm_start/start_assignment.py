@@ -1,25 +1,109 @@
-"""The assignment from which a run starts: check it, complete it, and carry it over to the presolved problem.
+"""The assignment from which a run starts: given, read from a file, or saved by an earlier run.
 
 The settings give it (``start``: a mapping or a file), or the problem itself (``Problem.initial_values``, which pyDCOP's
-``initial_value`` sets). It may leave out variables and break hard constraints: :func:`completed` chooses the missing
-values greedily, and hill climbing, which counts violations first, repairs it.
+``initial_value`` sets). A file is the JSON of a result, a JSON object of values, or CSV. The assignment may leave out
+variables and break hard constraints: :func:`completed` chooses the missing values greedily, and hill climbing, which
+counts violations first, repairs it.
+
+A run with a time budget saves its best assignment in the checkpoint folder: ``incumbent.npz``, written atomically. The
+file has the values of all variables and two digests: of the problem, and of the values. When it is read, all values are
+compared with their domains and the utility is computed again, so nothing else is trusted.
 """
 
+import csv
+import hashlib
+import io
+import time
+import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
+from dmcmc.files.archive import open_archive
+from dmcmc.files.json_text import plain_json
+from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.model.building.unknown_names import list_values, suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.presolve.restrict_domains import restrict_domains
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.errors import CheckpointWarning, ConfigError, FileError
 from dmcmc.samplers.local_search.local_search import ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
-from dmcmc.solving.warm_start.start_file import assignment_in, read_assignment
+from dmcmc.solving.tuning import SAVING_INTERVAL
+
+_HEADER = ("variable", "value")
+
+
+def assignment_in(data: Any, place: str) -> Mapping[str, Any]:
+    """Return the assignment in plain data: the data itself, or the field ``assignment`` of a result.
+
+    Parameters
+    ----------
+    data
+        A mapping from variable names to values, or a result as plain data.
+    place
+        Where the data is from, for error messages.
+
+    Raises
+    ------
+    ConfigError
+        If there is no assignment.
+    """
+    if isinstance(data, Mapping) and {"status", "objective", "assignment"} <= data.keys():
+        data = data["assignment"]
+        if data is None:
+            raise ConfigError(f"{place}: the result has no assignment")
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{place}: expected a mapping from variables to values, got {type(data).__name__}")
+    return data
+
+
+def read_assignment(path: str) -> Mapping[str, Any]:
+    """Read an assignment from a file; see the module for the formats.
+
+    A file that begins with a brace is JSON. All other files are CSV with two columns, the variable and its value; a
+    first line ``variable,value`` is a header. Values in CSV are text.
+
+    Raises
+    ------
+    DmcmcError
+        If the file cannot be read, or has no assignment; one line with the file, and the line of the file.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from None
+    if content.lstrip()[:1] == b"{":
+        try:
+            data = plain_json(content)
+        except ValueError as error:
+            raise FileError(f"{path}: is not JSON: {' '.join(str(error).split())}") from None
+        return assignment_in(data, path)
+    return _read_csv(path, content)
+
+
+def _read_csv(path: str, content: bytes) -> dict[str, str]:
+    """Return the assignment in CSV text."""
+    assignment: dict[str, str] = {}
+    try:
+        lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
+        for row in lines:
+            cells = [cell.strip() for cell in row]
+            if not any(cells) or (lines.line_num == 1 and tuple(cell.lower() for cell in cells) == _HEADER):
+                continue
+            if len(cells) != len(_HEADER):
+                raise FileError(f"{path}:{lines.line_num}: expected a variable and its value, got {len(cells)} columns")
+            if cells[0] in assignment:
+                raise FileError(f"{path}:{lines.line_num}: variable {cells[0]!r} has two values")
+            assignment[cells[0]] = cells[1]
+    except (UnicodeError, csv.Error) as error:
+        raise FileError(f"{path}: is neither JSON nor CSV: {' '.join(str(error).split())}") from None
+    return assignment
+
 
 Values = NDArray[np.int64]
 
@@ -134,3 +218,82 @@ def carried_over(values: Values, given: Problem, presolved: Problem) -> Values:
             label = given.label(index[name], int(values[index[name]]))
             result[v] = known.index(label) if label in known else NO_VALUE
     return result
+
+
+FILE_NAME = "incumbent.npz"
+
+
+class SavedIncumbent:
+    """The file that saves the best assignment: the whole one, by rank 0, or one agent's part in a private run.
+
+    Parameters
+    ----------
+    folder : str
+        Folder of the file; created if it is missing.
+    problem : Problem
+        The problem with dense tables, to which the assignment belongs.
+    name : str
+        Name of the file.
+    """
+
+    def __init__(self, folder: str, problem: Problem, name: str = FILE_NAME) -> None:
+        self.path, self.problem = Path(folder) / name, problem
+        self._problem_digest = np.frombuffer(_digest_of(problem), dtype=np.uint8)
+        self._unsaved: NDArray[np.int64] | None = None
+        self._written, self._failed = 0.0, False
+
+    def load(self) -> NDArray[np.int64] | None:
+        """Return the assignment that an earlier run saved; None if there is none for this problem."""
+        try:
+            with open_archive(self.path) as archive:
+                made_from, digest = archive.array("made_from", "|u1"), archive.array("digest", "|u1")
+                values: NDArray[np.int64] = archive.array("values", "<i8")
+                if digest.tobytes() != hashlib.sha256(values.tobytes()).digest():
+                    raise archive.fail("digest", "differs from the digest of the values")
+            if made_from.tobytes() != self._problem_digest.tobytes():
+                _warn(f"{self.path}: the file belongs to another problem; the search starts from scratch")
+                return None
+            if values.shape != self.problem.domains.shape or ((values < 0) | (values >= self.problem.domains)).any():
+                raise FileError(f"{self.path}: array 'values': must hold a value of each variable's domain")
+        except FileNotFoundError:
+            return None
+        except FileError as error:
+            reason = str(error).removeprefix(f"{self.path}: ")
+            _warn(f"{self.path}: the file is damaged; the search starts from scratch ({reason})")
+            return None
+        values.flags.writeable = True  # kernels are compiled for writable arrays
+        return values
+
+    def save(self, values: NDArray[np.int64]) -> None:
+        """Save an assignment now, or once a second has passed since the last write; if the disk is full, warn once."""
+        self._unsaved = values
+        if time.perf_counter() - self._written >= SAVING_INTERVAL:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write an assignment that is not saved yet."""
+        values, self._unsaved = self._unsaved, None
+        if values is None or self._failed:
+            return
+        digest = np.frombuffer(hashlib.sha256(values.tobytes()).digest(), dtype=np.uint8)
+        try:
+            with open_packed_atomically(self.path) as stream:
+                np.savez(stream, values=values, made_from=self._problem_digest, digest=digest)
+        except FileError as error:
+            self._failed = True
+            _warn(f"{error}; the best assignment is not saved")
+        self._written = time.perf_counter()
+
+
+def _warn(message: str) -> None:
+    """Warn about the checkpoint."""
+    warnings.warn(message, CheckpointWarning, stacklevel=3)
+
+
+def _digest_of(problem: Problem) -> bytes:
+    """Return a digest of the problem's domains and tables."""
+    digest = hashlib.sha256(repr((1, problem.sense, problem.domains.tolist())).encode())
+    for factor in problem.factors:
+        digest.update(repr((factor.scope, factor.table.dtype.str, factor.table.shape)).encode())
+        digest.update(np.ascontiguousarray(factor.table).data)
+    return digest.digest()

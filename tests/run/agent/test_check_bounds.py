@@ -9,7 +9,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.solving.agent import agent as agents
-from dmcmc.solving.agent.check_bounds import BoundError
+from dmcmc.solving.agent.bounds import BoundError
 
 
 class FactorSums:

@@ -4,7 +4,7 @@ import numpy as np
 
 import dmcmc
 from dmcmc.mpi.world import World
-from dmcmc.solving.distribution.scatter_problem import scatter_parts
+from dmcmc.solving.planning.rank_view import scatter_parts
 
 
 class Channel(World):

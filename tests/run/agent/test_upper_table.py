@@ -14,7 +14,7 @@ from dmcmc.inference.bounds.semidefinite import relaxation
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.solving.agent.upper_table import UpperTable
+from dmcmc.solving.agent.tables import UpperTable
 
 
 def test_a_branch_and_bound_that_would_be_too_slow_is_excluded_for_good(monkeypatch):

@@ -11,7 +11,7 @@ import dmcmc
 from dmcmc import Problem
 from dmcmc.anytime import solve_in_time
 from dmcmc.anytime.engines import choose_engine, early_engine
-from dmcmc.anytime.engines.start_engine import EngineStart
+from dmcmc.anytime.engines.choose_engine import EngineStart
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.samplers.cp_sat.process import available

@@ -6,7 +6,7 @@ import pytest
 from support.runs import HurriedProgress, hard_problem
 
 import dmcmc
-from dmcmc.anytime.improvers import gpu_chains
+from dmcmc.anytime.improvers import assignments as gpu_chains
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime import device

@@ -34,8 +34,7 @@ from dmcmc.samplers.blocks import neighbourhood_search as search
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning.divided_problem import arithmetic_for, divide_problem, soon_proven
-from dmcmc.solving.planning.plan import prepare
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup, prepare
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ from dmcmc.run.compilation.search_components import first_search_of
 from dmcmc.samplers.local_search.local_search import Ascent
 from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.monitoring.progress import NoProgress
-from dmcmc.solving.planning import affordable
-from dmcmc.solving.presolve import presolve_problem
-from dmcmc.solving.presolve.presolve_problem import OriginalProblem, presolve_if_worthwhile
+from dmcmc.solving.planning import presolve as presolve_problem
+from dmcmc.solving.planning.plan import check_time_for_tables, separator_variables
+from dmcmc.solving.planning.presolve import OriginalProblem, presolve_if_worthwhile
 
 
 def sparse_problem(variables, agents, hard=0.0, sense="max", seed=0):
@@ -184,7 +184,7 @@ def test_the_estimate_of_separators_is_a_tight_lower_bound(agents):
     by_degree = sorted(range(agents), key=lambda a: (-len(neighbours[a]), a))
     tree = pseudotree.complete_tree(problem, divided, depth_first(neighbours, by_degree))
     total = sum(map(len, tree.separators))
-    assert 0.5 * total <= affordable.separator_variables(problem, divided) <= total
+    assert 0.5 * total <= separator_variables(problem, divided) <= total
 
 
 def test_tables_that_cannot_be_made_in_time_are_not_planned(monkeypatch):
@@ -192,7 +192,7 @@ def test_tables_that_cannot_be_made_in_time_are_not_planned(monkeypatch):
     monkeypatch.setattr(solve_module, "plan", lambda *arguments: pytest.fail("a plan was made"))
     result = dmcmc.solve(problem, timeout=0.5, device="cpu", search="none")
     assert result.status == "timeout" and result.objective is not None and result.bound is not None
-    affordable.check_time_for_tables(problem, division.divide(problem), 1, NO_DEADLINE)  # without a clock: always
+    check_time_for_tables(problem, division.divide(problem), 1, NO_DEADLINE)  # without a clock: always
 
 
 def test_the_loss_of_dominated_entries_is_found_without_a_loop_over_the_factors(monkeypatch):

@@ -11,7 +11,7 @@ from dmcmc import Factor, Problem
 from dmcmc.config.configuration import parse
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.runtime.errors import ConfigError
-from dmcmc.solving.presolve import presolve_problem
+from dmcmc.solving.planning import presolve as presolve_problem
 
 HARD = -np.inf
 

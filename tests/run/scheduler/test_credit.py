@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmcmc.anytime.scheduler.credit import Credit
 from dmcmc.anytime.scheduler.proposal import Effect, MeasuredGain, Needs, Properties
+from dmcmc.anytime.scheduler.scheduler import Credit
 
 PROPERTIES = {
     "tables": Properties(effect=Effect.LOWER_TABLES),

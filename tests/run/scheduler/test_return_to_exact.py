@@ -6,8 +6,7 @@ from support import soundness
 from support.runs import SlowBackend, finish_run, hard_problem, solve_with, start_run
 
 import dmcmc
-from dmcmc.anytime.scheduler.directive import Directive
-from dmcmc.anytime.scheduler.proposal import Allocation
+from dmcmc.anytime.scheduler.proposal import Allocation, Directive
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.report.summary import summary
 from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, LOCAL_SEARCH, RECOMBINATION, SAMPLING

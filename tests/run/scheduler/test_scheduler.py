@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmcmc.anytime.improvers import registry
-from dmcmc.anytime.scheduler import credit, proposal, scheduler, tuning
+from dmcmc.anytime.scheduler import proposal, scheduler, tuning
+from dmcmc.anytime.scheduler import scheduler as credit
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 

@@ -5,20 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmcmc.anytime.improvers import branch_and_bound
-from dmcmc.anytime.improvers.branch_and_bound import BranchAndBoundImprover
+from dmcmc.anytime.improvers import bounds as branch_and_bound
+from dmcmc.anytime.improvers.bounds import BoundImprover, BranchAndBoundImprover, SemidefiniteImprover
 from dmcmc.anytime.improvers.protocol import RankState, TimeQuantum, TimeSlice
 from dmcmc.anytime.improvers.registry import proposals_of
-from dmcmc.anytime.improvers.semidefinite import SemidefiniteImprover
-from dmcmc.anytime.improvers.tighten_bound import BoundImprover
 from dmcmc.anytime.scheduler.proposal import Allocation
 from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation, device_arrays
 from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, RelaxationRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.results.improver_names import BOUND, BRANCH, SEMIDEFINITE
-from dmcmc.solving.agent.relaxation_time import agents_with_relaxation_in_time
-from dmcmc.solving.agent.upper_table import UpperTable
+from dmcmc.solving.agent.bounds import agents_with_relaxation_in_time
+from dmcmc.solving.agent.tables import UpperTable
 from dmcmc.tuning import anytime as tuning
 
 

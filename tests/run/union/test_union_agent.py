@@ -12,17 +12,14 @@ from support.runs import start_run
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.anytime import union_part
+from dmcmc.anytime import run_improvers as union_part
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import TimeSlice
 from dmcmc.anytime.run_improvers import improve_agents
-from dmcmc.anytime.scheduler.directive import Directive
-from dmcmc.anytime.scheduler.proposal import Allocation, Proposal, ranks_of_work, union_number
+from dmcmc.anytime.scheduler.proposal import Allocation, Directive, Proposal, ranks_of_work, union_number
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
-from dmcmc.anytime.union import union_plan
-from dmcmc.anytime.union.node_exchange import exchange_nodes
-from dmcmc.anytime.union.union_agent import UnionAgent
-from dmcmc.anytime.union.union_plan import union_of, union_provider
+from dmcmc.anytime.whole_problem import whole_problem_agent as union_plan
+from dmcmc.anytime.whole_problem.whole_problem_agent import UnionAgent, exchange_nodes, union_of, union_provider
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.model.tables import forbidden

@@ -9,8 +9,7 @@ import pytest
 import dmcmc
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
-from dmcmc.solving.warm_start.start_assignment import carried_over, completed, value_indices
-from dmcmc.solving.warm_start.start_file import read_assignment
+from dmcmc.solving.warm_start.start_assignment import carried_over, completed, read_assignment, value_indices
 
 
 def small(seed, sense="max", agents=2):

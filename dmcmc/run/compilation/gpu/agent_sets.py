@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.anytime.union.union_plan import union_of, union_provider
+from dmcmc.anytime.whole_problem.whole_problem_agent import union_of, union_provider
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
 from dmcmc.inference.bounds.tighten import gpu_table_widths
 from dmcmc.inference.dpop.division import LocalProblem
@@ -24,7 +24,7 @@ from dmcmc.samplers.methods.blocks import BlockSolver
 from dmcmc.samplers.methods.gibbs import uses_gibbs_kernel
 from dmcmc.samplers.model.chain_model import is_compact
 from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 
 _LOG = logging.getLogger(__name__)
 

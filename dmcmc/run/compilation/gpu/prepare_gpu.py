@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
-from dmcmc.anytime.improvers import gpu_chains
+from dmcmc.anytime.improvers.assignments import wanted
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_fault, is_gpu_in_use
@@ -22,7 +22,7 @@ from dmcmc.run.compilation.agent_kernel_sets import SolveTiny, agent_work, for_i
 from dmcmc.run.compilation.gpu.agent_sets import GpuKernels
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
 
 _LOG = logging.getLogger(__name__)
 _TITLE = "opening the GPU"
@@ -77,7 +77,7 @@ def prepare_gpu(
     """
     required = setup.backend.device == "cuda"
     uses_gpu = required or (setup.backend.device == "auto" and setup.limits.gpu)
-    searches = concurrent is not None and world.rank == 0 and not setup.will_prove and gpu_chains.wanted(setup.config)
+    searches = concurrent is not None and world.rank == 0 and not setup.will_prove and wanted(setup.config)
     uses_gpu = uses_gpu or searches
     if not any(world.allgather(uses_gpu)):
         return PreparedRun(setup, 0.0, {})

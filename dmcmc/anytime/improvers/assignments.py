@@ -1,8 +1,10 @@
-"""Run Markov chains over the whole assignment on the GPU, in the background of all other work (rank 0).
+"""Improvers of the assignment: local search, a search in the background, chains on a GPU, and recombination.
 
-The improver proposes GPU time for the chains; :class:`BackgroundGpuChains` runs them in a thread and reports their
-assignments to the incumbent. The chains begin with a tenth of the remaining time. After each cycle they get the
-seconds of their allocation, or pause without one.
+The improver of the search in the background only proposes that the engine continues; the engine works in its own
+process or thread (:mod:`dmcmc.anytime.engines`). The chains on a GPU run in a thread (:class:`BackgroundGpuChains`) and
+report their assignments to the incumbent; after each cycle they get the seconds of their allocation, or pause without
+one. A recombination combines the agents' tables again with a larger limit of table size: exactly, or with mini-buckets
+of a larger z, which give an upper bound instead of the exact value.
 """
 
 import logging
@@ -19,12 +21,53 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
-from dmcmc.results.improver_names import GPU_CHAINS
+from dmcmc.results.improver_names import EXTERNAL_SEARCH, GPU_CHAINS, LOCAL_SEARCH, RECOMBINATION
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.planning.setup import Setup
+from dmcmc.solving.planning.plan import Setup
+
+
+class LocalSearchImprover(Improver):
+    """Continue the local search from the incumbent."""
+
+    name, summary = LOCAL_SEARCH, "search the whole assignment"
+    properties = Properties(Needs.ALL_RANKS, Effect.ASSIGNMENTS, first_part=0.25, idle_part=0.06)
+
+    def propose(self, state: RankState) -> list[Proposal]:
+        """Propose the local search for all ranks, with an unknown gain (inf) and the weight of this rank's agents."""
+        return [Proposal(self.name, float("inf"), weight=sum(map(state.weight, state.agents)))]
+
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
+        """Search on all ranks at the same time."""
+        start = time.perf_counter()
+        objective_gain = time_slice.whole.search(sum(allocation.seconds for allocation in allocations))
+        return [MeasuredGain(self.name, time.perf_counter() - start, objective_gain=objective_gain)]
+
+
+class ExternalSearchImprover(Improver):
+    """Let the external search continue in the background, or wait for it if there is no other work."""
+
+    name, summary = EXTERNAL_SEARCH, "let the search engine run"
+    properties = Properties(Needs.PROCESS, Effect.ASSIGNMENTS | Effect.BOUNDS)
+
+    def propose(self, state: RankState) -> list[Proposal]:
+        """Propose the external search while it may gain something; without an allocation, it ends.
+
+        The gain is unknown (inf).
+        """
+        return [Proposal(self.name, float("inf"))] if state.external_search_active else []
+
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
+        """Wait for the external search if it is the only work that has an allocation."""
+        time_slice.whole.wait_for_engine(sum(allocation.seconds for allocation in allocations))
+        return []
+
+    def begin(self, whole: WholeProblemWork, allocations: Sequence[Allocation]) -> None:
+        """Let the external search go on; without an allocation, it ends."""
+        whole.continue_engine(bool(allocations))
+
 
 _LOG = logging.getLogger(__name__)
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of these files exists if there is a GPU
@@ -159,3 +202,21 @@ def outlook(settings: Settings) -> str:
     if not wanted(settings):
         return ""
     return "chains over the whole assignment run on the GPU in the background, unless tables prove the optimum first"
+
+
+class RecombinationImprover(Improver):
+    """Allow larger tables in the next combination, if tables were split to save time rather than memory."""
+
+    name, summary = RECOMBINATION, "combine again, with larger tables"
+    properties = Properties(Needs.ALL_RANKS)
+
+    def propose(self, state: RankState) -> list[Proposal]:
+        """Propose a recombination, with an unknown gain (inf), if tables of this rank's agents were split."""
+        if state.recombination_seconds is None:
+            return []
+        return [Proposal(self.name, float("inf"), None, state.recombination_seconds)]
+
+    def run(self, time_slice: TimeSlice, allocations: Sequence[Allocation]) -> list[MeasuredGain]:
+        """Raise the limit; the next combination takes the time, and records it."""
+        time_slice.whole.enlarge_tables(allocations[0].seconds)
+        return []

@@ -1,9 +1,10 @@
-"""An agent's upper table: the bound provider's state, and the requests for tighter bounds that improvers carry out.
+"""The lower and upper tables of an agent, and which of their rows can still matter.
 
-A row is one assignment of the agent's boundary variables (its interface). Up to three methods tighten the rows'
-bounds: dual ascent (soft arc consistency), branch and bound over the rows, and a semidefinite relaxation. A row's
-*cutoff* is the utility that it has to exceed to be part of a better solution than the incumbent. A *core second* is
-one second of one CPU core.
+A *row* is one assignment of the agent's boundary variables (its interface). The lower table has the chains that
+continue to sample it. The upper table has the bound provider's state, and the requests for tighter bounds that
+improvers carry out: by dual ascent (soft arc consistency), branch and bound over the rows, and a semidefinite
+relaxation. A row's *cutoff* is the utility that it has to exceed to be part of a better solution than the incumbent. A
+*core second* is one second of one CPU core.
 """
 
 import math
@@ -31,8 +32,12 @@ from dmcmc.inference.bounds.semidefinite.relaxation import (
 from dmcmc.inference.bounds.semidefinite_rows import relaxation_of, relaxation_pays
 from dmcmc.inference.bounds.tuning.search import NODE_SWEEPS
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.solving.tuning import MAX_SEARCHED_ROWS, MIN_NODES_PER_ROW
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.runtime.types import Number
+from dmcmc.samplers.contract.protocol import Resumable
+from dmcmc.solving.tuning import MAX_SEARCHED_ROWS, MIN_NODES_PER_ROW, PROMISING_DIVISOR
 
 
 @dataclass
@@ -59,7 +64,7 @@ class UpperTable:
         The agent's part of the optimality gap when branch and bound started, utility.
     search_stalled : bool or None
         Whether branch and bound has stalled: most of that gap is still open after some nodes per row. A semidefinite
-        relaxation may follow then. None until it has been judged (:mod:`dmcmc.anytime.improvers.branch_and_bound`).
+        relaxation may follow then. None until it has been judged (:mod:`dmcmc.anytime.improvers.bounds`).
     relaxation : SemidefiniteRelaxation or None
         The semidefinite relaxation of the agent's rows; None before it has started.
     no_relaxation : bool
@@ -239,3 +244,146 @@ class UpperTable:
 def _elementwise_max(row_cutoffs: NDArray[Any], attained: NDArray[Any] | None) -> NDArray[Any]:
     """Return the larger of two numbers for each row."""
     return row_cutoffs if attained is None else np.maximum(row_cutoffs, attained.astype(row_cutoffs.dtype))
+
+
+@dataclass
+class LowerTable:
+    """How an agent's lower table was computed, and how its sampling can continue.
+
+    Attributes
+    ----------
+    local : LocalProblem
+        The problem whose rows the table has. It is the agent's problem. If the agent has too many rows to sample all,
+        it is that problem with one interface variable, whose values are the sampled rows.
+    chains : Resumable or None
+        The sampling, to be continued; None if the table is final.
+    """
+
+    local: LocalProblem
+    chains: Resumable | None = None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether more sampling would not improve the table."""
+        return self.chains is None or self.chains.exhausted
+
+
+def promising_rows(
+    rows: NDArray[np.int64], pruned: NDArray[np.bool_] | None, utility: NDArray[Any] | None
+) -> NDArray[np.int64]:
+    """Return the rows to sample further, in ascending order: the unpruned rows of the highest utility.
+
+    Parameters
+    ----------
+    rows : (rows,) int64
+        All rows, ascending.
+    pruned : (rows,) bool or None
+        Whether a row is pruned: it cannot improve the incumbent.
+    utility : (rows,) or None
+        Estimated utility of the whole solution with each row; None selects all unpruned rows.
+    """
+    if pruned is not None:
+        rows = rows[~pruned]
+    if utility is None or rows.size <= PROMISING_DIVISOR:
+        return rows
+    by_utility = rows[np.argsort(-utility[rows], kind="stable")]
+    return np.sort(by_utility[: max(PROMISING_DIVISOR, -(-rows.size // PROMISING_DIVISOR))])
+
+
+@dataclass
+class RowPruning:
+    """Rows that cannot be part of a better solution than the incumbent, and the remaining ones.
+
+    Rows are only ever added to ``pruned``. ``listing`` is None at first; ``list_rows`` sets it when at most half of the
+    rows remain.
+
+    Attributes
+    ----------
+    pruned : (rows,) bool or None
+        Whether each row is pruned; None if no row has been examined.
+    listing : (k,) int64 or None
+        The remaining rows and the incumbent's row, if the combination works with these rows only.
+    """
+
+    pruned: NDArray[np.bool_] | None = None
+    listing: NDArray[np.int64] | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of pruned rows."""
+        return 0 if self.pruned is None else int(self.pruned.sum())
+
+    @property
+    def open_rows(self) -> NDArray[np.int64] | None:
+        """The rows that can still matter, (k,) int64; None for all rows."""
+        return None if self.pruned is None else np.flatnonzero(~self.pruned)
+
+    def prune(self, upper: NDArray[Any], cutoffs: NDArray[Any]) -> None:
+        """Prune the rows whose upper bounds do not exceed their cutoffs."""
+        pruned = upper <= cutoffs
+        self.pruned = pruned if self.pruned is None else self.pruned | pruned
+
+    def list_rows(self, local: LocalProblem, best: NDArray[np.int64]) -> None:
+        """List the rows that can still matter and the incumbent's row, if they are at most half of all rows."""
+        if self.pruned is None or not local.interface:
+            return
+        listed = ~self.pruned
+        values = [int(best[v]) for v in local.interface]
+        listed[int(np.ravel_multi_index(values, local.interface_shape))] = True
+        if 2 * int(listed.sum()) <= listed.size:
+            self.listing = np.flatnonzero(listed)
+
+    def listed_values(self, local: LocalProblem) -> NDArray[np.int64]:
+        """Return the boundary values of the listed rows, (k, number of boundary variables) int64."""
+        assert self.listing is not None
+        return np.stack(np.unravel_index(self.listing, local.interface_shape), axis=1).astype(np.int64)
+
+
+def row_cutoffs_of(outside: NDArray[Any], cutoff: Number, arithmetic: Arithmetic) -> NDArray[Any]:
+    """Return the utility that each row has to exceed, (rows,): int64, or float64 if sums are floats.
+
+    It is cutoff - outside. Where all other agents together violate a hard constraint, the row is impossible, and its
+    cutoff is the largest number of the dtype (inf for floats).
+
+    Parameters
+    ----------
+    outside : (rows,) encoded
+        Upper bound on what all other agents can add to each row.
+    cutoff
+        Utility that a whole solution has to exceed to improve the incumbent.
+    arithmetic
+        Encoding of ``outside``.
+    """
+    cutoffs = outside.astype(np.int64 if arithmetic.exact else np.float64)
+    infeasible = (outside < arithmetic.forbidden_below) | (outside == arithmetic.lowest)
+    np.subtract(np.array(cutoff, dtype=cutoffs.dtype), cutoffs, out=cutoffs)
+    cutoffs[infeasible] = np.iinfo(np.int64).max if arithmetic.exact else np.inf
+    return cutoffs
+
+
+def rows_of(
+    tables: UtilMessage, interface: tuple[int, ...], sizes: NDArray[np.int64], arithmetic: Arithmetic
+) -> NDArray[Any]:
+    """Return the sum of encoded tables over parts of an interface for every row, (rows,) in the arithmetic's dtype.
+
+    A row is an assignment of the interface, in C order.
+
+    Parameters
+    ----------
+    tables
+        Tables whose scopes are subsets of the interface.
+    interface
+        The variables of the rows.
+    sizes : (n,) int64
+        Domain sizes of all variables.
+    arithmetic
+        Encoding of the tables, which defines their sums.
+    """
+    shape = [int(sizes[v]) for v in interface]
+    total = np.zeros(shape, dtype=arithmetic.dtype)
+    for table in tables:
+        scope, values = table.scope, table.values
+        axes = sorted(range(len(scope)), key=lambda axis: interface.index(scope[axis]))
+        broadcast_shape = [shape[i] if v in scope else 1 for i, v in enumerate(interface)]
+        total = arithmetic.add(total, values.transpose(axes).reshape(broadcast_shape))
+    return total.reshape(-1)
