@@ -51,7 +51,7 @@ class Director:
         incumbent, scheduler = self.incumbent, self.scheduler
         assert incumbent.setup is not None
         roots = roots_of(report.roots for report in reports)
-        combined = total_of(roots, incumbent.setup.arithmetic)
+        combined = total_of(roots, incumbent.setup.divided.arithmetic)
         incumbent.filtered = total_statistics([sizes for report in reports for sizes in report.filtered_sizes])
         gains = [gain for report in reports for gain in report.gains]
         incumbent.update_bound(combined, parts=scheduler.credit.shares_of_bound_gain(gains))
@@ -160,7 +160,7 @@ class CombinationLimits:
         previous_seconds
             Seconds that the previous combination took.
         """
-        delay = min(previous_seconds, common.UNNOTICED_SHARE * (setup.config.budget.time or 0.0))
+        delay = min(previous_seconds, common.UNNOTICED_SHARE * (setup.divided.config.budget.time or 0.0))
         stop = setup.backend.stop.later(common.GRACE_SECONDS, extension=delay)
         return (
             stop
@@ -201,6 +201,6 @@ def may_end_with_incumbent(setup: Setup, error: ResourceError) -> bool:
 
     Tables that do not fit the memory are an error in a run without time budget: more time would not help.
     """
-    relaxation = relaxation_of(setup.config.combine)
-    z_is_free = relaxation.chooses_z or (setup.timed and relaxation.z is None)
+    relaxation = relaxation_of(setup.divided.config.combine)
+    z_is_free = relaxation.chooses_z or (setup.divided.timed and relaxation.z is None)
     return isinstance(error, OutOfTime | OutOfMemory) or z_is_free

@@ -176,7 +176,7 @@ def brief_search_seconds(setup: Setup, world: World, stop: Deadline, columns: Ca
     columns
         Returns the number of entries of the columns that the chains read; called on rank 0.
     """
-    if not setup.timed or not setup.will_prove:
+    if not setup.divided.timed or not setup.will_prove:
         return 0.0
     max_seconds = max_seconds_before_tables(setup, world, stop, proven=True)
 
@@ -341,7 +341,7 @@ class IncumbentSearch(RankSearch):
 
     def before_tables(self, setup: Setup) -> None:
         """Search while it is worthwhile before there are tables; only briefly if these will soon prove the optimum."""
-        if not setup.timed:
+        if not setup.divided.timed:
             super().before_tables(setup)
             return
         if not proves_on_gpu(setup):

@@ -180,7 +180,7 @@ class RankImprovers:
     def _suggest_starts(self, active: Sequence[Improver]) -> None:
         """Suggest assignments to the local search, which improvers have made from their work on this rank's agents."""
         agents = [*self._tables.agents.values(), *(() if self._union.agent is None else (self._union.agent.agent,))]
-        seed = self._tables.setup.config.seed + self._tables.combinations
+        seed = self._tables.setup.divided.config.seed + self._tables.combinations
         if (best := self._coordinator.best) is not None:
             self._searches.suggest(starts_of(active, agents, best, self.is_ready, seed))
 
@@ -238,7 +238,7 @@ class RankRun:
         self.tables, self.coordinator, self.searches, self.watch = tables, coordinator, searches, watch
         self.world, self.incumbent = tables.world, coordinator.incumbent
         coordinator.take_plan(tables.setup)
-        improvers = registry.create(tables.setup.timed)
+        improvers = registry.create(tables.setup.divided.timed)
         owner, properties = ranks_of_work(tables.setup.owner, self.world.size), registry.declared(improvers)
         self.director = Director(self.incumbent, Scheduler(owner, properties))
         coordinator.effects = {name: declared.effect for name, declared in properties.items()}
@@ -275,7 +275,7 @@ class RankRun:
             self.watch.planned(self.setup)
         self.work.gains += [gain for agent in tables.agents.values() for gain in agent.gains]
         self.coordinator.name_sources(tables.improvers)
-        if self.searches.exist and plan.timed and not plan.will_prove and self.world.rank == 0:
+        if self.searches.exist and plan.divided.timed and not plan.will_prove and self.world.rank == 0:
             gained, seconds = _gain(before, incumbent.utility), time.perf_counter() - start
             self.work.gains.append(MeasuredGain(LOCAL_SEARCH, seconds, objective_gain=gained))
         self.goal_reached = self.searches.background.have_ended_run() or self.coordinator.gap_is_met(tables)
@@ -296,7 +296,7 @@ class RankRun:
             return last.cycle
         self.watch.progress.stage(tables.combining_title)
         start, expected = time.perf_counter(), self.incumbent.combination_seconds
-        stop = limits.deadline(setup, start, expected) if setup.timed else NO_DEADLINE
+        stop = limits.deadline(setup, start, expected) if setup.divided.timed else NO_DEADLINE
         try:
             with self.searches.in_background(not setup.will_prove):
                 cycle = tables.combine(stop, limits.size_factor, row_filter(self.coordinator, setup))
@@ -317,7 +317,7 @@ class RankRun:
         """Record the results of the cycle on rank 0, and return its directive for the next cycle on all ranks."""
         if isinstance(cycle, ResourceError):
             self.incumbent.give_up(cycle)
-            if self.setup.timed and not isinstance(cycle, OutOfTime):
+            if self.setup.divided.timed and not isinstance(cycle, OutOfTime):
                 self.searches.use_remaining_time()
             return Directive(True)
         self.coordinator.record(cycle, self.tables.sides)
@@ -351,7 +351,7 @@ class RankRun:
         if not self.world.is_agreed(error):
             raise error
         self.incumbent.give_up(error)
-        if self.setup.timed and isinstance(error, OutOfMemory):
+        if self.setup.divided.timed and isinstance(error, OutOfMemory):
             with suppress(OutOfMemory):
                 self.searches.use_remaining_time()
 
@@ -366,7 +366,7 @@ class RankRun:
         union = [] if self.union.agent is None else [self.union.agent.agent]
         bounds = [agent.upper for agent in (*self.tables.agents.values(), *union)]
         on_gpu = [upper for upper in bounds if upper.dual is not None and upper.dual.remote is not None]
-        begin, budget = time.perf_counter(), self.setup.config.budget.time or 0.0
+        begin, budget = time.perf_counter(), self.setup.divided.config.budget.time or 0.0
         latest = max(begin + 2 * MAX_CHECK_INTERVAL, self.setup.backend.stop.until + common.GRACE_SECONDS / 2)
         seconds = min(latest - begin, max(2 * MAX_CHECK_INTERVAL, common.UNNOTICED_SHARE * budget))
 
@@ -398,7 +398,11 @@ def _gain(before: Number | None, after: Number | None) -> float:
 
 def keep_for_next_run(tables: RankTables, union: UnionPart) -> None:
     """Keep the tables and bounds of a rank's agents, and of their union, for the next run of a session."""
-    retained, choices, names = tables.setup.retained_bounds, tables.setup.choices, tables.setup.problem.agents
+    retained, choices, names = (
+        tables.setup.divided.retained_bounds,
+        tables.setup.choices,
+        tables.setup.divided.problem.agents,
+    )
     if retained is None:
         return
     for number, agent in tables.agents.items():
@@ -438,7 +442,7 @@ def improve_until_stop(
     """
     searches = WholeSearches(coordinator.world, search)
     world, handle, stop = coordinator.world, watch.handle or RunHandle(), setup.backend.stop
-    interrupt = Interrupt(stop, armed=setup.timed and not watch.handles_signals)
+    interrupt = Interrupt(stop, armed=setup.divided.timed and not watch.handles_signals)
     with handle.deliver_if_late(stop), interrupt, team_of(setup, world, coordinator.private) as team:
 
         def improve(plan: Setup) -> Setup | Result | None:

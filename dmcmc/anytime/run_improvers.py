@@ -85,7 +85,7 @@ def time_slice_of(
         partial(gap_of, setup, context.chosen),
         backend,
         whole,
-        None if setup.scattered else setup.problem,
+        None if setup.divided.scattered else setup.divided.problem,
         directive.best,
     )
 
@@ -129,7 +129,7 @@ def improve_agents(improvers: Sequence[Improver], time_slice: TimeSlice, directi
 
 def gap_of(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
     """Return an agent's part of the optimality gap with its current table; None if it is not known."""
-    return gap_at(exported_table(agent), chosen[agent.local.agent], setup.arithmetic)
+    return gap_at(exported_table(agent), chosen[agent.local.agent], setup.divided.arithmetic)
 
 
 class UnionPart:
@@ -235,7 +235,7 @@ def proposals_after(
         Returns whether an improver, given by its name, has its kernels on this rank.
     """
     setup, engine_may_improve = tables.setup, searches.background.engine_may_improve
-    if not setup.timed:
+    if not setup.divided.timed:
         return registry.proposals_of(improvers, RankState({}, {}, external_search_active=engine_may_improve))
     if union.is_waiting and is_ready(UNION_BOUND):
         union.start(setup)

@@ -149,11 +149,11 @@ def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, prove
     """Plan the run; the search goes on, because planning uses one core."""
     world, stop = search.world, search.stop
     with search.in_background(low_priority=False):
-        planning_deadline, placement = stop.later(common.GRACE_SECONDS / 2), None
+        planning_deadline, divided, placement = stop.later(common.GRACE_SECONDS / 2), search.parts, None
         if unscattered is not None:
-            search.parts, placement = scatter_problem(unscattered, world, planning_deadline)
+            divided, placement = scatter_problem(unscattered, world, planning_deadline)
         speeds = (lambda: NOMINAL) if proves_soon else load_rates
-        return plan(search.parts, world, speeds, planning_deadline, placement)
+        return plan(divided, world, speeds, planning_deadline, placement)
 
 
 def _has_start(problem: Problem | None, config: Settings) -> bool:

@@ -28,7 +28,7 @@ def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
     sampled = [choice for choice in setup.choices if choice.method != "exact"]
     bounded = sum(choice.bound != "none" for choice in sampled)
     exact_seconds = [
-        seconds for seconds in map(setup.exact_seconds, range(setup.problem.n_agents)) if seconds is not None
+        seconds for seconds in map(setup.exact_seconds, range(setup.divided.problem.n_agents)) if seconds is not None
     ]
     lines = [f"{LOCAL_SEARCH}: the whole assignment"]
     if exact_seconds:
@@ -40,7 +40,7 @@ def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
         lines.append(
             f"{EXACT_ELIMINATION}: {_agents(len(exact_seconds))} ({seconds_each}, {sum(exact_seconds):.2g} s in total)"
         )
-    filtered = sum(map(setup.may_filter, range(setup.problem.n_agents)))
+    filtered = sum(map(setup.may_filter, range(setup.divided.problem.n_agents)))
     if filtered:
         lines.append(f"{FUNCTION_FILTERING}: {_agents(filtered)}, without entries that cannot beat the best answer")
     if sampled:
@@ -53,14 +53,14 @@ def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
     cpu_note = _cpu_relaxation_note(setup)
     relaxed = [
         local
-        for choice, local in zip(setup.choices, setup.division.locals, strict=True)
+        for choice, local in zip(setup.choices, setup.divided.division.locals, strict=True)
         if choice.method != "exact" and choice.bound.startswith(_ASCENTS)
         if is_suitable(local, _gpu_in_use(setup) and not cpu_note)
     ]
     if relaxed:
         later = ", once branch and bound makes no progress" if all(map(runs_after_branch_and_bound, relaxed)) else ""
         lines.append(f"{SEMIDEFINITE}: bounds of {_agents(len(relaxed))} by semidefinite relaxation{later}{cpu_note}")
-    if setup.config.combine.method == "auto" and setup.config.combine.z == "auto":
+    if setup.divided.config.combine.method == "auto" and setup.divided.config.combine.z == "auto":
         lines.append(f"{RECOMBINATION}: with larger tables, if some are split")
     return tuple(lines)
 

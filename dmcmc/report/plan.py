@@ -156,7 +156,7 @@ def plan_of(setup: "Setup") -> Plan:
         planned = survey.effort > 0 or not survey.hidden
         agents.append(
             AgentPlan(
-                name=setup.problem.agents[survey.agent],
+                name=setup.divided.problem.agents[survey.agent],
                 variables=survey.hidden + survey.interface,
                 interface=survey.interface,
                 rows=survey.rows,
@@ -175,20 +175,20 @@ def plan_of(setup: "Setup") -> Plan:
         width=max((a.width for a in agents if a.width is not None), default=None),
         cells=sum(counted) if (counted := [a.cells for a in agents if a.cells is not None]) else None,
         bytes=max((a.bytes for a in agents if a.bytes is not None), default=None),
-        arithmetic=setup.arithmetic.dtype.name,
+        arithmetic=setup.divided.arithmetic.dtype.name,
         division=_division(setup),
         combine=_combination(setup),
         tree=_tree(setup),
-        later=work_after_first_answer(setup) if setup.timed else (),
+        later=work_after_first_answer(setup) if setup.divided.timed else (),
         presolve=_presolve(setup),
         sparse_tables=_sparse_tables(setup),
-        search="; ".join(filter(None, [engine_outlook(setup), gpu_outlook(setup.config)])),
+        search="; ".join(filter(None, [engine_outlook(setup), gpu_outlook(setup.divided.config)])),
     )
 
 
 def _presolve(setup: "Setup") -> str:
     """Return what presolve removed from the problem."""
-    reduction, given, remaining = setup.given.reduction, setup.given.problem, setup.original
+    reduction, given, remaining = setup.divided.given.reduction, setup.divided.given.problem, setup.divided.original
     if reduction is None:
         return ""
     if reduction.infeasible:
@@ -214,10 +214,10 @@ def _division(setup: "Setup") -> str:
     from dmcmc.inference.dpop.division_cost import cost_of
     from dmcmc.inference.orders.best_order import best_order
 
-    problem = setup.problem
+    problem = setup.divided.problem
     if problem.n_agents == 1 or len(problem.factors) > _MAX_FACTORS:
         return ""
-    cost = cost_of(problem, setup.division, setup.tree)
+    cost = cost_of(problem, setup.divided.division, setup.tree)
     order = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables))
     by_agent = f"{cost.cells:.2g} table cells agent by agent, largest message {cost.message_cells:.2g}"
     return f"{by_agent}; whole problem at once: {order.cells:.2g}"
@@ -225,10 +225,12 @@ def _division(setup: "Setup") -> str:
 
 def _tree(setup: "Setup") -> TreePlan | None:
     """Return the pseudo-tree of several agents."""
-    if setup.problem.n_agents < 2:
+    if setup.divided.problem.n_agents < 2:
         return None
-    roots = tuple(name for name, parent in zip(setup.problem.agents, setup.tree.parent, strict=True) if parent < 0)
-    return TreePlan(heuristic=setup.config.combine.tree, roots=roots, **setup.tree_size._asdict())
+    roots = tuple(
+        name for name, parent in zip(setup.divided.problem.agents, setup.tree.parent, strict=True) if parent < 0
+    )
+    return TreePlan(heuristic=setup.divided.config.combine.tree, roots=roots, **setup.tree_size._asdict())
 
 
 def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
@@ -238,15 +240,16 @@ def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
     """
     from dmcmc.inference.sparse.size_statistics import forecast, max_dense_cells
 
-    lines, size = [], setup.arithmetic.dtype.itemsize
-    for agent in filter(setup.may_filter, range(setup.problem.n_agents)):
-        local = setup.division.locals[agent]
+    divided, lines = setup.divided, []
+    size, names = divided.arithmetic.dtype.itemsize, divided.problem.agents
+    for agent in filter(setup.may_filter, range(len(names))):
+        local = divided.division.locals[agent]
         cells = [float(prod(factor.shape)) for factor in local.factors]
         possible = [n - factor.forbidden_entries() for n, factor in zip(cells, local.factors, strict=True)]
         expected = forecast(local.plan, [p / n for p, n in zip(possible, cells, strict=True)], size)
         dense = int((local.plan.program.cells <= max_dense_cells()).sum())
         lines.append(
-            f"{setup.problem.agents[agent]}: {100 * sum(possible) / max(1.0, sum(cells)):.3g} % of the factors' entries"
+            f"{names[agent]}: {100 * sum(possible) / max(1.0, sum(cells)):.3g} % of the factors' entries"
             f" are allowed; {dense} messages dense, {expected.messages - dense} dense or sparse, whichever is cheaper"
             f" once the best answer rules out entries; before that {expected.sparse_messages} sparse, with"
             f" {format_bytes(expected.bytes)} instead of {format_bytes(local.plan.entries * size)}"
@@ -262,7 +265,7 @@ def _combination(setup: "Setup") -> str:
     """
     from dmcmc.solving.planning.combination_plan import largest_join
 
-    combine, allowed = setup.config.combine, setup.step_bytes
+    combine, allowed = setup.divided.config.combine, setup.step_bytes
     if setup.slicing is not None:
         return _slices(setup)
     if combine.method == "exact":
@@ -270,7 +273,7 @@ def _combination(setup: "Setup") -> str:
     if combine.method == "mini-bucket":
         limit = "z as large as budget.memory allows" if combine.z == "auto" else f"z = {combine.z}"
         return f"mini-buckets, as set by combine.method; {limit}"
-    memory, largest_bytes = format_bytes(allowed), largest_join(setup) * setup.arithmetic.dtype.itemsize
+    memory, largest_bytes = format_bytes(allowed), largest_join(setup) * setup.divided.arithmetic.dtype.itemsize
     if largest_bytes <= allowed:
         return f"exact: joined tables need at most {format_bytes(int(largest_bytes))}, the limit per agent is {memory}"
     return (
@@ -284,7 +287,7 @@ def _slices(setup: "Setup") -> str:
     from dmcmc.solving.planning.combination_plan import slicing_seconds
 
     assert setup.slicing is not None
-    slicing, size = setup.slicing, setup.arithmetic.dtype.itemsize
+    slicing, size = setup.slicing, setup.divided.arithmetic.dtype.itemsize
     cut = sum(map(len, slicing.cut.values()))
     return (
         f"exact, in slices: {cut} variable{'s' * (cut != 1)} fixed value by value, {slicing.steps:.3g} steps with at"

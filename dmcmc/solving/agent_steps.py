@@ -90,8 +90,8 @@ def gather_sides(
     for sampled, unpruned in world.allgather((dict(own_sampled_rows), dict(own_unpruned_rows)), "rows"):
         sampled_rows |= sampled
         unpruned_rows |= unpruned
-    interfaces = {a: setup.division.locals[a].interface for a in (*sampled_rows, *unpruned_rows)}
-    problem = setup.problem
+    interfaces = {a: setup.divided.division.locals[a].interface for a in (*sampled_rows, *unpruned_rows)}
+    problem = setup.divided.problem
     upper = InterfaceCompression(problem.domains, problem.owner, interfaces, unpruned_rows)
     lower = (
         InterfaceCompression(problem.domains, problem.owner, interfaces, sampled_rows | unpruned_rows)
@@ -219,10 +219,10 @@ def util_steps(
 
     @cache
     def headrooms() -> list[int | float]:
-        return matching_headroom(setup.division, setup.tree, setup.arithmetic)
+        return matching_headroom(setup.divided.division, setup.tree, setup.divided.arithmetic)
 
     def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
-        table, retained, z_limit = tables[agent], setup.retained, limits.get(agent, float("inf"))
+        table, retained, z_limit = tables[agent], setup.divided.retained, limits.get(agent, float("inf"))
         sides_to_do: list[tuple[InterfaceCompression, UtilMessage, list[UtilMessage]]]
         sides_to_do = [(sides.lower, table.lower, [message.lower for message in messages])]
         uppers = [message.upper for message in messages if message.upper is not None]
@@ -236,13 +236,13 @@ def util_steps(
             (relaxation if relaxation.max_z == z_limit else replace(relaxation, max_z=z_limit), memory)
             for relaxation, memory in attempts
         ]
-        resources = Resources(None, inputs.backend, lambda: headrooms()[agent], setup.problem.agents[agent])
+        resources = Resources(None, inputs.backend, lambda: headrooms()[agent], setup.divided.problem.agents[agent])
         steps = list[UtilStep]()
         for number, (side, own_tables, children) in enumerate(sides_to_do):
             try:
                 crossing = () if inputs.includes_crossing else crossing_tables(setup, agent, side, stop, encoded)
                 node = node_of(setup, agent, side, own_tables, children, stop, crossing)
-                key = setup.problem.agents[agent], number == 0, node, attempts_here
+                key = setup.divided.problem.agents[agent], number == 0, node, attempts_here
                 step = None if retained is None else retained.find_step(*key)
                 if step is None:
                     step = eliminate(node, attempts_here, resources)
@@ -274,7 +274,7 @@ def sliced_steps(
     """
     tables, side, orders = inputs.tables, inputs.sides.lower, {True: dict(enumerate(slicing.orders)), False: {}}
     crossing = cache(lambda agent: crossing_tables(setup, agent, side, inputs.backend.stop, encoded_crossing(setup)))
-    workspaces = StepWorkspaces(inputs.backend, setup.arithmetic)
+    workspaces = StepWorkspaces(inputs.backend, setup.divided.arithmetic)
 
     def step(agent: int, lower_side: bool, table: UtilMessage, fixed: Values, children: list[UtilMessage]) -> UtilStep:
         node = node_of(setup, agent, side, table, children, inputs.backend.stop, crossing(agent))
@@ -296,7 +296,7 @@ def sliced_steps(
         key, senders = (agent, lower_side), [(child, lower_side) for child in setup.tree.children[agent]]
         result = workspaces.step(key, node, senders)
         if result is None:
-            resources = Resources(None, inputs.backend, None, setup.problem.agents[agent])
+            resources = Resources(None, inputs.backend, None, setup.divided.problem.agents[agent])
             result = util_step(node, [(EXACT, setup.step_bytes)], resources)
             workspaces.prepare(key, node, senders, result)
         return result
@@ -349,7 +349,7 @@ def subtree_steps(
             order,
             orders[agents[-1]].separator,
             side.sizes,
-            setup.arithmetic,
+            setup.divided.arithmetic,
             order,
         )
         return util_step(node, resources=Resources(None, inputs.backend, None, f"of {len(agents)} agents"))
@@ -426,10 +426,10 @@ def node_of(
         agent_tables,
         crossing_tables(setup, agent, side, stop, encoded_crossing(setup)) if crossing is None else crossing,
         children,
-        side.scope(setup.division.locals[agent].interface),
+        side.scope(setup.divided.division.locals[agent].interface),
         side.scope(setup.tree.separators[agent]),
         side.sizes,
-        setup.arithmetic,
+        setup.divided.arithmetic,
     )
 
 
@@ -438,15 +438,15 @@ def encoded_crossing(setup: "Setup") -> Sequence[EncodedTable]:
 
     It is also nothing on ranks that know only some of these factors.
     """
-    factors = setup.division.crossing
+    factors = setup.divided.division.crossing
     if not isinstance(factors, tuple) or len(factors) > _MAX_CACHED_FACTORS:
         return ()
 
     def encoded() -> Sequence[EncodedTable]:
         small = sum([factor.table.size for factor in factors]) <= _MAX_CACHED_ENTRIES
-        return [EncodedTable(f.scope, setup.arithmetic.encoded(f.table)) for f in factors] if small else ()
+        return [EncodedTable(f.scope, setup.divided.arithmetic.encoded(f.table)) for f in factors] if small else ()
 
-    return setup.problem.facts.get_or_compute(("crossing", setup.arithmetic), encoded)
+    return setup.divided.problem.facts.get_or_compute(("crossing", setup.divided.arithmetic), encoded)
 
 
 def crossing_tables(
@@ -472,7 +472,7 @@ def crossing_tables(
         dict[tuple[int, ...], EncodedTable](),
     )
     for i in setup.tree.placed[agent]:
-        scope, values = setup.arithmetic.encode(setup.division.crossing[i])
+        scope, values = setup.divided.arithmetic.encode(setup.divided.division.crossing[i])
         if listed := side.compressed_agents(scope):
             stop.check()
             _add_up(setup, half_compressed, side.table(scope, values, listed[0]), stop)
@@ -494,4 +494,4 @@ def _add_up(setup: "Setup", tables: dict[tuple[int, ...], EncodedTable], table: 
     total = tables[scope].values
     for piece in pieces_of(total.shape):
         stop.check()
-        total[piece] = setup.arithmetic.add(total[piece], values[piece])
+        total[piece] = setup.divided.arithmetic.add(total[piece], values[piece])

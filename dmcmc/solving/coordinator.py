@@ -185,7 +185,7 @@ class Coordinator(ABC):
                 roots = roots_of(report.roots for report in reports)
                 if filtered_sizes := [sizes for report in reports for sizes in report.filtered_sizes]:
                     incumbent.filtered = total_statistics(filtered_sizes)
-                incumbent.update_bound(total_of(roots, setup.arithmetic))
+                incumbent.update_bound(total_of(roots, setup.divided.arithmetic))
                 if not incumbent.reached:
                     cutoffs = _cutoffs(incumbent, setup, reports, roots)
         cutoffs = self.world.decided(cutoffs)
@@ -200,7 +200,7 @@ class Coordinator(ABC):
             The error itself, if other ranks have not raised it (they would wait for this rank), if there is no
             incumbent, or if a fixed z was asked for.
         """
-        z_is_free = tables.made and relaxation_of(tables.setup.config.combine).chooses_z
+        z_is_free = tables.made and relaxation_of(tables.setup.divided.config.combine).chooses_z
         if not (self.world.is_agreed(error) and (isinstance(error, OutOfTime | OutOfMemory) or z_is_free)):
             raise error
         if not self.world.on_first_rank(lambda: self.incumbent.quality is not None):
@@ -215,22 +215,22 @@ class Coordinator(ABC):
         setup, incumbent = tables.setup, self.incumbent
         if shares is not None and incumbent.bound is None:
             parts = [share.upper_bounds for share in shares]
-            incumbent.update_bound(problem_bound(setup.division, setup.arithmetic, parts))
+            incumbent.update_bound(problem_bound(setup.divided.division, setup.divided.arithmetic, parts))
         answer = self.answer()
         if shares is None or answer is None:
             return None
-        return result_of(setup, incumbent, answer, shares, self.world.size, tables.combinations)
+        return result_of(setup.divided, incumbent, answer, shares, self.world.size, tables.combinations)
 
 
 def row_filter(coordinator: Coordinator, setup: Setup) -> RowFilter | None:
     """Return which rows the UTIL messages of the next combination leave out; None to send all rows."""
-    rows, incumbent = setup.config.combine.rows, coordinator.incumbent
+    rows, incumbent = setup.divided.config.combine.rows, coordinator.incumbent
     if rows == "all" or (rows == "auto" and not coordinator.private):
         return None
 
     def least() -> Number | None:
         utility = incumbent.utility
-        return None if utility is None else utility - rounding_slack(incumbent, setup.arithmetic)
+        return None if utility is None else utility - rounding_slack(incumbent, setup.divided.arithmetic)
 
     return RowFilter(coordinator.world.on_first_rank(least))
 
@@ -251,14 +251,14 @@ def _cutoffs(
         incumbent.timed_out = True
         return None
     may_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
-    if not (may_help and incumbent.feasible and setup.config.combine.method == "auto"):
+    if not (may_help and incumbent.feasible and setup.divided.config.combine.method == "auto"):
         return None
     return Cutoffs(component_cutoffs(incumbent, roots), incumbent.values, incumbent.bound is not None)
 
 
 def _deviation(setup: Setup) -> str | None:
     """Return how the plan deviates from the settings, for the result; None if it does not."""
-    sampled = setup.methods.count(SAMPLER) if setup.config.local.method == "exact" else 0
+    sampled = setup.methods.count(SAMPLER) if setup.divided.config.local.method == "exact" else 0
     if not sampled:
         return None
     subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
@@ -289,9 +289,9 @@ class OneFile(Coordinator):
 
     def first_gap_check(self, setup: Setup) -> Callable[[Mapping[int, Number]], bool]:
         """Return the check of the requested gap in a run with a time budget."""
-        if not (setup.timed and setup.config.budget.gap > 0):
+        if not (setup.divided.timed and setup.divided.config.budget.gap > 0):
             return super().first_gap_check(setup)
-        return GapCheck(setup, self.world, self.search.quality).is_met
+        return GapCheck(setup.divided, self.world, self.search.quality).is_met
 
     def record(self, cycle: "Cycle", sides: Sides) -> None:
         """Gather the values that the combination has chosen for all variables, and record their local optimum."""
@@ -309,13 +309,15 @@ class OneFile(Coordinator):
     def gap_is_met(self, tables: "RankTables") -> bool:
         """Return whether the sum of the tables' bounds shows that the gap is as small as requested."""
         setup = tables.setup
-        if setup.config.budget.gap <= 0:
+        if setup.divided.config.budget.gap <= 0:
             return False
         parts = self.world.gather(self.world.on_all_ranks(tables.uncombined_bounds))
 
         def reached() -> bool:
-            if setup.config.local.bound != "none":
-                self.incumbent.update_bound(problem_bound(setup.division, setup.arithmetic, parts or []))
+            if setup.divided.config.local.bound != "none":
+                self.incumbent.update_bound(
+                    problem_bound(setup.divided.division, setup.divided.arithmetic, parts or [])
+                )
             return self.incumbent.reached
 
         return self.world.on_first_rank(reached)
@@ -323,7 +325,7 @@ class OneFile(Coordinator):
     def bounds_to_share(self, tables: "RankTables") -> dict[int, Number]:
         """Return the bounds of this rank's agents, from which rank 0 bounds the problem if nothing else has."""
         is_known = self.world.size == 1 and self.incumbent.bound is not None
-        if is_known or tables.setup.config.local.bound == "none":
+        if is_known or tables.setup.divided.config.local.bound == "none":
             return {}
         return self.world.on_all_ranks(tables.uncombined_bounds)
 
@@ -336,4 +338,4 @@ class OneFile(Coordinator):
     def best_so_far(self, tables: "RankTables") -> Result:
         """Return the result if the run ended now."""
         improve = self.search.make_original_1_optimal
-        return early_result(tables.setup, self.incumbent, self.world.size, tables.combinations, improve)
+        return early_result(tables.setup.divided, self.incumbent, self.world.size, tables.combinations, improve)

@@ -259,7 +259,7 @@ def component_cutoffs(incumbent: Incumbent, roots: Mapping[int, Number | None]) 
     is None if the incumbent or a bound is not known.
     """
     assert incumbent.setup is not None
-    arithmetic, utility = incumbent.setup.arithmetic, incumbent.utility
+    arithmetic, utility = incumbent.setup.divided.arithmetic, incumbent.utility
     total = total_of(roots, arithmetic)
     if utility is None or total is None or arithmetic.is_lowest(total):
         return dict.fromkeys(roots)

@@ -140,17 +140,17 @@ def exact_tables(
     sampled: dict[int, AgentChoice] = {}
     with team.sharing_errors():
         work = _exact_work(setup, advance, checkpoint, team, world.rank)
-        found = eliminate_in_turn(work.optional, work.settings, setup.timed, on_finished=work.on_finished)
+        found = eliminate_in_turn(work.optional, work.settings, setup.divided.timed, on_finished=work.on_finished)
         if work.required:  # these agents have no alternative to elimination
-            never_gives_up, stop = setup.timed and setup.never_given_up, setup.backend.stop
+            never_gives_up, stop = setup.divided.timed and setup.never_given_up, setup.backend.stop
             stop = stop.later(FIRST_ANSWER_GRACE) if never_gives_up else stop
             settings = replace(work.settings, backend=replace(setup.backend, stop=stop))
-            more = eliminate_in_turn(work.required, settings, setup.timed, True, work.on_finished)
+            more = eliminate_in_turn(work.required, settings, setup.divided.timed, True, work.on_finished)
             if more.given_up and (stop.over or not never_gives_up):
                 raise OutOfTime("out of time")
             found.tables.update(more.tables)
             found.given_up.update(more.given_up)  # they did not fit the memory
-        if found.given_up and not setup.timed and setup.config.local.method == "exact":
+        if found.given_up and not setup.divided.timed and setup.divided.config.local.method == "exact":
             raise OutOfMemory("local.method: exact: the tables of all agents together do not fit; raise budget.memory")
         found.tables.update(work.loaded)
         _retain(setup, work, found)
@@ -207,9 +207,9 @@ def first_tables(
 
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
     """Return the sampling settings of the initial tables."""
-    stop = setup.backend.stop.later(FIRST_ANSWER_GRACE) if setup.timed else NO_DEADLINE
-    seconds = SAMPLING_SHARE * initial_seconds(setup) if setup.timed else None
-    incumbent = None if setup.config.local_search == "none" else best
+    stop = setup.backend.stop.later(FIRST_ANSWER_GRACE) if setup.divided.timed else NO_DEADLINE
+    seconds = SAMPLING_SHARE * initial_seconds(setup) if setup.divided.timed else None
+    incumbent = None if setup.divided.config.local_search == "none" else best
     backend = replace(setup.backend, stop=stop)
     return replace(setup.sampling_settings(), progress=advance, backend=backend, seconds=seconds, incumbent=incumbent)
 
@@ -228,12 +228,15 @@ def _make_agents(
 
     def bounds_of(agents: Mapping[int, Agent]) -> dict[int, Number]:
         return uncombined_bounds(
-            setup.division, setup.arithmetic, [a for a in agents if agents[a].table.upper is not None], agents
+            setup.divided.division,
+            setup.divided.arithmetic,
+            [a for a in agents if agents[a].table.upper is not None],
+            agents,
         )
 
-    context = AgentContext(setup.sampling_settings(), setup.config.budget.gap)
+    context = AgentContext(setup.sampling_settings(), setup.divided.config.budget.gap)
     agents_so_far = {a: _exact_agent(setup, context, a, table) for a, table in exact.tables.items()}
-    if checkpoint is not None and not setup.timed:
+    if checkpoint is not None and not setup.divided.timed:
         agents_so_far |= _load_agents(setup, context, [a for a in mine if a not in agents_so_far], sides, checkpoint)
     remaining = [a for a in mine if a not in agents_so_far]
     if settings.team.size > 1:
@@ -247,9 +250,9 @@ def _make_agents(
         agents_so_far.update(new)
         unbounded = [agents_so_far[a] for a in numbers if agents_so_far[a].table.upper is None]
         _first_bounds(setup, unbounded, lambda: gap_is_met(bounds_of(agents_so_far)))
-        if checkpoint is not None and not setup.timed:
+        if checkpoint is not None and not setup.divided.timed:
             _save(setup, new.values(), checkpoint)
-    if not setup.timed:
+    if not setup.divided.timed:
         for agent in agents_so_far.values():
             if agent.filtered is not None:
                 agent.filter(best, setup.backend, float("inf"))
@@ -262,17 +265,17 @@ def _help_another_rank(setup: Setup, number: int, sides: Sides, settings: Sampli
     """Sample some rows of another rank's agent, unless it has a table already; return its chains."""
     method, chains = setup.methods[number], None
     if broadcast_from_first(settings.team, False) and isinstance(registry.get(method), ChainSolver | BlockSolver):
-        chains = _sampled(setup, method, [sides.lower.local(setup.division.locals[number])], settings)[1][0]
+        chains = _sampled(setup, method, [sides.lower.local(setup.divided.division.locals[number])], settings)[1][0]
     return improve_in_team.help_on(chains, settings.backend, settings.team)
 
 
 def _checkpoint(setup: Setup, best: NDArray[np.int64] | None) -> Checkpoint | None:
     """Return the checkpoint of this rank's finished tables, if there is one; its key is independent of the clock."""
-    folder, config = setup.config.checkpoint, setup.config
+    folder, config = setup.divided.config.checkpoint, setup.divided.config
     if folder is None:
         return None
     settings = msgspec.json.encode([config.local, config.seed]) + (b"" if best is None else best.tobytes())
-    return Checkpoint(folder, setup.arithmetic, replace(setup.backend, stop=NO_DEADLINE), settings)
+    return Checkpoint(folder, setup.divided.arithmetic, replace(setup.backend, stop=NO_DEADLINE), settings)
 
 
 def _load_agents(
@@ -281,9 +284,9 @@ def _load_agents(
     """Return those sampled agents whose tables are in the checkpoint."""
     agents: dict[int, Agent] = {}
     for number in numbers:
-        local, choice = sides.lower.local(setup.division.locals[number]), setup.choices[number]
+        local, choice = sides.lower.local(setup.divided.division.locals[number]), setup.choices[number]
         if not setup.may_filter(number) and (table := checkpoint.load(local, choice.method, choice.bound)) is not None:
-            agents[number] = Agent(context, setup.division.locals[number], table, LowerTable(local))
+            agents[number] = Agent(context, setup.divided.division.locals[number], table, LowerTable(local))
     return agents
 
 
@@ -300,7 +303,7 @@ def _batches(setup: Setup, numbers: Sequence[int], has_checkpoint: bool) -> Iter
     for number in numbers:
         batch.append(number)
         seconds += setup.choices[number].seconds
-        if has_checkpoint and not setup.timed and seconds >= BATCH_SECONDS:
+        if has_checkpoint and not setup.divided.timed and seconds >= BATCH_SECONDS:
             yield batch
             batch, seconds = [], 0.0
     if batch:
@@ -309,7 +312,7 @@ def _batches(setup: Setup, numbers: Sequence[int], has_checkpoint: bool) -> Iter
 
 def _exact_agent(setup: Setup, context: AgentContext, number: int, table: SampledTable) -> Agent:
     """Return an agent with an exact table."""
-    local, choice = setup.division.locals[number], setup.choices[number]
+    local, choice = setup.divided.division.locals[number], setup.choices[number]
     gains = [MeasuredGain(EXACT_ELIMINATION, table.seconds, choice.seconds)]
     return Agent(context, local, table, LowerTable(local), gains=gains)
 
@@ -327,7 +330,7 @@ def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> 
         if setup.listed_rows[agent]:
             if chosen:
                 settings.backend.stop.check()
-            chosen[agent] = choose_rows(setup.division.locals[agent], setup.listed_rows[agent], settings)
+            chosen[agent] = choose_rows(setup.divided.division.locals[agent], setup.listed_rows[agent], settings)
     return chosen
 
 
@@ -336,13 +339,13 @@ def _sampled_agents(
 ) -> dict[int, Agent]:
     """Sample the agents that are not eliminated exactly, in one batch per method; return them with their tables."""
     agents: dict[int, Agent] = {}
-    checks_frozen_chains = setup.config.local.method == "auto"
+    checks_frozen_chains = setup.divided.config.local.method == "auto"
     for method in sorted({setup.methods[a] for a in numbers}):
         batch = [a for a in numbers if setup.methods[a] == method]
-        locals_ = [sides.lower.local(setup.division.locals[a]) for a in batch]
+        locals_ = [sides.lower.local(setup.divided.division.locals[a]) for a in batch]
         tables, chains = _sampled(setup, method, locals_, settings)
         for number, local, agent_chains, table in zip(batch, locals_, chains, tables, strict=True):
-            full_problem = setup.division.locals[number]
+            full_problem = setup.divided.division.locals[number]
             if local is not full_problem:  # exact for the listed rows only
                 table = replace(table, upper=None)
             agent = Agent(context, full_problem, table, LowerTable(local, agent_chains))
@@ -351,9 +354,9 @@ def _sampled_agents(
                 setup.exact_seconds(number),
                 [MeasuredGain(SAMPLING, table.seconds)],
             )
-            continue_sampling(agent, setup.retained_bounds, setup.problem.agents[number])
+            continue_sampling(agent, setup.divided.retained_bounds, setup.divided.problem.agents[number])
             if setup.may_filter(number):
-                agent.filtered = FilteredTable(setup.limits.memory, setup.timed)
+                agent.filtered = FilteredTable(setup.limits.memory, setup.divided.timed)
             agents[number] = agent
     return agents
 
@@ -363,13 +366,13 @@ def _sampled(
 ) -> tuple[list[SampledTable], Sequence[Resumable | None]]:
     """Return the agents' sampled tables, and their chains if sampling can be resumed later (otherwise None)."""
     solver, tables = registry.get(method), list[SampledTable]()
-    if setup.timed and isinstance(solver, ChainSolver | BlockSolver):
+    if setup.divided.timed and isinstance(solver, ChainSolver | BlockSolver):
         started: Sequence[Any] = solver.start(locals_, settings)
         for chains in started:
             settings.backend.stop.check()
             tables.append(chains.table())
         return tables, started
-    if setup.config.local.method == "auto" and isinstance(solver, ChainSolver):
+    if setup.divided.config.local.method == "auto" and isinstance(solver, ChainSolver):
         started = solver.start(locals_, settings)
         tables = [
             _unfrozen_table(local, agent_chains, settings) for local, agent_chains in zip(locals_, started, strict=True)
@@ -423,14 +426,18 @@ def _exact_work(
     helped = setup.agent_helped_by(rank)
     served = setup.agents_of_rank(rank) if helped is None else [helped]
     loaded: dict[int, SampledTable] = {}
-    exact_agents = [(setup.division.locals[a], setup.choices[a].seconds) for a in served if setup.methods[a] == "exact"]
+    exact_agents = [
+        (setup.divided.division.locals[a], setup.choices[a].seconds) for a in served if setup.methods[a] == "exact"
+    ]
     if checkpoint is not None:
         found_before = {local.agent: checkpoint.load(local, "exact", "none") for local, _ in exact_agents}
         loaded = {agent: table for agent, table in found_before.items() if table is not None}
-    agents, retained = setup.problem.agents, setup.retained
+    agents, retained = setup.divided.problem.agents, setup.divided.retained
     if retained is not None and not team.rank:  # the first rank of a team decides whether there is work
-        for local in [setup.division.locals[a] for a in served if setup.methods[a] == "exact" or setup.timed]:
-            kept = retained.find_table(agents[local.agent], local, setup.arithmetic)
+        for local in [
+            setup.divided.division.locals[a] for a in served if setup.methods[a] == "exact" or setup.divided.timed
+        ]:
+            kept = retained.find_table(agents[local.agent], local, setup.divided.arithmetic)
             if kept is not None and not setup.listed_rows[local.agent]:
                 loaded[local.agent] = kept
     exact = [(local, seconds) for local, seconds in exact_agents if local.agent not in loaded]
@@ -441,7 +448,7 @@ def _exact_work(
     obstacles = setup.facts.get_or_compute(
         "obstacles", lambda: frozenset(work.agent for work in setup.surveys if work.obstacle)
     )
-    must_be_exact = {a for a in served if a in obstacles or (setup.timed and setup.never_given_up)}
+    must_be_exact = {a for a in served if a in obstacles or (setup.divided.timed and setup.never_given_up)}
     optional, required = (
         [pair for pair in exact if (pair[0].agent in must_be_exact) == kind] for kind in (False, True)
     )
@@ -451,11 +458,11 @@ def _exact_work(
 
 def _retain(setup: Setup, work: _ExactWork, found: EliminatedTables) -> None:
     """Retain the exact tables for later runs of a session."""
-    if setup.retained is not None:
+    if setup.divided.retained is not None:
         for local, _ in work.agents:
             if local.agent in found.tables:
-                name = setup.problem.agents[local.agent]
-                setup.retained.keep_table(name, local, setup.arithmetic, found.tables[local.agent])
+                name = setup.divided.problem.agents[local.agent]
+                setup.divided.retained.keep_table(name, local, setup.divided.arithmetic, found.tables[local.agent])
 
 
 def _now() -> float:
@@ -469,13 +476,15 @@ def _exact_end(setup: Setup) -> float:
     That is after 0.8 of the time budget if all agents are exact, else after 0.5. If ``local.method`` is ``auto``, it is
     also at most twice the estimated seconds from now (or half of the usual time for first tables, if that is more).
     """
-    budget = setup.config.budget.time
+    budget = setup.divided.config.budget.time
     if budget is None:
         return float("inf")
     if all(method == "exact" for method in setup.methods):
         return max(setup.backend.stop.until - (1 - ALL_EXACT_SHARE) * budget, _now() + MIN_EXACT_SECONDS)
     end = setup.backend.stop.until - (1 - EXACT_SHARE) * budget
-    if setup.config.local.method == "auto":  # a given-up elimination is proposed again when all agents have a table
+    if (
+        setup.divided.config.local.method == "auto"
+    ):  # a given-up elimination is proposed again when all agents have a table
         planned = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
         end = min(end, _now() + max(EXACT_SHARE * min(budget, FIRST_TABLE_SECONDS), ELIMINATION_TOLERANCE * planned))
     return max(end, _now() + MIN_EXACT_SECONDS)
@@ -500,11 +509,11 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[]
     stop, started = setup.backend.stop.later(FIRST_ANSWER_GRACE), list[Agent]()
     for agent in agents:
         start, provider = _now(), setup.choices[agent.local.agent].bound
-        kept = setup.retained_bounds, setup.problem.agents[agent.local.agent]
+        kept = setup.divided.retained_bounds, setup.divided.problem.agents[agent.local.agent]
         if provider == "none":
             continue
         if not resume_bound(agent, provider, *kept):
-            if setup.timed and stop.over:
+            if setup.divided.timed and stop.over:
                 agent.table = replace(agent.table, upper=(_constant(setup, agent),))
                 continue
             start_bound(agent, provider, *kept)
@@ -529,7 +538,7 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
     effort = sum(
         bound_seconds(setup.surveys[a], one_core, setup.rates, FIRST_SWEEPS, setup.choices[a].bound) for a in numbers
     )
-    if not setup.timed:
+    if not setup.divided.timed:
         return TighteningBudget(effort, sweeps=FIRST_SWEEPS)
     seconds_each = UNTRIED_SHARE * initial_seconds(setup) / max(1, len(agents))
     with_relaxation = {agent.local.agent for agent in agents_with_relaxation_in_time(agents, setup.backend)}
@@ -544,7 +553,7 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
 
 def _constant(setup: Setup, agent: Agent) -> EncodedTable:
     """Return an agent's cheapest upper bound, the sum of all factors' largest entries, as a table without variables."""
-    arithmetic, total = setup.arithmetic, 0
+    arithmetic, total = setup.divided.arithmetic, 0
     for factor in agent.local.factors:
         total = max(total + arithmetic.encode(factor).values.max().item(), arithmetic.lowest)
     return EncodedTable((), np.array(arithmetic.outward(total, len(agent.local.factors)), dtype=arithmetic.dtype))

@@ -101,14 +101,14 @@ def metrics_of(
     sent, extra
         Its messages in the first combination, and later.
     """
-    own = own_utilities(setup.division.locals[agent])
+    own = own_utilities(setup.divided.division.locals[agent])
     table, tree_messages = work.table, [setup.tree_messages[agent]] if agent in setup.tree_messages else []
     common: dict[str, Any] = {
-        "name": setup.problem.agents[agent],
-        "variables": setup.owned[0][agent],
-        "interface": setup.owned[1][agent],
+        "name": setup.divided.problem.agents[agent],
+        "variables": setup.divided.owned[0][agent],
+        "interface": setup.divided.owned[1][agent],
         "rank": rank,
-        "rows": setup.division.locals[agent].rows,
+        "rows": setup.divided.division.locals[agent].rows,
         "msg_count": sum([s.count for s in sent]),
         "msg_size": sum([s.size for s in sent]),
         "extra_msg_count": sum([s.count for s in extra]),
@@ -128,7 +128,7 @@ def metrics_of(
         chains=None if table.chains is None else ChainReport(*table.chains),
         time=table.seconds,
         z=work.z,
-        gap=None if work.chosen is None else gap_at(table, work.chosen, setup.arithmetic),
+        gap=None if work.chosen is None else gap_at(table, work.chosen, setup.divided.arithmetic),
         retained=None if table.sparse_sizes is None else RetainedEntries(*table.sparse_sizes),
         **common,
     )
@@ -252,7 +252,7 @@ def early_result(
     Parameters
     ----------
     parts
-        The plan of the run if it has been made, otherwise the divided problem.
+        The problem divided among its agents.
     incumbent
         The best assignment and bound.
     ranks
@@ -284,7 +284,7 @@ def result_of(
     Parameters
     ----------
     parts
-        The plan of the run if it has been made, otherwise the divided problem.
+        The problem divided among its agents.
     incumbent
         The best assignment and bound, with the trace and the time of the run.
     answer
@@ -296,7 +296,7 @@ def result_of(
     cycles
         Number of combinations.
     """
-    outcome, seconds = answer.outcome, time.perf_counter() - incumbent.start
+    outcome, seconds, setup = answer.outcome, time.perf_counter() - incumbent.start, incumbent.setup
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
@@ -333,8 +333,8 @@ def result_of(
         provenance=provenance(
             parts.config,
             ranks,
-            parts.backend.threads if isinstance(parts, Setup) else cores(),
-            choices_of(parts, agents, answer.private) if isinstance(parts, Setup) else {},
+            cores() if setup is None else setup.backend.threads,
+            {} if setup is None else choices_of(setup, agents, answer.private),
             "cuda" if any(share.used_gpu for share in shares) else "cpu",
         ),
     )
@@ -401,24 +401,24 @@ def guarantee_of(parts: DividedProblem, agents: Sequence[AgentMetrics]) -> tuple
 
 def choices_of(setup: Setup, agents: Sequence[AgentMetrics], private: bool = False) -> dict[str, object]:
     """Return the planned choices as plain data, for the result's provenance; in a private run without variables."""
-    names = setup.problem.agents
+    names = setup.divided.problem.agents
     distinct = {id(choice): choice for choice in setup.choices}  # many agents have the same one
     choice_data = {number: _choice_data(choice) for number, choice in distinct.items()}
     helpers = {"helpers": dict(zip(names, map(list, setup.helpers), strict=True))} if any(setup.helpers) else {}
     variables: dict[str, object] = {}
     if not private:
-        named = setup.problem.variables
+        named = setup.divided.problem.variables
         variables = {
             "separators": {names[a]: [named[v] for v in sep] for a, sep in enumerate(setup.tree.separators) if sep},
             "orders": {
                 names[local.agent]: [named[v] for v in local.order.variables]
-                for local in setup.division.locals
+                for local in setup.divided.division.locals
                 if setup.methods[local.agent] == "exact" and "order" in local.__dict__ and local.hidden
             },
         }
     return {
-        "arithmetic": setup.arithmetic.name,
-        "tree": {"heuristic": setup.config.combine.tree, **setup.tree_size._asdict()},
+        "arithmetic": setup.divided.arithmetic.name,
+        "tree": {"heuristic": setup.divided.config.combine.tree, **setup.tree_size._asdict()},
         "pseudo_tree": {names[a]: names[p] if p >= 0 else None for a, p in enumerate(setup.tree.parent)},
         "methods": dict(zip(names, setup.methods, strict=True)),
         "choices": {name: choice_data[id(choice)] for name, choice in zip(names, setup.choices, strict=True)},

@@ -52,8 +52,8 @@ def outside_rows(setup: "Setup", agent: "Agent", outside: UtilMessage, upper: In
     number = agent.local.agent
     if number not in upper.rows:
         return agent.rows(outside)
-    listed_bounds = rows_of(outside, (upper.row_variable(number),), upper.sizes, setup.arithmetic)
-    bounds = np.full(agent.local.rows, setup.arithmetic.lowest, dtype=listed_bounds.dtype)
+    listed_bounds = rows_of(outside, (upper.row_variable(number),), upper.sizes, setup.divided.arithmetic)
+    bounds = np.full(agent.local.rows, setup.divided.arithmetic.lowest, dtype=listed_bounds.dtype)
     bounds[np.ravel_multi_index(tuple(upper.rows[number].T), agent.local.interface_shape)] = listed_bounds
     return bounds
 
@@ -144,7 +144,7 @@ def with_needed_rows(setup: "Setup", inputs: MessageInputs, needed: NeededRows, 
 
     def part(agent: int, side: InterfaceCompression, step: UtilStep) -> UtilStep:
         usable, least = needed.usable.get(agent, ()), needed.least.get(agent)
-        return replace(step, message=usable_part(step.message, usable, least, side.sizes, setup.arithmetic))
+        return replace(step, message=usable_part(step.message, usable, least, side.sizes, setup.divided.arithmetic))
 
     def filtered(agent: int, messages: list[UtilTables]) -> UtilStepPair:
         steps = work(agent, messages)
@@ -207,13 +207,13 @@ def _least_utilities(setup: "Setup", world: World, inputs: MessageInputs) -> dic
         crossing: Sequence[EncodedTable] = ()
         if not inputs.includes_crossing:
             crossing = crossing_tables(setup, agent, side, inputs.backend.stop, encoded_crossing(setup))
-        return clamped_sum([largest_entry(table) for table in (*upper, *crossing)], setup.arithmetic)
+        return clamped_sum([largest_entry(table) for table in (*upper, *crossing)], setup.divided.arithmetic)
 
     if least is None:
         return {}
     own = world.on_all_ranks(lambda: {agent: bound_of(agent) for agent in inputs.tables})
     bounds = {agent: bound for agent, bound in world.union(own).items() if bound is not None}
-    if len(bounds) < len(parent) or any(map(setup.arithmetic.is_lowest, bounds.values())):
+    if len(bounds) < len(parent) or any(map(setup.divided.arithmetic.is_lowest, bounds.values())):
         return {}
     of_subtree = dict(bounds)
     for agent in setup.tree.bottom_up:

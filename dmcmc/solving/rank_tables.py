@@ -155,8 +155,8 @@ class RankTables:
         combined = send_messages()
         with world.together():
             values = values_of(combined.chosen, sides, tables)
-        if setup.retained is not None:
-            setup.retained.finished_cycle = finished_cycle(setup, inputs, combined, values)
+        if setup.divided.retained is not None:
+            setup.divided.retained.finished_cycle = finished_cycle(setup, inputs, combined, values)
         cycle = combined.cycle(tables, values)
         (self._first_messages if self.last is None else self._later_messages).extend(cycle.sent)
         self.last = FinishedCombination(tables, cycle)
@@ -166,7 +166,7 @@ class RankTables:
         """Raise BoundError if an upper bound of this rank's agents is below what their rows, or ``best``, attain."""
         bounded = {a: one for a, one in self.agents.items() if one.table.upper is not None and not one.table.exact}
         for number, agent in bounded.items():
-            given = agent, self.setup.problem, self.setup.choices[number].bound
+            given = agent, self.setup.divided.problem, self.setup.choices[number].bound
             check_bounds(*given, self.sides.lower.rows.get(number))
             if best is not None:
                 check_incumbent(*given, best)
@@ -208,7 +208,7 @@ class RankTables:
 
     def uncombined_bounds(self) -> dict[int, Number]:
         """Return upper bounds on the utilities of this rank's agents (encoded), from their own tables."""
-        return uncombined_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
+        return uncombined_bounds(self.setup.divided.division, self.setup.divided.arithmetic, self.mine, self.agents)
 
     def metrics(self) -> dict[int, AgentMetrics]:
         """Return the metrics of this rank's agents; called by all ranks."""

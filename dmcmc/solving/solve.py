@@ -86,8 +86,8 @@ def plan_run(
         return RunPlan(None, OneFile(search), answer=search.best_so_far() if world.rank == 0 else None)
     placement = None
     if unscattered is not None:
-        search.parts, placement = scatter_problem(unscattered, world, stop)
-    search.parts = setup = plan(search.parts, world, stop=stop, placed=placement).with_stop(stop)
+        parts, placement = scatter_problem(unscattered, world, stop)
+    setup = plan(parts, world, stop=stop, placed=placement).with_stop(stop)
     return RunPlan(setup, OneFile(search), search.overlapped.overlapping())
 
 

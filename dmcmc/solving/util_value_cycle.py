@@ -140,7 +140,7 @@ class FinishedCycle:
 
     def indexed_by(self, setup: Setup) -> "FinishedCycle":
         """Return the cycle with tables that are indexed by the domains of a changed plan."""
-        side = InterfaceCompression(setup.problem.domains, setup.problem.owner, {}, {})
+        side = InterfaceCompression(setup.divided.problem.domains, setup.divided.problem.owner, {}, {})
         return replace(self, sides=Sides(side, side))
 
 
@@ -279,13 +279,13 @@ def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicin
     scopes: dict[int, list[tuple[int, ...]]] = world.union(
         {agent: [encoded.scope for encoded in table.lower] for agent, table in inputs.tables.items()}
     )
-    max_entries = setup.step_bytes // setup.arithmetic.dtype.itemsize
+    max_entries = setup.step_bytes // setup.divided.arithmetic.dtype.itemsize
 
     def find() -> Slicing | None:
         try:
-            return find_slicing(setup, setup.tree, scopes, lower.sizes, max_entries, lower.scope)
+            return find_slicing(setup.divided, setup.tree, scopes, lower.sizes, max_entries, lower.scope)
         except ResourceError:
-            if setup.config.combine.method == "sliced":
+            if setup.divided.config.combine.method == "sliced":
                 raise
             return None
 
@@ -323,13 +323,13 @@ def _tables_to_divide_slices(
     The result is None if slices are not divided: with one rank, if the division would not be faster, if the tables are
     large or sparse, or if a rank does not know all factors between agents.
     """
-    if world.size == 1 or not all(world.allgather(isinstance(setup.division.crossing, tuple))):
+    if world.size == 1 or not all(world.allgather(isinstance(setup.divided.division.crossing, tuple))):
         return None
     cut_values = {agent: int(inputs.sides.lower.sizes[variables[0]]) for agent, variables in slicing.cut.items()}
     seconds = world.on_first_rank(lambda: agent_slicing_seconds(setup, slicing))
     if not is_faster_divided(setup.tree, cut_values, seconds, setup.owner, world.size):
         return None
-    limit = setup.limits.retained_memory * setup.problem.n_agents
+    limit = setup.limits.retained_memory * setup.divided.problem.n_agents
     return tables_of_all_ranks(world, inputs.tables, clocks, limit)
 
 
@@ -367,8 +367,8 @@ def _predicted_subtree_steps(
 
     It gives the same answer if sums are exact, all agents' steps would be exact, and no outside bounds are computed.
     """
-    may_need_messages = setup.timed and any(choice.method != "exact" for choice in setup.choices)
-    if may_need_messages or not setup.arithmetic.exact or exact_bytes(setup) == 0:
+    may_need_messages = setup.divided.timed and any(choice.method != "exact" for choice in setup.choices)
+    if may_need_messages or not setup.divided.arithmetic.exact or exact_bytes(setup) == 0:
         return None
     scopes = world.union(
         {
@@ -376,7 +376,7 @@ def _predicted_subtree_steps(
             for agent, agent_table in inputs.tables.items()
         }
     )
-    entries = exact_bytes(setup) // setup.arithmetic.dtype.itemsize
+    entries = exact_bytes(setup) // setup.divided.arithmetic.dtype.itemsize
 
     def predict() -> tuple[list[PredictedStep], list[PredictedStep]] | None:
         steps_by_side = list[list[PredictedStep]]()
@@ -388,7 +388,9 @@ def _predicted_subtree_steps(
                 and all(lower_scopes == upper_scopes for lower_scopes, upper_scopes in scopes.values())
             ):
                 return steps_by_side[0], steps_by_side[0]
-            steps_by_side.append(predicted_steps(setup.division, setup.tree, side_scopes, side.sizes, side.scope))
+            steps_by_side.append(
+                predicted_steps(setup.divided.division, setup.tree, side_scopes, side.sizes, side.scope)
+            )
             if any(step.plan(side.sizes).entries > entries for step in steps_by_side[-1]):
                 return None
         return steps_by_side[0], steps_by_side[1]
@@ -440,7 +442,7 @@ def _run_subtrees(
     for subtree, choice in chosen.items():
         lower = choice.lower | contexts[subtree]
         for agent in subtrees[subtree]:
-            interface = setup.division.locals[agent].interface
+            interface = setup.divided.division.locals[agent].interface
             lower_scope, upper_scope = (
                 set(inputs.sides.lower.scope(interface)),
                 set(inputs.sides.upper.scope(interface)),

@@ -415,7 +415,7 @@ os.sched_setaffinity(0, list(os.sched_getaffinity(0))[: 2 - world.rank])
 for method in ("gibbs", "exact", "auto"):
     setup = prepare(native.load(sys.argv[1]), Settings(local=Local(method=method), budget=Budget(time=5.0)), world)
     threads = world.allgather(setup.backend.threads)
-    agreed = world.allgather((setup.owner, setup.choices, setup.limits, setup.rates, setup.config))
+    agreed = world.allgather((setup.owner, setup.choices, setup.limits, setup.rates, setup.divided.config))
     if world.rank == 0:
         print(method, threads, agreed[0] == agreed[1])
 """

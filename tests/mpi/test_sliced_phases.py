@@ -57,10 +57,10 @@ def in_slices(entries):
     def change(setup):
         scopes = {
             local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
-            for local, work, choice in zip(setup.division.locals, setup.surveys, setup.choices, strict=True)
+            for local, work, choice in zip(setup.divided.division.locals, setup.surveys, setup.choices, strict=True)
         }
-        slicing = find_slicing(setup, setup.tree, scopes, setup.problem.domains, entries)
-        return replace(setup, slicing=slicing, step_bytes=entries * setup.arithmetic.dtype.itemsize)
+        slicing = find_slicing(setup, setup.tree, scopes, setup.divided.problem.domains, entries)
+        return replace(setup, slicing=slicing, step_bytes=entries * setup.divided.arithmetic.dtype.itemsize)
 
     return change
 

@@ -136,8 +136,8 @@ def test_little_memory_limits_the_bytes_of_each_step(machine):
 def test_finished_steps_release_their_workspace(machine):
     problem = dmcmc.generate("random", agents=3, variables_per_agent=4, domain_size=4, interface_variables=2)
     setup = prepare(problem, Settings(), World())
-    table = setup.division.locals[0]
-    step = util_step(UtilNode((), (), (), table.interface, (), problem.domains, setup.arithmetic))
+    table = setup.divided.division.locals[0]
+    step = util_step(UtilNode((), (), (), table.interface, (), problem.domains, setup.divided.arithmetic))
     assert step.elimination.arena.size and not step.without_tables().elimination.arena.size
     assert step.without_tables().total == step.total and step.without_tables().elimination.plan is step.elimination.plan
     assert all(values.base is None or values.base.size == values.size for _, values in step.message)

@@ -91,9 +91,11 @@ def test_facts_about_table_entries_are_not_shared_between_problems():
     assert len({id(one.facts) for one in problems}) == len(problems)
     for one in problems:
         setup = prepare(one, dmcmc.Settings(device="cpu"), World())
-        weights = [sum(magnitude(factor.table) for factor in local.factors) for local in setup.division.locals]
+        weights = [sum(magnitude(factor.table) for factor in local.factors) for local in setup.divided.division.locals]
         assert setup.weights == weights
-        assert {id(factor) for local in setup.division.locals for factor in local.factors} <= set(map(id, one.factors))
+        assert {id(factor) for local in setup.divided.division.locals for factor in local.factors} <= set(
+            map(id, one.factors)
+        )
     found = [dmcmc.solve(one, device="cpu").objective for one in problems]
     clear_memos()
     assert [dmcmc.solve(one, device="cpu").objective for one in reversed(problems)] == found[::-1]

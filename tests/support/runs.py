@@ -76,14 +76,14 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
     start = time.perf_counter()
     if stop is None:
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)
-    search = begin(setup, world, stop, start, NoProgress())
+    search = begin(setup.divided, world, stop, start, NoProgress())
     tables = RankTables(setup.with_stop(stop), world, team_of(setup, world))
     return RankRun(tables, OneFile(search), WholeSearches(world, search), Watch(NoProgress(), (explain,)))
 
 
 def finish_run(run, direct=lambda directive: directive, improve=RankRun.improve):
     """Finish a run, with changed directives or another improvement step, and return its result."""
-    with Interrupt(run.setup.backend.stop, armed=run.setup.timed):
+    with Interrupt(run.setup.backend.stop, armed=run.setup.divided.timed):
         try:
             run.first_tables()
             while not run.goal_reached and not (directive := direct(run.agree(run.combine()))).stop:
@@ -112,9 +112,9 @@ class SlowBackend(Backend):
 
         All agents get the same estimate, a share of the time budget, because cheap agents are never given up.
         """
-        seconds = setup.config.budget.time / len(setup.choices)
+        seconds = setup.divided.config.budget.time / len(setup.choices)
         setup = replace(setup, choices=tuple(choice._replace(seconds=seconds) for choice in setup.choices))
-        plans = tuple(setup.division.locals[a].plan for a in agents)
+        plans = tuple(setup.divided.division.locals[a].plan for a in agents)
         return replace(setup, backend=cls(setup.backend.device, setup.backend.threads, slow=plans, clock=clock))
 
 

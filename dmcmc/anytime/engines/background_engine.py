@@ -258,7 +258,7 @@ class BackgroundEngine:
         if not self._is_needed(setup):
             self.process.cancel()
             return setup
-        requested = setup.config.search != "auto"
+        requested = setup.divided.config.search != "auto"
         if setup.will_prove and not requested:
             self.process.begin(max(MIN_TRIED_SECONDS, common.FIRST_SHARE * _table_seconds(setup, self.world.size)))
             return setup
@@ -271,7 +271,7 @@ class BackgroundEngine:
 
     def _is_needed(self, setup: Setup) -> bool:
         """Return whether the engine may gain something; exact tables that soon prove the optimum need no engine."""
-        if setup.config.search != "auto":
+        if setup.divided.config.search != "auto":
             return True
         if setup.will_prove:
             return self._starts_in_time and _table_seconds(setup, self.world.size) > MIN_TRIED_SECONDS

@@ -215,7 +215,7 @@ def has_own_core(setup: "Setup", engine: str) -> bool:
     With split tables a combination proves little, however good the agents' tables are, while toulbar2 or CP-SAT
     searches the whole problem. The core is not reserved if the time would be over before the first result.
     """
-    settings, problem = setup.config, setup.original
+    settings, problem = setup.divided.config, setup.divided.original
     if problem.n_agents == 1:
         return True
     return (
@@ -253,14 +253,14 @@ def engine_memory(settings: Settings) -> int:
 
 def outlook(setup: "Setup") -> str:
     """Return the line of ``--explain`` about the external search; an empty string if it is not wanted."""
-    settings, problem = setup.config, setup.original
+    settings, problem = setup.divided.config, setup.divided.original
     if not wanted(settings):
         return ""
     engine = choose_engine(settings, problem)
     if engine is None:
         return "no external search: the problem's tables are too large for its part of the memory"
     own_core = has_own_core(setup, engine)
-    on_given = engine_for_given(settings, setup.given.problem) is not None
+    on_given = engine_for_given(settings, setup.divided.given.problem) is not None
     if not (own_core or on_given or starts_in_time(settings, problem)):
         return "no external search: it takes too long to start for this time budget"
     name = _PRINTED_NAMES[engine]

@@ -179,7 +179,7 @@ def start(search: LocalSearch, incumbent: Incumbent, setup: Setup, stop: Deadlin
     setup : Setup
         The plan of the run.
     """
-    if not wanted(setup.config):
+    if not wanted(setup.divided.config):
         return None
     no_tables_on_gpu = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
     return BackgroundGpuChains(search, incumbent, no_tables_on_gpu, stop)

@@ -205,7 +205,7 @@ def union_of(setup: "Setup") -> LocalProblem:
     """Return the problem of the union of all agents, on a rank that knows all factors."""
 
     def divided() -> LocalProblem:
-        problem = setup.problem
+        problem = setup.divided.problem
         one_agent = replace(problem, agents=("all agents",), owner=np.zeros(problem.n_variables, dtype=np.int64))
         return replace(divide(one_agent).locals[0], agent=union_number(0))
 
@@ -224,14 +224,14 @@ def union_provider(setup: "Setup") -> str | None:
 
 def _provider(setup: "Setup") -> str | None:
     """Choose the bound provider of the union."""
-    config, agents = setup.config, setup.problem.n_agents
+    config, agents = setup.divided.config, setup.divided.problem.n_agents
     automatic = config.local.method == "auto" and config.local.bound == "auto" and config.combine.method == "auto"
-    if not (setup.timed and automatic and agents > 1 and may_split_buckets(setup)) or setup.scattered:
+    if not (setup.divided.timed and automatic and agents > 1 and may_split_buckets(setup)) or setup.divided.scattered:
         return None
     memory = int(2 * common.MEMORY_SHARE * setup.limits.retained_memory * agents)
-    if _BYTES_PER_ENTRY * sum([factor.table.size for factor in setup.problem.factors]) > memory:
+    if _BYTES_PER_ENTRY * sum([factor.table.size for factor in setup.divided.problem.factors]) > memory:
         return None
-    counts = count_agent_work(union_of(setup), 0, 1, 1, memory, setup.arithmetic, planned=False)
+    counts = count_agent_work(union_of(setup), 0, 1, 1, memory, setup.divided.arithmetic, planned=False)
     return provider_of(counts, replace(setup.limits, retained_memory=memory), setup.rates)
 
 
@@ -274,13 +274,17 @@ class UnionAgent:
         rank: int = 0,
         shared: bool = False,
     ) -> None:
-        self._utility, self._arithmetic, self._n_addends = utility, setup.arithmetic, len(setup.problem.factors)
-        local, self._leaves = union_of(setup), Leaves(setup.arithmetic)
-        context = AgentContext(setup.sampling_settings(), setup.config.budget.gap)
+        self._utility, self._arithmetic, self._n_addends = (
+            utility,
+            setup.divided.arithmetic,
+            len(setup.divided.problem.factors),
+        )
+        local, self._leaves = union_of(setup), Leaves(setup.divided.arithmetic)
+        context = AgentContext(setup.sampling_settings(), setup.divided.config.budget.gap)
         self.number = union_number(rank)
         self.agent = Agent(context, local, self._leaves.table(), LowerTable(local, self._leaves))
-        if not resume_bound(self.agent, provider, setup.retained_bounds, UNION_NAME):
-            start_bound(self.agent, provider, setup.retained_bounds, UNION_NAME)
+        if not resume_bound(self.agent, provider, setup.divided.retained_bounds, UNION_NAME):
+            start_bound(self.agent, provider, setup.divided.retained_bounds, UNION_NAME)
         upper = self.agent.upper
         upper.search_stalled = False  # one row: a search is never dropped for a relaxation, which would start anew
         if shared:

@@ -117,11 +117,11 @@ def agent_work(setup: "Setup", ending: Ending, solve: SolveTiny, union: str | No
     union : str or None
         Bound provider of the union of all agents; None if it is not bounded.
     """
-    factors = setup.problem.factors
-    tables = setup.problem.facts.get_or_compute(
+    factors = setup.divided.problem.factors
+    tables = setup.divided.problem.facts.get_or_compute(
         "numbers", lambda: tuple(sorted(dtype.name for dtype in {f.table.dtype for f in factors})) or ("int32",)
     )
-    key = ("kernel sets", ending, setup.config.local_search, tables, union)
+    key = ("kernel sets", ending, setup.divided.config.local_search, tables, union)
     found: AgentKernels = setup.facts.get_or_compute(key, lambda: _find_agent_work(setup, ending, tables, solve, union))
     return found
 
@@ -130,27 +130,27 @@ def _find_agent_work(
     setup: "Setup", ending: Ending, tables: tuple[str, ...], solve: SolveTiny, union: str | None
 ) -> AgentKernels:
     """Find the kernels of the agents of a plan; ``tables`` are the number types of the problem's tables."""
-    agents = range(setup.problem.n_agents)
+    agents = range(setup.divided.problem.n_agents)
     choices = [choice for _, choice in setup.possible_choices(agents)]
     methods = {choice.method for choice in choices}
     if any(setup.exact_seconds(agent) is not None for agent in agents):
         methods.add("exact")  # proposed later, if there is time
     providers = {choice.bound for choice in choices} - {"none"}
-    combine, listed, splits = setup.config.combine, any(setup.listed_rows), may_split_buckets(setup)
+    combine, listed, splits = setup.divided.config.combine, any(setup.listed_rows), may_split_buckets(setup)
     work = KernelNeeds(
         methods=tuple(sorted(methods)),
         providers=tuple(sorted(providers)),
         tables=tables,
-        arithmetic=setup.arithmetic,
+        arithmetic=setup.divided.arithmetic,
         listed=listed,
         # A list of rows has more values than a tiny problem's.
-        wide=listed or bool(setup.problem.domains.max(initial=0) > 256),
+        wide=listed or bool(setup.divided.problem.domains.max(initial=0) > 256),
         # Without chains, the tables need not be one array.
-        compact=methods <= {"exact"} or is_compact(setup.problem),
-        local_search=setup.config.local_search,
+        compact=methods <= {"exact"} or is_compact(setup.divided.problem),
+        local_search=setup.divided.config.local_search,
         partition=combine.partition if splits else "",
         moment_matching=splits and combine.moment_matching,
-        timed=setup.timed,
+        timed=setup.divided.timed,
         ending=ending,
     )
     sets = []
@@ -174,10 +174,10 @@ def _tables(work: KernelNeeds, method: str, bound: str, solve: SolveTiny) -> Ker
 
 def _bounds(setup: "Setup", of_union: bool) -> dict[str, list[KernelSet]]:
     """Return the kernels that improve the bounds of agents, and of their union, in a run with a time budget."""
-    if not setup.timed or setup.config.local.bound == "none":
+    if not setup.divided.timed or setup.divided.config.local.bound == "none":
         return {}
     found = {BRANCH: [BOUNDARY_SEARCH], ROUNDING: [ROUNDING_KERNELS]}
-    if of_union or any(map(is_suitable, setup.division.locals)):
+    if of_union or any(map(is_suitable, setup.divided.division.locals)):
         found[SEMIDEFINITE] = [RELAXATION_KERNELS]
     return found
 
@@ -187,8 +187,8 @@ def for_improvers(setup: "Setup", agents: AgentKernels) -> dict[str, list[Kernel
     needed = dict(agents.bounds)
     if agents.union is not None:
         needed[UNION_BOUND] = [agents.union]
-    if any(map(setup.may_filter, range(setup.problem.n_agents))):
-        needed[FUNCTION_FILTERING] = [filtering_kernels(setup.arithmetic)]
+    if any(map(setup.may_filter, range(setup.divided.problem.n_agents))):
+        needed[FUNCTION_FILTERING] = [filtering_kernels(setup.divided.arithmetic)]
     return needed
 
 
@@ -266,8 +266,8 @@ def request_when_planned(
         find = partial(agent_work, setup, "deadline" if can_end_early else "none", solve_tiny)
         needed = world.on_first_rank(find)
         kernels.request(*needed.tables)
-        if not setup.will_prove and setup.config.local_search != "none":
-            kernels.request(*world.on_first_rank(partial(SearchComponents.of, setup)))
+        if not setup.will_prove and setup.divided.config.local_search != "none":
+            kernels.request(*world.on_first_rank(partial(SearchComponents.of, setup.divided)))
         kernels.request(*chain.from_iterable(for_improvers(setup, needed).values()))
 
     return planned

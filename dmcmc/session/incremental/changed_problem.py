@@ -268,7 +268,7 @@ class Continuation:
     @classmethod
     def of(cls, setup: Setup) -> "Continuation":
         """Return the state after a new run, of which nothing is repeated yet."""
-        positions = [0] * setup.problem.n_agents
+        positions = [0] * setup.divided.problem.n_agents
         for position, agent in enumerate(setup.tree.bottom_up):
             positions[agent] = position
         return cls(setup, positions, set(), set(), 0)
@@ -298,7 +298,9 @@ def with_new_tables(last: Continuation, changes: TableChanges) -> Continuation:
     tree, crossing = last.setup.tree, set(changes.crossing())
     local_agents = set(changes.local_agents())
     placed = {a for a, numbers in enumerate(tree.placed) if not crossing.isdisjoint(numbers)} if crossing else set()
-    setup = replace(last.setup, division=with_changes(last.setup.division, changes))
+    setup = replace(
+        last.setup, divided=replace(last.setup.divided, division=with_changes(last.setup.divided.division, changes))
+    )
     return Continuation(setup, last.positions, local_agents, local_agents | placed, changes.magnitude)
 
 
@@ -321,11 +323,11 @@ def with_new_structure(last: ChangedProblem, before: Problem, after: Problem) ->
     """
     numbering, known, old = last.numbering.of_changed(after), last.todo.positions, last.todo.setup
     removed_names = len(numbering.known_variables) - after.n_variables
-    given_order = old.config.local.order is not None
+    given_order = old.divided.config.local.order is not None
     if not known or removed_names > after.n_variables or given_order:
         return None
-    problem = numbering.renumbered(after, old.problem)
-    moved = _moved(old.problem, problem)
+    problem = numbering.renumbered(after, old.divided.problem)
+    moved = _moved(old.divided.problem, problem)
     matched = _matched(last, before, after, numbering, moved)
     factors = _changed_factors(last, (before, after), numbering, problem, matched)
     if factors is None:
@@ -333,7 +335,7 @@ def with_new_structure(last: ChangedProblem, before: Problem, after: Problem) ->
     division, local_agents = _changed_division(old, numbering, problem, factors)
     first, new_agents = min(known), problem.n_agents - len(known)
     positions = [*known, *range(first - 1, first - 1 - new_agents, -1)]  # new agents are eliminated first
-    owners = {int(part.owner[v]) for v in moved for part in (old.problem, problem)}
+    owners = {int(part.owner[v]) for v in moved for part in (old.divided.problem, problem)}
     scopes = [factor.scope for factor in division.crossing]
     crossing = CrossingChanges(factors.removed, factors.added, scopes, moved, problem.owner)
     tree, tree_agents = changed_tree(old.tree, positions, crossing, owners)
@@ -413,7 +415,7 @@ def _changed_factors(
     matched
         The position before of each factor, or −1.
     """
-    (before, after), division, places = given, last.todo.setup.division, last.places
+    (before, after), division, places = given, last.todo.setup.divided.division, last.places
     number, owner = numbering.variables.tolist(), problem.owner.tolist()
     gone = set(range(len(before.factors))).difference(matched)
     fresh = {
@@ -444,7 +446,7 @@ def _changed_factors(
 
 def _numbers_fit(setup: Setup, fresh: Iterable[Factor], after: Problem) -> bool:
     """Return whether the numbers of new factors fit the run's: integers, or floats of which some remain."""
-    if setup.arithmetic.integral:
+    if setup.divided.arithmetic.integral:
         return all(factor.table.dtype.kind != "f" for factor in fresh)
     return any(factor.table.dtype.kind == "f" for factor in after.factors)
 
@@ -465,7 +467,7 @@ def _changed_division(
     factors
         The changed factors.
     """
-    old, owner, known = setup.division, problem.owner.tolist(), setup.problem.n_variables
+    old, owner, known = setup.divided.division, problem.owner.tolist(), setup.divided.problem.n_variables
     alive, crossing = set(numbering.variables.tolist()), factors.lists[CROSSING]
     shared = {v for local in old.locals for v in local.interface}
     uncertain = {v for n in factors.removed for v in old.crossing[n].scope}
@@ -474,7 +476,7 @@ def _changed_division(
     differing = (uncertain & (shared ^ still)) | _differing_variables(setup, problem, alive)
     shared = (shared - uncertain) | still
     agents = {*factors.lists, *(owner[v] for v in differing), *range(len(old.locals), problem.n_agents)}
-    agents.update(int(setup.problem.owner[v]) for v in differing if v < known)
+    agents.update(int(setup.divided.problem.owner[v]) for v in differing if v < known)
     agents -= {CROSSING, CONSTANT}
     variables: dict[int, list[int]] = {agent: [] for agent in agents}
     for v in sorted(alive):
@@ -492,8 +494,8 @@ def _changed_division(
 
 def _differing_variables(setup: Setup, problem: Problem, alive: set[int]) -> set[int]:
     """Return the variables that were added or removed, or have another domain, other labels or another owner."""
-    before, known = setup.problem, setup.problem.n_variables
-    owned = {v for local in setup.division.locals for v in (*local.interface, *local.hidden)}
+    before, known = setup.divided.problem, setup.divided.problem.n_variables
+    owned = {v for local in setup.divided.division.locals for v in (*local.interface, *local.hidden)}
     resized = (before.domains != problem.domains[:known]).nonzero()[0].tolist()
     labels = zip(range(known), before.labels, problem.labels, strict=False)
     relabelled = {v for v, one, other in labels if one is not other and one != other}
@@ -519,9 +521,7 @@ def _changed_setup(
     problem = Problem.of_parts(**problem.__dict__ | {"factors": tuple(f for f in factors if f is not _NO_FACTOR)})
     return replace(
         setup,
-        problem=problem,
-        original=problem,
-        division=division,
+        divided=replace(setup.divided, problem=problem, original=problem, division=division),
         tree=tree,
         choices=choices,
         owner=tuple(owner),
@@ -533,9 +533,9 @@ def _changed_setup(
 
 def _choice(setup: Setup, local: LocalProblem) -> AgentChoice:
     """Return the method of an agent with a new local problem, chosen as in a new run."""
-    options = setup.config.local
+    options = setup.divided.config.local
     runs, samples = options.runs, options.samples
-    work = count_agent_work(local, 0, runs, samples, setup.limits.memory, setup.arithmetic)
+    work = count_agent_work(local, 0, runs, samples, setup.limits.memory, setup.divided.arithmetic)
     if options.method == "auto":
         return choose([work], setup.limits, setup.rates)[0]
     return fixed_choice(work, options.method, setup.limits, setup.rates)
@@ -543,7 +543,7 @@ def _choice(setup: Setup, local: LocalProblem) -> AgentChoice:
 
 def _path_cells(setup: Setup, agents: Iterable[int]) -> float:
     """Return an upper bound on the cells that UTIL joins on the paths from some agents to the roots."""
-    domains, locals_, separators = setup.problem.domains, setup.division.locals, setup.tree.separators
+    domains, locals_, separators = setup.divided.problem.domains, setup.divided.division.locals, setup.tree.separators
     return sum(
         prod(float(domains[v]) for v in (*locals_[agent].interface, *separators[agent]))
         for agent in paths_to_roots(setup.tree, agents)

@@ -221,7 +221,7 @@ def new_tables(setup: Setup, last: "FinishedCycle", agents: Sequence[int]) -> di
     NotRepeatable
         If the tables do not fit the time or the memory, or need rows that messages of children have left out.
     """
-    pairs = [(setup.division.locals[agent], setup.choices[agent].seconds) for agent in agents]
+    pairs = [(setup.divided.division.locals[agent], setup.choices[agent].seconds) for agent in agents]
     found = eliminate_in_turn(pairs, setup.sampling_settings(), timed=False)
     if found.given_up:
         raise NotRepeatable("the tables of the changed agents do not fit the time or the memory")
@@ -230,6 +230,8 @@ def new_tables(setup: Setup, last: "FinishedCycle", agents: Sequence[int]) -> di
         has_filter = last.needed is not None and bool(setup.tree.children[agent])
         if has_filter and allows_more_rows(last.tables[agent].lower, table.lower):
             raise NotRepeatable("the agent allows rows that its children have left out")
-        if setup.retained is not None:
-            setup.retained.keep_table(setup.problem.agents[agent], local, setup.arithmetic, table)
+        if setup.divided.retained is not None:
+            setup.divided.retained.keep_table(
+                setup.divided.problem.agents[agent], local, setup.divided.arithmetic, table
+            )
     return found.tables

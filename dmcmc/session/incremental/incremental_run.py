@@ -105,12 +105,14 @@ class ContinuedRun:
             or memory ran out.
         """
         setup, size = todo.setup, self.magnitude + todo.growth
-        arithmetic = narrowest(nearest(size), setup.arithmetic.integral)
-        if not _same_numbers(arithmetic, self.cycle.setup.arithmetic):
+        arithmetic = narrowest(nearest(size), setup.divided.arithmetic.integral)
+        if not _same_numbers(arithmetic, self.cycle.setup.divided.arithmetic):
             return None
-        seconds, budget = settings.budget.time, setup.config.budget.bytes
+        seconds, budget = settings.budget.time, setup.divided.config.budget.bytes
         stop = NO_DEADLINE if seconds is None else Deadline(start + seconds)
-        todo = replace(todo, setup=replace(setup, arithmetic=arithmetic).with_stop(stop))
+        todo = replace(
+            todo, setup=replace(setup, divided=replace(setup.divided, arithmetic=arithmetic)).with_stop(stop)
+        )
         interpreted = interpreted_kernels() if self.cycle.interpreted else nullcontext()
         try:
             with interpreted, MEMORY_ACCOUNT.open(budget, resident_memory() - self.table_bytes):
@@ -149,7 +151,7 @@ class ContinuedRun:
 
 def utilities_of(cycle: FinishedCycle) -> dict[int, AgentUtility]:
     """Return the utility of each agent of this rank after a run."""
-    division, tree = cycle.setup.division, cycle.setup.tree
+    division, tree = cycle.setup.divided.division, cycle.setup.tree
     return {a: agent_utility(division, tree, a, cycle.values, cycle.contexts[a]) for a in cycle.tables}
 
 
@@ -222,7 +224,7 @@ class IncrementalRun(ContinuedRun):
             plan = world.on_all_ranks(lambda: self._plan(problem, settings))
         except NotRepeatable:
             return None
-        todo, problem_by_number = plan.todo, plan.todo.setup.problem
+        todo, problem_by_number = plan.todo, plan.todo.setup.divided.problem
         if plan.numbering is not self.plan.numbering:
             self._describe_anew(plan)
 
@@ -236,7 +238,7 @@ class IncrementalRun(ContinuedRun):
         present = set(plan.numbering.agents.tolist())
         self.kept = len(present - todo.local_agents), len(present - update.path)
         self.problem, self.plan, setup = problem, plan, update.cycle.setup
-        self.answer.update(update.shared, setup, len(setup.problem.factors), self.idle, problem.variables)
+        self.answer.update(update.shared, setup, len(setup.divided.problem.factors), self.idle, problem.variables)
         if problem.levels:
             self.answer.divide_by_levels(problem)
         return self.answer.end(time.perf_counter() - start)
@@ -268,7 +270,7 @@ class IncrementalRun(ContinuedRun):
 
     def _describe_anew(self, plan: ChangedProblem) -> None:
         """Replace the metrics of the agents with new local problems, and drop those of agents that have left."""
-        setup, names = plan.todo.setup, plan.todo.setup.problem.agents
+        setup, names = plan.todo.setup, plan.todo.setup.divided.problem.agents
         changed = {names[agent]: new_metrics(setup, agent) for agent in plan.todo.local_agents}
         present = [names[agent] for agent in plan.numbering.agents.tolist()]
         self.idle = {name: changed[name] if name in changed else self.idle[name] for name in present}

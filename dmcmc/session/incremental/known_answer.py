@@ -157,13 +157,13 @@ class KnownAnswer:
     def _outcome(self, setup: Setup, factors: int) -> SolveOutcome:
         """Return status, objective, bound and gap."""
         violations, utility = self.total
-        constants = [factor.entry(()) for factor in setup.division.constants]
+        constants = [factor.entry(()) for factor in setup.divided.division.constants]
         total = nearest(utility + exact_sum(entry for entry in constants if entry is not None))
         forbidden = violations + sum(entry is None for entry in constants)
-        quality = AssignmentQuality(-forbidden, utility, setup.problem.to_own_sense(total))
-        bound = total_of(self.roots, setup.arithmetic)
-        proof = None if bound is None else BoundProof([bound], setup.arithmetic, factors)
-        return judge(setup.problem, quality, setup.division.constants, proof)
+        quality = AssignmentQuality(-forbidden, utility, setup.divided.problem.to_own_sense(total))
+        bound = total_of(self.roots, setup.divided.arithmetic)
+        proof = None if bound is None else BoundProof([bound], setup.divided.arithmetic, factors)
+        return judge(setup.divided.problem, quality, setup.divided.division.constants, proof)
 
 
 def total_utility(parts: Iterable[AgentUtility]) -> AgentUtility:
@@ -214,9 +214,9 @@ def metrics_after(
 
 def new_metrics(setup: Setup, agent: int) -> AgentMetrics:
     """Return the metrics of an agent with an exact table that does nothing."""
-    local = setup.division.locals[agent]
+    local = setup.divided.division.locals[agent]
     return AgentMetrics(
-        name=setup.problem.agents[agent],
+        name=setup.divided.problem.agents[agent],
         method=setup.choices[agent].method,
         exact=True,
         variables=len(local.interface) + len(local.hidden),

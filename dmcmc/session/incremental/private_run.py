@@ -98,7 +98,7 @@ class PrivateRun(ContinuedRun):
             The ranks.
         """
         setup, utilities, result = cycle.setup, utilities_of(cycle), answer.result
-        idle = {setup.problem.agents[agent]: new_metrics(setup, agent) for agent in cycle.tables}
+        idle = {setup.divided.problem.agents[agent]: new_metrics(setup, agent) for agent in cycle.tables}
         own = _labels(inputs, cycle.values) if shares_assignment else {}
         counted = inputs.view.counted(list(cycle.tables), setup.tree.placed)
         sizes = world.allgather(exact_sum(magnitude(factor.table) for factor in counted))
@@ -157,7 +157,7 @@ class PrivateRun(ContinuedRun):
         def share(changes: RoundChanges) -> None:
             """Keep a report for rank 0; other ranks do not receive it."""
             values = _labels(self.inputs, changes.values).items() if self.shares_assignment else ()
-            report = self.report(changes, todo.setup.problem.agents, world)
+            report = self.report(changes, todo.setup.divided.problem.agents, world)
             reports.append(report._replace(assignment={name: label for name, (_, label) in values}))
 
         update = self.repeat(todo, settings, start, world, share)
@@ -169,7 +169,7 @@ class PrivateRun(ContinuedRun):
         self.parts, self.todo, setup = parts, todo, update.cycle.setup
         result = None
         if gathered is not None and self.answer is not None:
-            self.answer.update(list(chain(*gathered)), setup, self.factors, self.idle, setup.problem.variables)
+            self.answer.update(list(chain(*gathered)), setup, self.factors, self.idle, setup.divided.problem.variables)
             result = self.answer.end(time.perf_counter() - start)
         return PrivateAnswer(result, self._known(), self._deliver(parts, settings, world), self.factors)
 

@@ -124,9 +124,9 @@ def _may_continue(problem: Problem, settings: Settings, retained: RetainedWork) 
     cycle = retained.finished_cycle
     return (
         isinstance(cycle, FinishedCycle)
-        and cycle.setup.given.problem is problem
-        and cycle.setup.given.reduction is None
-        and cycle.setup.problem.n_variables == problem.n_variables
+        and cycle.setup.divided.given.problem is problem
+        and cycle.setup.divided.given.reduction is None
+        and cycle.setup.divided.problem.n_variables == problem.n_variables
         and problem.dense
         and cycle.needed is None
         and _is_continuable(cycle, settings)

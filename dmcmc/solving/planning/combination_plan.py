@@ -201,20 +201,20 @@ def step_attempts(setup: "Setup", size_factor: float = 1.0) -> list[tuple[Relaxa
     of the boundary variables): a step joins that many cells for each entry of its result. Exact tables may have the
     bytes of these entries; mini-buckets begin with 1/8 of that, and grow by a factor of four up to the memory.
     """
-    relaxation, memory = relaxation_of(setup.config.combine), setup.step_bytes
-    seconds, last = setup.config.budget.time, (relaxation, memory)
+    relaxation, memory = relaxation_of(setup.divided.config.combine), setup.step_bytes
+    seconds, last = setup.divided.config.budget.time, (relaxation, memory)
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
         return [last]
-    time_part = min(STEP_TIME_PART, ALL_STEPS_TIME_PART / max(1, setup.problem.n_agents))
+    time_part = min(STEP_TIME_PART, ALL_STEPS_TIME_PART / max(1, setup.divided.problem.n_agents))
     entries = (
         size_factor
         * time_part
         * seconds
         * setup.limits.threads
         * COSTS.joined_cells_per_second
-        / setup.division.mean_shared_domain
+        / setup.divided.division.mean_shared_domain
     )
-    bytes_in_time = int(min(entries, memory)) * setup.arithmetic.dtype.itemsize
+    bytes_in_time = int(min(entries, memory)) * setup.divided.arithmetic.dtype.itemsize
     if bytes_in_time >= memory:
         return [last]
     sizes, size = (
@@ -278,15 +278,15 @@ def narrowed_limits(tree: "PseudoTree", limits: Mapping[int, int], error: Messag
 def largest_join(setup: "Setup") -> float:
     """Return the entries of the largest UTIL step if all tables that meet at an agent were joined into one."""
     return setup.facts.get_or_compute(
-        "join", lambda: max(join_sizes(setup.problem, setup.division, setup.tree), default=1.0)
+        "join", lambda: max(join_sizes(setup.divided.problem, setup.divided.division, setup.tree), default=1.0)
     )
 
 
 def may_split_buckets(setup: "Setup") -> bool:
     """Return whether UTIL steps may split buckets."""
-    if setup.slicing is not None or setup.config.combine.method == "exact":
+    if setup.slicing is not None or setup.divided.config.combine.method == "exact":
         return False
-    return largest_join(setup) * setup.arithmetic.dtype.itemsize > exact_bytes(setup)
+    return largest_join(setup) * setup.divided.arithmetic.dtype.itemsize > exact_bytes(setup)
 
 
 def choose_slicing(
@@ -418,7 +418,7 @@ def agent_slicing_seconds(setup: "Setup", slicing: Slicing) -> list[float]:
 
     The estimate is cells * (seconds per cell) / threads + steps * (seconds per step).
     """
-    in_place = setup.arithmetic.exact and setup.backend.device == "cpu"
+    in_place = setup.divided.arithmetic.exact and setup.backend.device == "cpu"
     cell = SLICED_CELL_SECONDS if in_place else COSTS.seconds_per_cell
     pairs = zip(slicing.agent_cells, slicing.agent_steps, strict=True)
     return [cells * cell / setup.backend.threads + steps * SLICED_STEP_SECONDS for cells, steps in pairs]

@@ -67,11 +67,13 @@ from dmcmc.solving.tuning import (
 
 
 @dataclass(frozen=True)
-class Setup(DividedProblem):
+class Setup:
     """The plan of a run, which is the same on every rank, except for the number of threads in the backend.
 
     Attributes
     ----------
+    divided : DividedProblem
+        The problem divided among its agents.
     tree : PseudoTree
         The agents' pseudo-tree.
     surveys : sequence of AgentWorkCounts
@@ -100,6 +102,7 @@ class Setup(DividedProblem):
         Cache of what follows from the plan without the tables' entries.
     """
 
+    divided: DividedProblem
     tree: PseudoTree
     surveys: Sequence[AgentWorkCounts]
     choices: Sequence[AgentChoice]
@@ -126,16 +129,16 @@ class Setup(DividedProblem):
         """
         if self.backend.device == "cpu" or gpu_fault(error) is None or not world.is_agreed(error):
             raise error
-        if self.retained is not None:
-            self.retained.forget_all()
+        if self.divided.retained is not None:
+            self.divided.retained.forget_all()
         return self.on_cpu()
 
     def on_cpu(self) -> "Setup":
         """Return this plan for the CPU alone."""
         choices = [choice._replace(device="cpu") for choice in self.choices]
-        config = replace_settings(self.config, device="cpu")
+        divided = replace(self.divided, config=replace_settings(self.divided.config, device="cpu"))
         backend = replace(self.backend, device="cpu")
-        return replace(self, config=config, choices=choices, backend=backend, facts=DerivedFacts())
+        return replace(self, divided=divided, choices=choices, backend=backend, facts=DerivedFacts())
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -150,7 +153,7 @@ class Setup(DividedProblem):
     @cached_property
     def weights(self) -> list[float]:
         """An estimate of each agent's optimality gap, relative to the others; right for agents that this rank knows."""
-        weights: list[float] = weights_of(self.division.locals).tolist()
+        weights: list[float] = weights_of(self.divided.division.locals).tolist()
         return weights
 
     @property
@@ -165,11 +168,13 @@ class Setup(DividedProblem):
     @property
     def tree_size(self) -> TreeSize:
         """Depth, induced width and table sizes of the pseudo-tree."""
-        return self.facts.get_or_compute("tree", lambda: tree_size(self.problem, self.division, self.tree))
+        return self.facts.get_or_compute(
+            "tree", lambda: tree_size(self.divided.problem, self.divided.division, self.tree)
+        )
 
     def exact_seconds(self, agent: int) -> float | None:
         """Return the estimated seconds of a sampled agent's exact elimination; None if it is not allowed."""
-        if self.methods[agent] == "exact" or self.config.local.method not in ("auto", "exact"):
+        if self.methods[agent] == "exact" or self.divided.config.local.method not in ("auto", "exact"):
             return None
         work = self.surveys[agent]
         return None if exceeded_limit(work, self.limits) else exact_option(work, self.limits, self.rates).seconds
@@ -177,7 +182,7 @@ class Setup(DividedProblem):
     @property
     def never_given_up(self) -> bool:
         """Whether exact agents stay exact however long they take; no other methods are compiled for them then."""
-        budget = self.config.budget.time
+        budget = self.divided.config.budget.time
         exact = sum(choice.seconds for choice in self.choices if choice.method == "exact")
         return budget is None or exact <= NEVER_GIVEN_UP_PART * budget
 
@@ -193,9 +198,14 @@ class Setup(DividedProblem):
 
     def may_filter(self, agent: int) -> bool:
         """Return whether function filtering may be used for a sampled agent."""
-        local, choice = self.division.locals[agent], self.choices[agent]
+        local, choice = self.divided.division.locals[agent], self.choices[agent]
         suitable = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= MAX_FILTERED_CELLS
-        return suitable and choice.method != "exact" and choice.bound != "none" and self.config.local.method == "auto"
+        return (
+            suitable
+            and choice.method != "exact"
+            and choice.bound != "none"
+            and self.divided.config.local.method == "auto"
+        )
 
     def agents_of_rank(self, rank: int) -> list[int]:
         """Return the agents that a rank owns."""
@@ -218,17 +228,17 @@ class Setup(DividedProblem):
 
     def sampling_settings(self) -> Sampling:
         """Return the settings of the local solvers."""
-        options = self.config.local
+        options = self.divided.config.local
         return Sampling(
-            arithmetic=self.arithmetic,
-            seed=self.config.seed,
+            arithmetic=self.divided.arithmetic,
+            seed=self.divided.config.seed,
             runs=options.runs,
             samples=options.samples,
             temperature=temperature_of(options.temperature),
             backend=self.backend,
             starts=options.starts,
             memory=self.limits.memory,
-            diagnose=(options.diagnose or options.guarantee is not None) and not self.timed,
+            diagnose=(options.diagnose or options.guarantee is not None) and not self.divided.timed,
         )
 
 
@@ -293,15 +303,13 @@ def plan(
     else:
         plan_parts = _plan_parts(parts, division, backend, world, measure, stop, placed)
     return Setup(
-        *(parts.given, parts.original, parts.problem, config, division, parts.arithmetic),
-        *(
-            plan_parts.placed.tree,
-            plan_parts.surveys,
-            plan_parts.choices,
-            plan_parts.limits,
-            plan_parts.rates,
-            plan_parts.step_bytes,
-        ),
+        replace(parts, division=division),
+        plan_parts.placed.tree,
+        plan_parts.surveys,
+        plan_parts.choices,
+        plan_parts.limits,
+        plan_parts.rates,
+        plan_parts.step_bytes,
         owner=plan_parts.placed.owner,
         backend=backend,
         slicing=plan_parts.slicing,
@@ -309,8 +317,6 @@ def plan(
         tree_messages=plan_parts.placed.tree_messages,
         helpers=plan_parts.placed.helpers,
         facts=plan_parts.facts,
-        scattered=parts.scattered,
-        retained=parts.retained,
     )
 
 

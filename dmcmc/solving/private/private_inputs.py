@@ -223,7 +223,7 @@ class PrivateInputs(Coordinator):
         incumbent.timed_out = True
         answer = Answer(incumbent.outcome, None, private=True)
         share = RankOutcome({}, Clock(), is_gpu_in_use(), {})
-        return result_of(tables.setup, incumbent, answer, [share], self.world.size, tables.combinations)
+        return result_of(tables.setup.divided, incumbent, answer, [share], self.world.size, tables.combinations)
 
     def answer(self) -> Answer | None:
         """Deliver this rank's part of the assignment; return the answer on rank 0."""
@@ -241,7 +241,7 @@ class PrivateInputs(Coordinator):
     def _initial_values(self, setup: Setup) -> KnownValues:
         """Return a greedy assignment of this rank's agents, 1-optimal with respect to the factors that it knows."""
         backend, problem = setup.backend, self.view.problem
-        search = LocalSearch(problem, problem, setup.config.seed, backend.threads, backend.stop)
+        search = LocalSearch(problem, problem, setup.divided.config.seed, backend.threads, backend.stop)
         values = self.world.on_all_ranks(search.first)
         return {v: int(values[v]) for agent in self.mine for v in self.index.variables_by_agent[agent]}
 
@@ -377,8 +377,8 @@ class RankInputs:
             Whether rank 0 gathers the assignment. Otherwise each rank writes its agents' values into files.
         """
         problem, mine = self.view.problem, setup.agents_of_rank(world.rank)
-        deadline = setup.backend.stop.until if setup.timed else None
-        incumbent = PrivateIncumbent(problem, self.config, start, deadline, report, setup, factors=factors)
+        deadline = setup.backend.stop.until if setup.divided.timed else None
+        incumbent = PrivateIncumbent(problem, self.config, start, deadline, report, setup.divided, factors=factors)
         storage = RankAssignment(self.index, mine, problem, self.parts, self.config)
         return PrivateInputs(world, incumbent, self.index, self.view, setup, storage, self.start, share_assignment)
 

@@ -129,7 +129,7 @@ def test_a_run_with_a_time_budget_starts_with_the_stored_assignment(tmp_path):
     run = start_run(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
     best = dmcmc.solve(problem(), local=FIXED["exact"])
     values = np.array([best.assignment[name] for name in problem().variables], dtype=np.int64)
-    saved = SavedIncumbent(str(tmp_path), run.setup.problem)
+    saved = SavedIncumbent(str(tmp_path), run.setup.divided.problem)
     assert saved.load() is None
     saved.save(values)
     saved.save(0 * values)  # ignored: within a second of the last one

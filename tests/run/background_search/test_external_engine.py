@@ -251,7 +251,9 @@ def test_it_gets_a_core_if_tables_are_split_and_otherwise_idle_cores_if_it_start
     monkeypatch.setattr(engines, "cores", lambda: 2)
     setup = planned(*shape, asked, seconds)
     setup = replace(setup, backend=replace(setup.backend, threads=2))
-    parts = SimpleNamespace(config=setup.config, original=setup.problem, problem=setup.problem, timed=True)
+    parts = SimpleNamespace(
+        config=setup.divided.config, original=setup.divided.problem, problem=setup.divided.problem, timed=True
+    )
     engine = BackgroundEngine(parts, None, World(), SimpleNamespace(threads=2), NO_DEADLINE, None)
     monkeypatch.setattr(background_engine, "BackgroundSearch", lambda *_: FakeEngine())
     engine.engage(NO_DEADLINE)

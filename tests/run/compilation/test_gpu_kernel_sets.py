@@ -49,7 +49,7 @@ def test_later_runs_request_the_sets_that_earlier_runs_have_compiled(needed):
 
 def test_relaxations_of_agents_are_shared_unless_their_domains_are_larger(needed):
     setup, _ = needed()
-    agents = list(setup.division.locals)
+    agents = list(setup.divided.division.locals)
     sizes = largest_domains(agents)
     assert largest_domains(agents[:1]) == sizes == [6]
     wider = replace(agents[0], domains=agents[0].domains + 1)
@@ -62,7 +62,7 @@ def test_agents_with_large_arrays_need_more_kernels(needed):
     small, _ = needed(variables=8)
     assert not any(map(uses_large_arrays, small.division.locals))
     setup, kernels = needed(variables=60, domain=24)
-    assert all(map(uses_large_arrays, setup.division.locals))
+    assert all(map(uses_large_arrays, setup.divided.division.locals))
     assert names_of(kernels.later[SEMIDEFINITE]) == [
         gpu_kernel_sets.relaxations(24, setup.backend).name,
         gpu_kernel_sets.large_relaxations(setup.backend).name,

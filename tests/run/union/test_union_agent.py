@@ -75,7 +75,7 @@ def test_the_search_of_the_union_finds_and_proves_the_optimum(floats, hard, miss
         problem = dense_problem(seed, floats=floats, hard=hard)
         run = start_run(problem, budget={"time": 60.0})
         optimum = best_utility(problem)
-        arithmetic = run.setup.arithmetic
+        arithmetic = run.setup.divided.arithmetic
         assert np.isfinite(optimum)
         utility = type(problem.factors[0].table.flat[0].item())(optimum - missing)
         union = UnionAgent(run.setup, "triangles+mini-bucket", lambda utility=utility: utility, QUANTUM)
@@ -103,7 +103,7 @@ def test_ranks_that_share_the_nodes_find_and_prove_the_optimum_together(ranks, m
 
     results = on_thread_ranks(ranks, work)
     (bounds, found, gap), others = results[0], results[1:]
-    is_lowest = setup.arithmetic.is_lowest
+    is_lowest = setup.divided.arithmetic.is_lowest
     assert all(is_lowest(bound) or bound >= optimum for bound in bounds if missing)
     assert is_lowest(bounds[-1]) or bounds[-1] == optimum
     assert all(later <= earlier for earlier, later in itertools.pairwise(bounds) if not is_lowest(later))
@@ -120,7 +120,7 @@ def test_bounds_of_the_union_never_exclude_a_better_assignment(seed, kinds):
     assume(given_problem.n_variables > 1 and any(len(f.scope) == 2 for f in given_problem.factors))
     assume(np.isfinite(best_utility(given_problem)))
     run = start_run(given_problem, budget={"time": 60.0})
-    problem = run.setup.problem  # after presolve
+    problem = run.setup.divided.problem  # after presolve
     optimum = best_utility(problem) - sum(int(f.table) for f in problem.factors if not f.scope)
     union = UnionAgent(run.setup, "dual+mini-bucket", lambda: int(optimum) - 1, QUANTUM)
     bounds, _ = improve(union, run.setup, kinds, 1)

@@ -55,7 +55,7 @@ class GpuKernels(NamedTuple):
         setup, agents = self.setup, self.agents
         found: list[KernelSet] = []
         if self.searches:
-            found.append(gpu_kernel_sets.search(SearchVariant.of(setup)))
+            found.append(gpu_kernel_sets.search(SearchVariant.of(setup.divided)))
         found += sampling(setup, agents)
         found += [gpu_kernel_sets.dual_ascent(width) for width in _table_widths(setup, agents)]
         return found + elimination_needs(setup, agents).kernels
@@ -63,7 +63,7 @@ class GpuKernels(NamedTuple):
     @property
     def later(self) -> dict[str, list[KernelSet]]:
         """The kernels that improvers need, by the improver's name; they depend on the domains of the agents."""
-        if not (_gpu_available(self.setup) and self.setup.timed):
+        if not (_gpu_available(self.setup) and self.setup.divided.timed):
             return {}
         sets = relaxations(self.setup, self.agents)
         return {SEMIDEFINITE: sets} if sets else {}
@@ -107,24 +107,28 @@ def elimination_needs(setup: Setup, agents: list[int]) -> EliminationNeeds:
     join_seconds = max(join_seconds, COSTS.seconds_per_cell * largest_join(setup))  # largest join of the combination
     joins = may_eliminate_later or setup.backend.worth_gpu(join_seconds)
     filters = _gpu_available(setup) and any(map(setup.may_filter, agents))
-    matched = {setup.arithmetic.dtype} if may_split_buckets(setup) and setup.config.combine.moment_matching else set()
+    matched = (
+        {setup.divided.arithmetic.dtype}
+        if may_split_buckets(setup) and setup.divided.config.combine.moment_matching
+        else set()
+    )
     if any("mini-bucket" in choice.bound for _, choice in choices):
         matched.add(np.dtype(np.int64))
     return EliminationNeeds(
-        (setup.arithmetic.dtype,) if joins else (),
-        (with_headroom(setup.arithmetic),) if filters else (),
+        (setup.divided.arithmetic.dtype,) if joins else (),
+        (with_headroom(setup.divided.arithmetic),) if filters else (),
         tuple(sorted(matched, key=str)),
     )
 
 
 def _bounds(setup: Setup, agents: list[int]) -> list[tuple[str, LocalProblem]]:
     """Return the bound providers of agents with their local problems."""
-    return [(choice.bound, setup.division.locals[agent]) for agent, choice in setup.possible_choices(agents)]
+    return [(choice.bound, setup.divided.division.locals[agent]) for agent, choice in setup.possible_choices(agents)]
 
 
 def _table_widths(setup: Setup, agents: list[int]) -> list[int]:
     """Return the widths of the tables of the bounds on a GPU: those of agents, and of the union of all agents."""
-    seconds = (setup.config.budget.time or 0.0) * setup.backend.threads
+    seconds = (setup.divided.config.budget.time or 0.0) * setup.backend.threads
     bounds, provider = _bounds(setup, agents), union_provider(setup)
     if provider is not None:
         bounds.append((provider, union_of(setup)))
@@ -138,7 +142,7 @@ def relaxations(setup: Setup, agents: list[int]) -> list[KernelSet]:
         return []
     from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
 
-    locals_ = [setup.division.locals[agent] for agent in relaxed]
+    locals_ = [setup.divided.division.locals[agent] for agent in relaxed]
     sets = [gpu_kernel_sets.relaxations(size, setup.backend) for size in largest_domains(locals_)]
     if any(map(uses_large_arrays, locals_)):
         sets.append(gpu_kernel_sets.large_relaxations(setup.backend))
@@ -150,7 +154,7 @@ def _agents_with_relaxation(setup: Setup, agents: list[int]) -> list[int]:
     choices = setup.possible_choices(agents)
     suitable = [
         agent for agent, choice in choices
-        if choice.bound != "none" and is_suitable(setup.division.locals[agent], True)
+        if choice.bound != "none" and is_suitable(setup.divided.division.locals[agent], True)
     ]  # fmt: skip
     if not suitable:
         return []
@@ -180,19 +184,19 @@ def _sampled_agents(setup: Setup, agents: list[int]) -> dict[str, list[int]]:
 
 def _numbers(setup: Setup) -> str:
     """Return what the kernels of chains depend on besides the method: the number types of tables, values and sums."""
-    problem = setup.problem
+    problem = setup.divided.problem
     is_wide = bool(problem.domains.max(initial=0) > 256)  # values do not fit a byte
-    return f"{problem.flat.data.dtype} {setup.arithmetic.dtype} {is_wide} {is_compact(problem)}"
+    return f"{problem.flat.data.dtype} {setup.divided.arithmetic.dtype} {is_wide} {is_compact(problem)}"
 
 
 def _sampling_kernels(setup: Setup, agents: list[int], method: str) -> list[KernelSet]:
     """Return the kernels with which a sampler samples agents, if their draws are worth the transfer to a GPU."""
     solver, sampling = registry.get(method), setup.sampling_settings()
     assert isinstance(solver, ChainSolver | BlockSolver), "only these have kernels on a GPU"
-    locals_ = [setup.division.locals[agent] for agent in agents]
+    locals_ = [setup.divided.division.locals[agent] for agent in agents]
     if not sampling.backend.samples_on_gpu(sum(int(setup.surveys[agent].updates) for agent in agents)):
         return []
     if isinstance(solver, ChainSolver) and uses_gibbs_kernel(solver.sampler):
         return gpu_kernel_sets.gibbs_sampling_of(solver.sampler, locals_, {1, sampling.runs})
-    name = f"GPU sampling by {method} {setup.config.local.runs} {_numbers(setup)}"
+    name = f"GPU sampling by {method} {setup.divided.config.local.runs} {_numbers(setup)}"
     return [KernelSet(name, partial(solver.load, locals_, sampling))]

@@ -77,12 +77,14 @@ def prepare_gpu(
     """
     required = setup.backend.device == "cuda"
     uses_gpu = required or (setup.backend.device == "auto" and setup.limits.gpu)
-    searches = concurrent is not None and world.rank == 0 and not setup.will_prove and wanted(setup.config)
+    searches = concurrent is not None and world.rank == 0 and not setup.will_prove and wanted(setup.divided.config)
     uses_gpu = uses_gpu or searches
     if not any(world.allgather(uses_gpu)):
         return PreparedRun(setup, 0.0, {})
     plain = setup.with_stop(NO_DEADLINE)
-    agents = setup.agents_of_rank(world.rank) if setup.scattered else list(range(setup.problem.n_agents))
+    agents = (
+        setup.agents_of_rank(world.rank) if setup.divided.scattered else list(range(setup.divided.problem.n_agents))
+    )
     needed = GpuKernels(plain, agents, searches)
     first, later = (needed.first, needed.later) if uses_gpu and not world.local_rank else ([], {})
     seconds = kernels.request(*first, *chain.from_iterable(later.values()))
@@ -103,7 +105,7 @@ def prepare_gpu(
     prepared = load()
     used_later = needed.later if uses_gpu else {}
     if prepared is None and required:
-        return PreparedRun(setup.on_cpu(), seconds, used_later, load if setup.timed else None)
+        return PreparedRun(setup.on_cpu(), seconds, used_later, load if setup.divided.timed else None)
     prepared = without_closed_gpu(setup) if prepared is None else prepared
     return PreparedRun(prepared, seconds, used_later if prepared.backend.device != "cpu" else {})
 
