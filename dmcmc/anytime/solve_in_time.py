@@ -8,6 +8,7 @@ the kernels that are compiled; see :mod:`dmcmc.run.compilation.kernel_supply`.
 import time
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from msgspec.structs import replace as replace_settings
 
@@ -23,7 +24,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
@@ -32,7 +33,7 @@ from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.run.compilation.search_components import first_search_of
 from dmcmc.samplers.auto.rates import NOMINAL, load_rates
 from dmcmc.samplers.tuning import common
-from dmcmc.solving.first_answer import find_first_answer
+from dmcmc.solving.first_answer import find_first_answer, result_of_first
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
 from dmcmc.solving.planning.divided_problem import (
@@ -80,8 +81,18 @@ def solve_in_time(
     solve_tiny
         Solves a tiny problem in the way of the run, which compiles its kernels.
     """
-    with early_engine(problem, config, world.rank) as early:
-        return _solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny, early)
+    watch = watch.with_handle(handle := watch.handle or RunHandle())
+    try:
+        with early_engine(problem, config, world.rank) as early:
+            return _solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny, early)
+    except (OutOfTime, OutOfMemory, MemoryError) as error:
+        is_shared = world.size == 1 or (world.is_agreed(error) and not isinstance(error, MemoryError))
+        if config.budget.time is None or not (is_shared and world.on_first_rank(lambda: handle.running)):
+            raise
+        found = None if world.rank else handle.best()
+        if isinstance(found, Result) and not isinstance(error, OutOfTime):
+            found = replace_settings(found, note=f"out of memory: {error}")
+        return cast(Result | None, found)
 
 
 def _solve_in_time(  # long: the order of a run's steps
@@ -95,7 +106,8 @@ def _solve_in_time(  # long: the order of a run's steps
     early: EarlyEngine | None,
 ) -> Result | None:
     """Solve a problem with a time budget; ``early`` is the engine that searches the problem as given, on rank 0."""
-    seconds, handle = config.budget.time, watch.handle or RunHandle()
+    seconds, handle = config.budget.time, watch.handle
+    assert handle is not None, "solve_in_time makes one"
     sets_before_plan = world.on_first_rank(partial(before_plan, problem, config))
     start, stop, first = time.perf_counter(), watch.stop, None
     if seconds is not None:
@@ -109,9 +121,12 @@ def _solve_in_time(  # long: the order of a run's steps
         )
         if early is not None:
             early.take_first_answer(first)
+        if problem is not None and first is not None:
+            handle.best = partial(result_of_first, problem, first, config, start, world.size)
     can_plan = _are_ready_in_time(kernels, sets_before_plan, early_stop)
     settings = config if can_plan else replace_settings(config, presolve="none")  # presolve needs the kernels of plans
-    parts, unscattered = divide_on_ranks(problem, settings, world, stop, first)
+    with handle.deliver_if_late(stop):
+        parts, unscattered = divide_on_ranks(problem, settings, world, stop, first)
     parts = parts if retained is None else replace(parts, retained=retained)
     proves_soon = world.on_first_rank(lambda: soon_proven(parts))
     if seconds is not None:

@@ -5,25 +5,33 @@ With a time budget it comes before presolve, division and planning, whose time g
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.dpop.util_and_value import Clock
+from dmcmc.inference.model.problem import Problem, choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
-from dmcmc.results.result import Solution, TracePoint
+from dmcmc.results.result import Result, Solution, TracePoint
 from dmcmc.samplers.local_search.local_search import ConstraintAscent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.agent.bounds import largest_total
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.metrics import RankOutcome, answer_of, result_of
 from dmcmc.solving.monitoring.progress import ProgressReporter
-from dmcmc.solving.planning.divided_problem import arithmetic_for
-from dmcmc.solving.planning.presolve import FirstAnswer
+from dmcmc.solving.planning.divided_problem import DividedProblem, arithmetic_for
+from dmcmc.solving.planning.presolve import FirstAnswer, OriginalProblem
 from dmcmc.solving.rank_search import has_start
+from dmcmc.solving.tuning import ONE_OPT_GRACE
 from dmcmc.solving.warm_start.start_assignment import completed, start_of
 
 # Seconds after the start of the run at which an incomplete greedy assignment is reported: users expect an answer
@@ -119,24 +127,52 @@ def find_first_answer(
         proof = BoundProof([largest_total(problem, arithmetic)], arithmetic, len(problem.factors))
     trace, ascent = _FirstTrace(problem, proof, start, progress), None
     given = start_of(problem, config) if has_start(problem, config) else None
-    if config.local_search == "none":
+    if config.local_search != "none":
+        with suppress(OutOfTime, OutOfMemory, MemoryError):  # the best assignment so far is the answer then
+            compiled = not problem.tabular or is_compiled()
+            ascent = ascent_of(problem, cores(), stop, is_compiled) if compiled else UncompiledAscent(problem, stop)
+            if given is not None:
+                begun = completed(problem, given, compiled, stop)
+                trace.record(begun)
+                trace.record(ascent.climb(begun))
+                trace.record(ascent.climb(ascent.greedy()))
+            else:
+                trace.record(ascent.greedy(Deadline(start + _REPORT_SECONDS), trace.record))
+            if isinstance(ascent, UncompiledAscent):  # planning has to wait for its kernels, too
+                trace.record(ascent.climb(trace.values))
+                if trace.violated:
+                    repaired = ascent.repair(trace.values, is_compiled)
+                    trace.record(ascent.climb(repaired))
+            if isinstance(ascent, ConstraintAscent):
+                ascent.improve_until(can_plan, trace.values, trace.record)
+    if trace.quality is None:
         trace.record(trace.values)
-    else:
-        compiled = not problem.tabular or is_compiled()
-        ascent = ascent_of(problem, cores(), stop, is_compiled) if compiled else UncompiledAscent(problem, stop)
-        if given is not None:
-            begun = completed(problem, given, compiled, stop)
-            trace.record(begun)
-            trace.record(ascent.climb(begun))
-            trace.record(ascent.climb(ascent.greedy()))
-        else:
-            trace.record(ascent.greedy(Deadline(start + _REPORT_SECONDS), trace.record))
-        if isinstance(ascent, UncompiledAscent):  # planning has to wait for its kernels, too
-            trace.record(ascent.climb(trace.values))
-            if trace.violated:
-                repaired = ascent.repair(trace.values, is_compiled)
-                trace.record(ascent.climb(repaired))
-        if isinstance(ascent, ConstraintAscent):
-            ascent.improve_until(can_plan, trace.values, trace.record)
     assert trace.quality is not None
     return FirstAnswer(trace.values, trace.quality, trace.bound, tuple(trace.points), ascent)
+
+
+def result_of_first(problem: Problem, first: FirstAnswer, config: Settings, start: float, ranks: int) -> Result:
+    """Return the result of a run that ends before its problem is divided, a local optimum if there is time for it.
+
+    Parameters
+    ----------
+    problem
+        The problem as given.
+    first
+        Its first answer.
+    config
+        Settings of the run.
+    start
+        Time at which the run's clock started (``time.perf_counter``).
+    ranks
+        Number of ranks.
+    """
+    undivided, given = replace(problem, factors=()), OriginalProblem(problem, first=first)
+    parts = DividedProblem(given, problem, undivided, config, divide(undivided), choose_arithmetic(()))
+    incumbent = Incumbent(problem, config, start, None, parts=parts, timed_out=True, trace=list(first.trace))
+    incumbent.update(first.values)
+    with suppress(OutOfTime, OutOfMemory, MemoryError):
+        if first.ascent is not None:
+            first.ascent.stop = Deadline(time.perf_counter() + ONE_OPT_GRACE)
+            incumbent.update(first.ascent.climb(first.values))
+    return result_of(parts, incumbent, answer_of(parts, incumbent), [RankOutcome({}, Clock(), False, {})], ranks, 0)

@@ -30,7 +30,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import MAX_ARRAY_AXES, SparseFactor, format_count
 from dmcmc.inference.model.tables import forbidden, forbidden_value
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, format_bytes
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.tuning import MAX_CHAIN_ENTRIES
@@ -83,13 +83,15 @@ def densify(
 
     Raises
     ------
+    OutOfMemory
+        If a factor fits neither as a table nor as a chain.
     ResourceError
-        If a factor fits neither as a table nor as a chain, or has no small decomposition and may not be relaxed.
+        If a constraint has no small decomposition and may not be relaxed.
     """
     if problem.dense:
         return DenseProblem(problem, problem.n_variables)
-    builder, factors = DenseProblemBuilder(problem), tabular_factors(problem, relax)
-    for factor in relax_large_chains(factors) if relax else factors:
+    builder, factors = DenseProblemBuilder(problem), tabular_factors(problem, relax, stop)
+    for factor in relax_large_chains(factors, stop) if relax else factors:
         stop.check()
         sparse = as_sparse(factor, memory) if keep_sparse else None
         if type(factor) is Factor or sparse is not None:
@@ -102,7 +104,7 @@ def densify(
     return DenseProblem(builder.finished(), problem.n_variables)
 
 
-def tabular_factors(problem: Problem, relax: bool) -> Sequence[Factor]:
+def tabular_factors(problem: Problem, relax: bool, stop: Deadline = NO_DEADLINE) -> Sequence[Factor]:
     """Return the factors of a problem with the decompositions of its global constraints into tables and automata.
 
     Parameters
@@ -112,6 +114,8 @@ def tabular_factors(problem: Problem, relax: bool) -> Sequence[Factor]:
     relax : bool
         Whether large constraints are relaxed: those whose decomposition is too large, and the largest ones if all
         decompositions together are too large.
+    stop : Deadline
+        When to give up with ``OutOfTime``; looked at between constraints if they are relaxed.
 
     Returns
     -------
@@ -127,7 +131,10 @@ def tabular_factors(problem: Problem, relax: bool) -> Sequence[Factor]:
         return problem.factors
     if not relax:
         return [part for factor in problem.factors for part in factor.decomposed()]
-    parts = [factor.relaxation for factor in problem.factors]
+    parts = []
+    for factor in problem.factors:
+        stop.check()
+        parts.append(factor.relaxation)
     sizes = {i: sum(map(_decomposed_size, parts[i])) for i, f in enumerate(problem.factors) if not f.is_tabular}
     used = 0
     for i in sorted(sizes, key=lambda i: (sizes[i], i)):
@@ -137,7 +144,7 @@ def tabular_factors(problem: Problem, relax: bool) -> Sequence[Factor]:
     return [part for found in parts for part in found]
 
 
-def relax_large_chains(factors: Sequence[Factor]) -> Sequence[Factor]:
+def relax_large_chains(factors: Sequence[Factor], stop: Deadline = NO_DEADLINE) -> Sequence[Factor]:
     """Return factors without the automata with the largest chains, if all chains together are too large.
 
     An upper bound on the utility of such an automaton takes its place, unless it is 0. As most of the utility is not in
@@ -148,6 +155,7 @@ def relax_large_chains(factors: Sequence[Factor]) -> Sequence[Factor]:
     used, found = 0, list(factors)
     for i in sorted(range(len(found)), key=lambda i: (factors[i].chain_entries, i)):
         used += factors[i].chain_entries
+        stop.check()
         if isinstance(factor := found[i], AutomatonFactor) and used > tuning.MAX_EXAMINED_ENTRIES:
             found[i] = factor.upper_bound()
     return [factor for factor in found if factor.scope or factor.table.item() != 0]
@@ -238,7 +246,7 @@ class DenseProblemBuilder:
             return
         what = f"factor {factor.name or list(factor.scope)}"
         if 8 * max(table_sizes) > memory:
-            raise ResourceError(
+            raise OutOfMemory(
                 f"{what}: fits the memory neither as a table of {format_count(prod(factor.shape))} entries nor as a"
                 f" chain of tables, one of {format_count(max(table_sizes))}; raise budget.memory"
             )
@@ -249,14 +257,14 @@ class DenseProblemBuilder:
 
         Raises
         ------
-        ResourceError
+        OutOfMemory
             If the tables of all chains together do not fit ``memory`` bytes.
         """
         what = f"factor {chain.name or list(chain.scope)}, as a chain of tables"
         added = sum(a.utility.dtype.itemsize * size for a, size in zip(chain.layers, chain.chain_sizes, strict=True))
         self.chain_bytes += added
         if self.chain_bytes > memory:
-            raise ResourceError(f"{what}: needs {format_bytes(self.chain_bytes)} with all others; raise budget.memory")
+            raise OutOfMemory(f"{what}: needs {format_bytes(self.chain_bytes)} with all others; raise budget.memory")
         MEMORY_ACCOUNT.claim(added, what)
         states, hidden = [*chain.states, 1], self._add_state_variables(chain)
         for i, (v, layer) in enumerate(zip(chain.scope, chain.layers, strict=True)):

@@ -18,6 +18,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.compile import writable
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.tuning import MAX_KEY_SIZE
 
@@ -113,17 +114,17 @@ class FactorGraph(NamedTuple):
         return np.cumsum(sizes) - sizes
 
 
-def build_graph(problem: Problem) -> FactorGraph:
+def build_graph(problem: Problem, stop: Deadline = NO_DEADLINE) -> FactorGraph:
     """Return the factor graph of a problem without its constants; sparse factors and automata are kept as automata.
 
     Global constraints are decomposed, or relaxed if their decomposition is large. All variables are free. Utilities of
     type int64 are split, see :func:`split_integers`. Small problems of the same shape share the arrays that do not
-    depend on the entries.
+    depend on the entries. Between constraints, ``OutOfTime`` is raised if the deadline has passed.
     """
     if not problem.facts.get_or_compute("plain", partial(_uses_flat_tables, problem)):
-        return _graph_of_factors(problem)
+        return _graph_of_factors(problem, stop)
     data = problem.flat.data
-    return of_shape(problem, "graph", lambda: _graph_of_factors(problem)._replace(data=data[:0].copy()))._replace(
+    return of_shape(problem, "graph", lambda: _graph_of_factors(problem, stop)._replace(data=data[:0].copy()))._replace(
         data=data
     )
 
@@ -154,9 +155,9 @@ def _uses_flat_tables(problem: Problem) -> bool:
     return all(scopes) and sum(map(len, scopes)) <= MAX_KEY_SIZE and problem.flat.data.dtype != np.int64
 
 
-def _graph_of_factors(problem: Problem) -> FactorGraph:
+def _graph_of_factors(problem: Problem, stop: Deadline) -> FactorGraph:
     """Build the factor graph of a problem without a cache."""
-    factors = [factor for factor in tabular_factors(problem, relax=True) if factor.scope]
+    factors = [factor for factor in tabular_factors(problem, True, stop) if factor.scope]
     dense = [factor for factor in factors if type(factor) is Factor]
     automata = [_automaton(factor) for factor in factors if type(factor) is not Factor]
     all_dense = len(dense) == len(problem.factors)

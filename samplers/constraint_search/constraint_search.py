@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.constraint_search.search_model import SearchModel, search_model
 from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
@@ -30,6 +30,8 @@ class ConstraintSearch:
         The problem.
     seed, place : int
         Seed of the random numbers, and the number of this rank.
+    stop : Deadline
+        When to give up making the model with ``OutOfTime``.
 
     Attributes
     ----------
@@ -37,9 +39,9 @@ class ConstraintSearch:
         The problem in flat arrays.
     """
 
-    def __init__(self, problem: Problem, seed: int, place: int = 0) -> None:
+    def __init__(self, problem: Problem, seed: int, place: int = 0, stop: Deadline = NO_DEADLINE) -> None:
         self.problem, self._seed, self._place = problem, seed, place
-        self.model: SearchModel = search_model(problem)
+        self.model: SearchModel = search_model(problem, stop)
         self._walkers: list[Walker] = []
         self._rate = 0.0  # moves per second and walk
 

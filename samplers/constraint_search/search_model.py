@@ -15,6 +15,7 @@ from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.tuning import common
 
 
@@ -115,23 +116,26 @@ class SearchModel(NamedTuple):
         return self.hard.size
 
 
-def search_model(problem: Problem) -> SearchModel:
+def search_model(problem: Problem, stop: Deadline = NO_DEADLINE) -> SearchModel:
     """Return a problem in the flat arrays of the constraint search.
 
     Parameters
     ----------
     problem : Problem
         The problem. Constraints that have neither cells nor a small decomposition are left out.
+    stop : Deadline
+        When to give up with ``OutOfTime``.
     """
     loaded: list[tuple[GlobalConstraint, CellLoads]] = []
     others: list[Factor] = []
     for factor in problem.factors:
+        stop.check()
         loads = factor.cell_loads() if isinstance(factor, GlobalConstraint) else None
         if loads is None or not isinstance(factor, GlobalConstraint):
             others.append(factor)
         else:
             loaded.append((factor, loads))
-    graph = build_graph(replace(problem, factors=tuple(others)))
+    graph = build_graph(replace(problem, factors=tuple(others)), stop)
     cost = graph.data.astype(np.float64)
     if graph.low.size:
         cost += graph.low

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.factor_graph import FactorGraph, build_graph, of_shape
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.local_search.graph_kernels import ascend, average_factors, choose_greedily, is_better
@@ -154,7 +155,7 @@ class ConstraintAscent(Ascent):
     @cached_property
     def search(self) -> ConstraintSearch:
         """The search on the constraints, whose first walk made the greedy assignment."""
-        return ConstraintSearch(self.problem, 0)
+        return ConstraintSearch(self.problem, 0, stop=self.stop.later(common.GRACE_SECONDS / 2))
 
     def greedy(
         self, soon: Deadline = NO_DEADLINE, report: Callable[[NDArray[np.int64]], object] = lambda values: None
@@ -197,7 +198,10 @@ class ConstraintAscent(Ascent):
         """Return a 1-opt assignment that is at least as good as ``values``; not yet 1-opt if the deadline passes."""
         if not self.is_ready():
             return np.array(values, dtype=np.int64)
-        climbed = self.search.climb(values, self.stop)
+        try:
+            climbed = self.search.climb(values, self.stop)
+        except OutOfTime:  # before the model of the search was made
+            return np.array(values, dtype=np.int64)
         return climbed if self.better(climbed, values) else np.array(values, dtype=np.int64)
 
     def better(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:

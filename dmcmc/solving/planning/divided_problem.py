@@ -28,6 +28,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.samplers.tuning import common
 from dmcmc.samplers.tuning.auto import SECONDS_PER_AGENT
 from dmcmc.solving.planning.presolve import (
     FirstAnswer,
@@ -162,25 +163,30 @@ def divide_problem(
     asked
         The original problem.
     stop
-        Deadline of presolve; ignored on several ranks, which have to get the same result.
+        Deadline of presolve; ignored on several ranks, which have to get the same result. If there is a first answer,
+        the division ends soon after it with ``OutOfTime``.
     first
         The answer that was found before, if there is one.
     """
+    ends = NO_DEADLINE if first is None else stop.later(common.GRACE_SECONDS / 2)
     with world.together():
         memory = config.budget.bytes
         merged = merged_if_applicable(asked, config) if config.presolve == "merge" else None
         original = asked if merged is None else merged.problem
-        problem = original if original.dense else densify(original, memory, relax=True).problem
+        problem = original if original.dense else densify(original, memory, relax=True, stop=ends).problem
+        ends.check()
         reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
         if reduction is not None:
             original = reduction.problem
-            problem = densify(original, memory, relax=True).problem
+            problem = densify(original, memory, relax=True, stop=ends).problem
         if merged is not None:
             reduction = merged if reduction is None else merged.then(reduction)
+        ends.check()
         arithmetic = arithmetic_for(problem, config.combine)
+        ends.check()
         if arithmetic.integral and not arithmetic.exact:  # the sums of the integers need more than 60 bits
             centred = with_centred_tables(original, reduction)
-            dense = None if centred is None else densify(centred.problem, memory, relax=True).problem
+            dense = None if centred is None else densify(centred.problem, memory, relax=True, stop=ends).problem
             if centred is not None and dense is not None:
                 exact = arithmetic_for(dense, config.combine)
                 if exact.exact:
@@ -283,11 +289,11 @@ class UnscatteredProblem:
 
 
 def prepare_scattering(
-    asked: Problem | None, config: Settings, world: World, first: FirstAnswer | None = None
+    asked: Problem | None, config: Settings, world: World, stop: Deadline, first: FirstAnswer | None
 ) -> UnscatteredProblem:
     """Presolve and divide a problem that only rank 0 has; called by all ranks.
 
-    ``first`` is the answer that rank 0 has found before, if there is one.
+    ``stop`` and ``first`` are as in :func:`divide_on_ranks`.
     """
 
     def division() -> UnscatteredProblem | None:
@@ -298,7 +304,7 @@ def prepare_scattering(
             )
         if asked is None:
             return None
-        parts = replace(divide_problem(asked, config, World(), first=first), scattered=True)
+        parts = replace(divide_problem(asked, config, World(), stop, first), scattered=True)
         index, agents = agent_files.split_by_agent(parts.problem, config.budget.bytes)
         return UnscatteredProblem(parts, index, parts.division.magnitudes, agents)
 
@@ -331,7 +337,7 @@ def divide_on_ranks(
     rank_0_only = any(world.allgather(problem is None))
     if problem is not None and not rank_0_only:
         return divide_problem(problem, config, world, stop, first), None
-    unscattered = prepare_scattering(problem, config, world, first)
+    unscattered = prepare_scattering(problem, config, world, stop, first)
     return unscattered.parts, unscattered
 
 

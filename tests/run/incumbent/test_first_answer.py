@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support.clock import ExpiresAfterChecks
 from support.naive import optimum
 from support.problem_strategies import random_problem
 
@@ -15,6 +16,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.dpop import division, pseudotree
 from dmcmc.inference.dpop.trees.depth_first import depth_first
+from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.orders import estimate_cost
@@ -22,14 +24,17 @@ from dmcmc.inference.presolve.dominated_entries import forbid_dominated, slack_o
 from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import judge, quality_of
 from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.run.compilation.search_components import first_search_of
-from dmcmc.samplers.local_search.local_search import Ascent
+from dmcmc.samplers.constraint_search.search_model import search_model
+from dmcmc.samplers.local_search.local_search import Ascent, ConstraintAscent
 from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning import presolve as presolve_problem
+from dmcmc.solving.planning.divided_problem import divide_problem
 from dmcmc.solving.planning.plan import check_time_for_tables, separator_variables
 from dmcmc.solving.planning.presolve import OriginalProblem, presolve_if_worthwhile
 
@@ -87,6 +92,43 @@ def test_the_first_answer_comes_before_presolve_division_and_planning(monkeypatc
     result = dmcmc.solve(problem, timeout=0.5, device="cpu", trace=points.append, search="none")
     assert points_before["divide_on_ranks"] == 1 and set(points_before) == {"divide_on_ranks", "begin", "plan"}
     assert result.trace[0] == points[0] and result.trace[0].objective is not None
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("no room"), OutOfTime("out of time"), MemoryError("no room")])
+@pytest.mark.parametrize("step", ["divide_on_ranks", "begin", "plan", "solve_planned_in_time"])
+def test_the_first_answer_is_delivered_when_a_later_step_ends_for_lack_of_memory_or_time(step, error, monkeypatch):
+    def fails(*arguments, **keywords):
+        raise error
+
+    monkeypatch.setattr(solve_module, step, fails)
+    problem = sparse_problem(60, agents=5)
+    result = dmcmc.solve(problem, timeout=0.5, device="cpu", search="none")
+    assert result.status == "timeout" and result.objective == problem.evaluate(result.assignment).objective
+    assert result.note == (None if isinstance(error, OutOfTime) else "out of memory: no room")
+    assert result.bound >= result.objective == result.trace[-1].objective
+    with pytest.raises(type(error)):  # nothing is found yet
+        monkeypatch.setattr(solve_module, "find_first_answer", fails)
+        dmcmc.solve(problem, timeout=0.5, device="cpu", search="none")
+
+
+def test_the_division_ends_at_the_deadline_once_there_is_a_first_answer():
+    problem, world, memory = sparse_problem(60, agents=5), World(), settings_of(Document("", {}))
+    with pytest.raises(OutOfTime):
+        divide_problem(problem, memory, world, Deadline(0.0), first_answer(problem))
+    assert divide_problem(problem, memory, world, Deadline(0.0)).problem.n_variables
+
+
+def test_the_arrays_of_constraints_are_not_finished_after_the_deadline(monkeypatch):
+    builder = Problem.build()
+    names = [builder.variable(f"v{v}", 4) for v in range(4)]
+    for _ in range(3):
+        builder.all_different(names)
+    problem = builder.problem()
+    for make in (search_model, build_graph):
+        with pytest.raises(OutOfTime):
+            make(problem, ExpiresAfterChecks(2))
+    monkeypatch.setattr(ConstraintAscent, "search", property(lambda self: search_model(problem, Deadline(0.0))))
+    assert first_answer(problem).values.tolist() == [0, 0, 0, 0]  # nothing better is known yet
 
 
 @pytest.mark.parametrize("seed", range(6))
