@@ -5,6 +5,7 @@ from functools import partial
 
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.rank_run import RankRun, keep_for_next_run
+from dmcmc.anytime.union_part import UnionPart
 from dmcmc.anytime.whole_searches import WholeSearches
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.results.result import Result
@@ -22,7 +23,7 @@ def improve_until_stop(
     search: IncumbentSearch | None,
     watch: Watch,
     is_ready: Callable[[str], bool],
-    union_provider: str | None = None,
+    union: UnionPart | None = None,
     next_plan: Callable[[], Setup | None] | None = None,
 ) -> Result | None:
     """Make the agents' tables, and combine and improve them in turn until the goal or the deadline.
@@ -39,8 +40,8 @@ def improve_until_stop(
         The observer of the run, given by the caller. Ctrl-C is left to a caller that handles signals.
     is_ready
         Returns whether an improver, given by its name, has its kernels on this rank.
-    union_provider
-        Bound provider of the union of all agents; None if that is not bounded.
+    union
+        This rank's part of the union of all agents, which may already have a bound; None if that is not bounded.
     next_plan
         Returns a plan by which to go on, once it can be carried out, otherwise None; called by all ranks after each
         combination. None if there is no other plan.
@@ -55,7 +56,8 @@ def improve_until_stop(
 
             Return the result, or the plan by which to go on.
             """
-            run = RankRun(RankTables(plan, world, team), coordinator, searches, watch, union_provider)
+            part = union if plan is setup or union is None else union.anew()
+            run = RankRun(RankTables(plan, world, team), coordinator, searches, watch, part)
             handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
             try:
                 run.first_tables()

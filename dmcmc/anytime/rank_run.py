@@ -208,9 +208,9 @@ class RankRun:
         The searches over the whole assignment.
     watch
         The observer of the run, given by the caller.
-    union_provider
-        Bound provider of the union of all agents; None if that is not bounded. The first combination is then made with
-        smaller tables, so that it comes soon; it is enlarged if that gains.
+    union
+        This rank's part of the union of all agents; None if that is not bounded. The first combination is then made
+        with smaller tables, so that it comes soon; it is enlarged if that gains.
 
     Attributes
     ----------
@@ -232,7 +232,7 @@ class RankRun:
         coordinator: Coordinator,
         searches: "WholeSearches",
         watch: Watch,
-        union_provider: str | None = None,
+        union: UnionPart | None = None,
     ) -> None:
         self.tables, self.coordinator, self.searches, self.watch = tables, coordinator, searches, watch
         self.world, self.incumbent = tables.world, coordinator.incumbent
@@ -243,9 +243,10 @@ class RankRun:
         coordinator.effects = {name: declared.effect for name, declared in properties.items()}
         # A rank that helps another one with the rows of an agent has no part of the union.
         takes_part = self.world.rank == 0 or tables.team.size == 1
-        self.union = UnionPart(self.world, self.incumbent, searches, union_provider if takes_part else None)
+        has_part = union is not None and takes_part
+        self.union = union if has_part else UnionPart(self.world, self.incumbent, searches, None)
         self._limits, self.goal_reached = CombinationLimits(), False
-        if union_provider is not None:
+        if union is not None:
             self._limits.size_factor = tuning.FIRST_SIZE_WITH_UNION
         self.work = RankImprovers(improvers, tables, coordinator, searches, self.union, self._limits)
 
