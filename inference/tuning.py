@@ -51,6 +51,7 @@ MAX_LISTED = 8  # known names, or values, that a message lists, so that it stays
 OPTIONAL_KERNELS = (
     "chains",
     "branch and bound",
+    "mini-bucket bounds",
     "GPU",
     "semidefinite relaxation",
     "rounding",

@@ -9,7 +9,7 @@ are worth their cost.
 import time
 from collections.abc import Sequence
 
-from dmcmc.anytime.scheduler.proposal import Allocation, Directive, Effect, MeasuredGain, RankReport, is_union
+from dmcmc.anytime.scheduler.proposal import Allocation, Directive, Effect, MeasuredGain, Proposal, RankReport, is_union
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
@@ -78,6 +78,11 @@ class Director:
         return Directive(
             False, cutoffs, allocations, prune, best, incumbent.bound is not None, incumbent.combination_seconds
         )
+
+    def decide_on_union(self, proposals: Sequence[Proposal], gains: Sequence[MeasuredGain]) -> tuple[Allocation, ...]:
+        """Return the next work on the union of all agents, while there are no tables of agents (rank 0)."""
+        self.scheduler.record(self._state(None), gains)
+        return self.scheduler.decide(proposals)
 
     def _should_prune(
         self, reports: Sequence[RankReport], allocations: Sequence[Allocation], state: SchedulingState

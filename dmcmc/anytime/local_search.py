@@ -306,7 +306,7 @@ class IncumbentSearch(RankSearch):
         brief_seconds
             If the search is not wanted: search once at the start for at most this many seconds.
         """
-        if not (wanted or brief_seconds) or not self.parts.timed or not self._chains_are_ready():
+        if not (wanted or brief_seconds) or not self.parts.timed or not self.chains_are_ready():
             yield
             return
         if not self.searches:
@@ -360,7 +360,7 @@ class IncumbentSearch(RankSearch):
             if over or not is_worthwhile(before, self.quality):
                 return
 
-    def _chains_are_ready(self) -> bool:
+    def chains_are_ready(self) -> bool:
         """Return whether all ranks have the kernels of the chains; then hill climbing uses kernels, too."""
         parts = self.components
         ready = all(self.world.allgather(parts is None or (parts.chains.is_ready() and parts.first.is_ready())))
@@ -386,7 +386,7 @@ class IncumbentSearch(RankSearch):
         stop = self.stop if seconds is None else self.stop.by(time.perf_counter() + seconds)
         with suppress(OutOfTime):
             self.delay(self.kernels.wait(self.world.bcast(self.components and self.components[:2]), stop))
-        return self._chains_are_ready() and super().improve(seconds, sweeps)
+        return self.chains_are_ready() and super().improve(seconds, sweeps)
 
 
 def take_known_bound(incumbent: Incumbent, parts: DividedProblem) -> None:

@@ -209,9 +209,9 @@ class RankRun:
         The searches over the whole assignment.
     watch
         The observer of the run, given by the caller.
-    union_provider
-        Bound provider of the union of all agents; None if that is not bounded. The first combination is then made with
-        smaller tables, so that it comes soon; it is enlarged if that gains.
+    union
+        This rank's part of the union of all agents; None if that is not bounded. The first combination is then made
+        with smaller tables, so that it comes soon; it is enlarged if that gains.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class RankRun:
         coordinator: Coordinator,
         searches: "WholeSearches",
         watch: Watch,
-        union_provider: str | None = None,
+        union: UnionPart | None = None,
     ) -> None:
         self.tables, self.coordinator, self.searches, self.watch = tables, coordinator, searches, watch
         self.world, self.incumbent = tables.world, coordinator.incumbent
@@ -244,9 +244,10 @@ class RankRun:
         coordinator.effects = {name: declared.effect for name, declared in properties.items()}
         # A rank that helps another one with the rows of an agent has no part of the union.
         takes_part = self.world.rank == 0 or tables.team.size == 1
-        self.union = UnionPart(self.world, self.incumbent, searches, union_provider if takes_part else None)
+        has_part = union is not None and takes_part
+        self.union = union if has_part else UnionPart(self.world, self.incumbent, searches, None)
         self._limits, self.goal_reached = CombinationLimits(), False
-        if union_provider is not None:
+        if union is not None:
             self._limits.size_factor = tuning.FIRST_SIZE_WITH_UNION
         self.work = RankImprovers(improvers, tables, coordinator, searches, self.union, self._limits)
 
@@ -417,7 +418,7 @@ def improve_until_stop(
     search: IncumbentSearch | None,
     watch: Watch,
     is_ready: Callable[[str], bool],
-    union_provider: str | None = None,
+    union: UnionPart | None = None,
     next_plan: Callable[[], Setup | None] | None = None,
 ) -> Result | None:
     """Make the agents' tables, and combine and improve them in turn until the goal or the deadline.
@@ -434,8 +435,8 @@ def improve_until_stop(
         The observer of the run, given by the caller. Ctrl-C is left to a caller that handles signals.
     is_ready
         Returns whether an improver, given by its name, has its kernels on this rank.
-    union_provider
-        Bound provider of the union of all agents; None if that is not bounded.
+    union
+        This rank's part of the union of all agents, which may already have a bound; None if that is not bounded.
     next_plan
         Returns a plan by which to go on, once it can be carried out, otherwise None; called by all ranks after each
         combination. None if there is no other plan.
@@ -450,7 +451,8 @@ def improve_until_stop(
 
             Return the result, or the plan by which to go on.
             """
-            run = RankRun(RankTables(plan, world, team), coordinator, searches, watch, union_provider)
+            part = union if plan is setup or union is None else union.anew()
+            run = RankRun(RankTables(plan, world, team), coordinator, searches, watch, part)
             handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
             try:
                 run.first_tables()

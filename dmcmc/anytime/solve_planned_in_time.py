@@ -5,15 +5,16 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain
 
-from dmcmc.anytime.local_search import IncumbentSearch
+from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.rank_run import improve_until_stop
+from dmcmc.anytime.run_improvers import UnionPart
 from dmcmc.anytime.whole_problem.whole_problem_agent import union_provider
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.agent_kernel_sets import SolveTiny, agent_work, for_improvers
+from dmcmc.run.compilation.agent_kernel_sets import AgentKernels, SolveTiny, agent_work, for_improvers
 from dmcmc.run.compilation.gpu.prepare_gpu import prepare_gpu
 from dmcmc.run.compilation.kernel_supply import ConcurrentWork
 from dmcmc.run.compilation.search_components import constraint_search
@@ -34,14 +35,19 @@ def solve_planned_in_time(
     needed = world.bcast(agent_work(setup, "none" if search.stop is NO_DEADLINE else "deadline", solve_tiny, union))
     tables, later = needed.tables, for_improvers(setup, needed)
     if timed and not setup.will_prove:
+        search.delay(kernels.request(*needed.before_tables, at_once=True))
         search.delay(kernels.request(*tables, *chain.from_iterable(later.values())))
     if timed and search.engine.name and not setup.will_prove and not kernels.all_ready(*tables):
         with handle.deliver_if_late(search.stop):
             if search.engine.searches_first(setup):  # it has finished: no tables are needed
                 watch.planned(setup)
                 return result_without_tables(search)
+    part = None if union is None else UnionPart(world, search.incumbent, WholeSearches(world, search), union)
     with handle.deliver_if_late(search.stop):
         try:
+            if part is not None and _is_proven_before_tables(search, setup, needed, part):
+                watch.planned(setup)
+                return result_without_tables(search)
             search.delay(kernels.wait(tables, search.stop, waiting_search(search)))
         except OutOfTime as error:
             return end_without_tables(search, error)
@@ -59,9 +65,31 @@ def solve_planned_in_time(
     stop = search.delay(world.on_first_rank(partial(_seconds_of, watch.planned, setup)))
     is_ready = partial(kernels.is_ready_for, needed=(later, later_on_gpu))
     return improve_until_stop(
-        setup.with_stop(stop), OneFile(search), search, watch.with_handle(handle), is_ready, union,
+        setup.with_stop(stop), OneFile(search), search, watch.with_handle(handle), is_ready, part,
         None if next_plan is None else partial(_with_cores, search, next_plan),
     )  # fmt: skip
+
+
+def _is_proven_before_tables(search: IncumbentSearch, setup: Setup, needed: AgentKernels, union: UnionPart) -> bool:
+    """Bound and search the union of all agents, in turn with the local search, until the agents' kernels are compiled.
+
+    Return whether this has reached the goal of the run; called by all ranks.
+    """
+    world, kernels = search.world, search.kernels
+    setup = setup.with_stop(search.stop)
+    is_ready = partial(kernels.is_ready_for, needed=(for_improvers(setup, needed),))
+    if not kernels.all_ready(*needed.tables):
+        search.delay(kernels.wait(needed.before_tables[:1], search.stop, waiting_search(search)))
+    while not kernels.all_ready(*needed.tables):
+        start = time.perf_counter()
+        works = world.on_first_rank(partial(union.work_alone, setup, is_ready))
+        if world.on_first_rank(lambda: search.incumbent.reached):
+            return True
+        if not works or any(world.allgather(search.stop.over)):
+            break
+        if search.chains_are_ready():
+            search.improve_while_it_pays(world.bcast(time.perf_counter() - start))
+    return False
 
 
 def _with_cores(search: IncumbentSearch, next_plan: Callable[[], Setup | None]) -> Setup | None:

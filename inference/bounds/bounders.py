@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import Bounder
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
+from dmcmc.inference.bounds.calibration import MINI_BUCKET_BOUNDS
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.mini_bucket_bounder import mini_bucket_bounder
 from dmcmc.inference.runtime.errors import ConfigError
@@ -68,7 +69,9 @@ _PLUGINS: Plugins[BounderFactory] = Plugins(
         DUAL: OwnFactory("dual ascent at each node, which inherits its parent's tables", CpuDualBounder),
         "mini-bucket": OwnFactory(
             "messages of mini-buckets, computed once: many nodes a second in sparse problems",
-            lambda state, limit: mini_bucket_bounder(state, limit) if state.has_mini_buckets else None,
+            lambda state, limit: (
+                mini_bucket_bounder(state, limit) if state.has_mini_buckets and MINI_BUCKET_BOUNDS.is_ready() else None
+            ),
         ),
     },
     accept=_accept,

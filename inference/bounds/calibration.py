@@ -25,9 +25,12 @@ from dmcmc.inference.bounds.dual.reparametrised_tables import triplets_fit
 from dmcmc.inference.bounds.mini_bucket import MiniBucketState
 from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS
 from dmcmc.inference.bounds.tuning.mini_buckets import ENTRIES_PER_SWEEP, LEADER_WEIGHT, STEP_FRACTION
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 
 
@@ -95,7 +98,8 @@ class CalibratedBoundState:
 
     There are up to four methods: the dual ascent, mini-buckets of its potentials with and without tables of three
     variables, and a second dual ascent with additional triangles for cycles of four variables. The second ascent is a
-    copy that is made at its first step; it is available once the first ascent has made its initial sweeps.
+    copy that is made at its first step; it is available once the first ascent has made its initial sweeps. In a run
+    with a time budget, the dual ascent begins alone if the kernels of mini-buckets are still being compiled.
 
     Parameters
     ----------
@@ -261,4 +265,18 @@ class CalibratedBoundState:
 
 def _bucket_method(buckets: MiniBucketState) -> _BoundMethod:
     """Return the method that makes mini-bucket steps, each of which takes as long as it takes."""
-    return _BoundMethod(lambda: buckets.estimated_seconds, lambda seconds: buckets.step())
+    return _BoundMethod(
+        lambda: buckets.estimated_seconds if MINI_BUCKET_BOUNDS.is_ready() else math.inf, lambda seconds: buckets.step()
+    )
+
+
+def compile_mini_buckets() -> None:
+    """Compile the kernels of mini-buckets of potentials, with and without tables of three variables."""
+    factors = tuple(Factor.of(scope, [[0, 1], [1, 0]]) for scope in ((0, 1), (1, 2), (0, 2)))
+    problem = Problem(("x0", "x1", "x2"), np.full(3, 2), ("a",), np.zeros(3, dtype=np.int64), factors)
+    for buckets in CalibratedBoundState(divide(problem).locals[0], triangles=True).buckets:
+        buckets.improve(sweeps=2)
+    compile_matching(np.dtype(np.int64))  # larger agents have split buckets
+
+
+MINI_BUCKET_BOUNDS = KernelSet("mini-bucket bounds", compile_mini_buckets)

@@ -20,6 +20,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache, partial
 from importlib import import_module
 from operator import attrgetter
@@ -81,11 +82,12 @@ class KernelSet(NamedTuple):
 
     def is_ready(self, requested: bool = True) -> bool:
         """Return whether the component can work without compiling; if not, request it, if that is wanted."""
-        if not _SUPPLIERS:
+        supplier = _supplier()
+        if supplier is None:
             return True
-        if requested and not _SUPPLIERS[-1].is_ready(self):
-            _SUPPLIERS[-1].request(self)
-        return _SUPPLIERS[-1].is_ready(self)
+        if requested and not supplier.is_ready(self):
+            supplier.request(self)
+        return supplier.is_ready(self)
 
 
 class KernelSupplier(Protocol):
@@ -104,7 +106,14 @@ class KernelSupplier(Protocol):
         """Return whether kernel sets can be used."""
 
 
-_SUPPLIERS: list[KernelSupplier] = []  # of the timed runs of this process; the latest one is asked
+_SUPPLIERS: list[KernelSupplier] = []  # of the timed runs of this process
+_OWN_SUPPLIER: ContextVar[KernelSupplier | None] = ContextVar("supplier", default=None)  # of the run of this thread
+
+
+def _supplier() -> KernelSupplier | None:
+    """Return the supplier of the run that this thread works for; of the latest run if that is not known."""
+    own = _OWN_SUPPLIER.get()
+    return own if own in _SUPPLIERS else _SUPPLIERS[-1] if _SUPPLIERS else None
 
 
 @cache
@@ -188,9 +197,11 @@ def count_compilations(report: Callable[[int], None]) -> Iterator[None]:
 def kernels_supplied_by(supplier: KernelSupplier) -> Iterator[None]:
     """Do not compile the kernels that Python calls in this block: another process does, and this one loads them."""
     _SUPPLIERS.append(supplier)
+    outer = _OWN_SUPPLIER.set(supplier)
     try:
         yield
     finally:
+        _OWN_SUPPLIER.reset(outer)
         _SUPPLIERS.remove(supplier)
 
 
@@ -352,8 +363,8 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]
 
     def compile(self, sig: Any) -> Any:
         """Compile or load the kernel for a signature; return its entry point."""
-        if _SUPPLIERS and not compiles_kernel() and not self.is_available(sig):
-            _SUPPLIERS[-1].supply(self, sig)
+        if _SUPPLIERS and not compiles_kernel() and not self.is_available(sig) and (supplier := _supplier()):
+            supplier.supply(self, sig)
         with global_compiler_lock:
             if not compiles_kernel():
                 arguments = tuple(normalize_signature(sig)[0])

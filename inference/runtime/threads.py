@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import copy_context
 from functools import cache, lru_cache
 from typing import Any
 
@@ -87,7 +88,7 @@ def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Deadli
         for task in pending:
             run(task)
         return not skipped
-    futures = [_pool(threads).submit(run, task) for task in pending]
+    futures = [_pool(threads).submit(copy_context().run, run, task) for task in pending]
     try:
         for future in futures:
             future.exception()
@@ -125,7 +126,7 @@ def run_watched(
     """
     if stop is NO_DEADLINE:
         return run_parallel(tasks, threads)
-    futures = [_pool(threads, low_priority).submit(task) for task in tasks]
+    futures = [_pool(threads, low_priority).submit(copy_context().run, task) for task in tasks]
     try:
         while wait(futures, timeout=MAX_CHECK_INTERVAL).not_done:
             halt[0] |= stop.over

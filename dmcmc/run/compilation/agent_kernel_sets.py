@@ -13,6 +13,7 @@ import numpy as np
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds.branch_and_bound_rows import BOUNDARY_SEARCH
+from dmcmc.inference.bounds.calibration import MINI_BUCKET_BOUNDS
 from dmcmc.inference.bounds.dual.rounding import ROUNDING_KERNELS
 from dmcmc.inference.bounds.semidefinite.relaxation import RELAXATION_KERNELS, is_suitable
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from dmcmc.solving.planning.plan import Setup
 
 SolveTiny = Callable[[Problem, Settings, str], object]  # solves a problem, ending in one of these ways:
+_AND_MINI_BUCKETS = "+mini-bucket"  # end of the names of bound providers: mini-buckets besides a dual ascent
 Ending = Literal["none", "deadline"]  # how a tiny problem is solved: work with a deadline has other kernels
 
 
@@ -102,6 +104,11 @@ class AgentKernels(NamedTuple):
     bounds: dict[str, list[KernelSet]]
     union: KernelSet | None
 
+    @property
+    def before_tables(self) -> list[KernelSet]:
+        """The kernels that bound and search the union of all agents before there are tables."""
+        return [] if self.union is None else [self.union, *self.bounds.get(BRANCH, [])]
+
 
 def agent_work(setup: "Setup", ending: Ending, solve: SolveTiny, union: str | None = None) -> AgentKernels:
     """Return the kernels of the agents of a plan.
@@ -158,6 +165,8 @@ def _find_agent_work(
         for bound in work.providers if method != "exact" and work.providers else ("none",):
             sets.append(_tables(work, method, bound, solve))
     sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work, solve)))
+    if not work.timed and any(map(_has_mini_buckets, providers)):
+        sets.append(MINI_BUCKET_BOUNDS)
     return AgentKernels(
         sets,
         _bounds(setup, union is not None) if providers or union else {},
@@ -165,9 +174,14 @@ def _find_agent_work(
     )
 
 
+def _has_mini_buckets(bound: str) -> bool:
+    """Return whether a bound provider has mini-buckets besides a dual ascent, which then have kernels of their own."""
+    return bound.endswith(_AND_MINI_BUCKETS)
+
+
 def _tables(work: KernelNeeds, method: str, bound: str, solve: SolveTiny) -> KernelSet:
     """Return the kernels that make tables by one method with one bound provider."""
-    source = registry.name_of_kernel(method)
+    source, bound = registry.name_of_kernel(method), bound.removesuffix(_AND_MINI_BUCKETS)
     one = work._replace(methods=(method,), providers=(bound,), partition="", moment_matching=False)
     return KernelSet(f"tables {source} {one.text}", partial(_compile_tables, one, solve))
 
@@ -209,7 +223,8 @@ def _compile_tables(work: KernelNeeds, solve: SolveTiny) -> None:
 
 
 def _union(work: KernelNeeds, provider: str) -> KernelSet:
-    """Return the kernels of the first bounds of the union of all agents."""
+    """Return the kernels of the dual ascent that bounds the union of all agents."""
+    provider = provider.removesuffix(_AND_MINI_BUCKETS)
     return KernelSet(f"union {provider} {work.text}", partial(_compile_union, work, provider))
 
 
@@ -221,8 +236,6 @@ def _compile_union(work: KernelNeeds, provider: str) -> None:
     setup = prepare(_tiny_problem_of(work), settings({}), World())
     for _ in range(2):
         UnionAgent(setup, provider, lambda: None, common.SLICE_SECONDS)
-    if "mini-bucket" in provider:
-        compile_matching(np.dtype(np.int64))
 
 
 def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:

@@ -32,7 +32,7 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, usable_folders
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler
+from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler, background_compiler
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 
@@ -108,6 +108,7 @@ class KernelSupply:
         self._off = interprets or _in_compilation
         self._first = not self._off and (compiles_first() or usable_folders().kernels is None)
         self._compiler: BackgroundCompiler | None = None
+        self._seconds_before = 0.0  # processor seconds of the compiler for earlier runs
         self._memory, self._needed = config.budget.bytes, set[str]()  # names of all sets that were requested
         self._begun = None if interprets else compilation_seconds()  # None: this process compiles nothing
         self._is_announced, self._starting = False, threading.Lock()
@@ -123,7 +124,7 @@ class KernelSupply:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._guard.__exit__(None, None, None)
         if self._compiler is not None:
-            self._compiler.close()
+            self._compiler.end_run(goes_on=self._timed)
         if error_type is None and not self._timed:
             CALLED.update(self._needed)
 
@@ -139,12 +140,22 @@ class KernelSupply:
 
     @property
     def seconds(self) -> float:
-        """Processor seconds of compilation so far, in this process and in those that it has started."""
-        children = 0.0 if self._compiler is None else self._compiler.seconds
+        """Processor seconds of compilation so far, in this process and in those that it has started.
+
+        Runs at the same time share the processes, whose seconds count for each of them.
+        """
+        children = 0.0 if self._compiler is None else self._compiler.seconds - self._seconds_before
         return children if self._begun is None else children + compilation_seconds() - self._begun
 
-    def request(self, *sets: KernelSet) -> float:
-        """Compile kernel sets in the background, after those that were requested before; called by all ranks.
+    def request(self, *sets: KernelSet, at_once: bool = False) -> float:
+        """Compile kernel sets in the background, by gain; called by all ranks.
+
+        Parameters
+        ----------
+        *sets
+            The kernel sets.
+        at_once
+            Whether they come before all that is waiting.
 
         Returns
         -------
@@ -158,7 +169,7 @@ class KernelSupply:
         missing = [k for k in sets if not (self._off or k.name in called or k.is_compiled)]
         if not missing or self._world.local_rank:
             return 0.0
-        self._started_compiler().request(missing)
+        self._started_compiler().request(missing, at_once)
         if not self._is_announced:
             self._is_announced = True
             methods = f"{len(missing)} of {len(self._needed)} methods"
@@ -239,7 +250,9 @@ class KernelSupply:
         """Return the processes that compile, which are started with their first kernel set."""
         with self._starting:
             if self._compiler is None:
-                self._compiler = BackgroundCompiler(self._processes())
+                self._compiler = background_compiler()
+                self._seconds_before = self._compiler.seconds
+                self._compiler.begin_run(self._processes())
             return self._compiler
 
     def _compile_here(self, sets: Sequence[KernelSet]) -> float:

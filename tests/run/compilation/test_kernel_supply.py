@@ -21,9 +21,10 @@ import dmcmc
 from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
 from dmcmc.inference.orders.greedy_kernels import seeded
-from dmcmc.inference.runtime.compile import COMPILED, Kernel, KernelSet, compilation_seconds
+from dmcmc.inference.runtime.compile import COMPILED, Kernel, KernelSet, compilation_seconds, kernels_supplied_by
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.storage import cache_folders
 from dmcmc.mpi.world import World
 from dmcmc.run.compilation import agent_kernel_sets, kernel_sets, kernel_supply
@@ -179,14 +180,82 @@ def test_ranks_use_a_set_only_if_all_of_them_are_ready(folder):
         COMPILED.clear()
 
 
-def test_other_processes_compile_in_the_background_and_end_with_the_run(folder):
+def test_other_processes_compile_in_the_background_and_end_when_all_is_done(folder):
     good, bad = KernelSet("good", math.sqrt), KernelSet("gcd", partial(math.gcd, 1, 2))
     with supply(first=False) as kernels:
         kernels.request(bad, good._replace(compile=partial(math.sqrt, 4.0)))
         kernels.wait([good, bad], Deadline(time.perf_counter() + 300))
         children = [child.pid for child in kernels._compiler._children]
         assert good.is_compiled and bad.is_compiled and kernels.seconds > 0
-    assert children and not any(Path(f"/proc/{pid}").exists() for pid in children)
+    assert children and has_come(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
+
+
+def has_come(condition, seconds=60.0):
+    """Return whether a condition holds before some seconds are over."""
+    end = time.perf_counter() + seconds
+    while not condition() and time.perf_counter() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_a_run_has_requested_is_compiled_after_its_end_if_it_had_a_time_budget(timed, folder, monkeypatch):
+    """A run without a time budget has compiled what it has called."""
+    monkeypatch.delenv("DMCMC_COMPILE")
+    first, second = KernelSet("first", partial(time.sleep, 1.0)), KernelSet("second", partial(math.sqrt, 4.0))
+    with KernelSupply(World(), Settings(budget=Budget(time=0.01 if timed else None)), NoProgress()) as kernels:
+        kernels._processes = lambda: 1
+        kernels.request(first, second)
+        compiler = kernels._compiler
+        assert has_come(lambda: compiler._waiting == [second])
+    assert has_come(lambda: first.is_compiled and not compiler._threads)
+    assert second.is_compiled == timed
+
+
+ENDLESS = """
+import time
+from functools import partial
+from dmcmc.config.settings import Budget, Settings
+from dmcmc.inference.runtime.compile import KernelSet
+from dmcmc.mpi.world import World
+from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.solving.monitoring.progress import NoProgress
+with KernelSupply(World(), Settings(budget=Budget(time=0.01)), NoProgress()) as kernels:
+    kernels.request(KernelSet("endless", partial(time.sleep, 3600.0)))
+    while not kernels._compiler._children:
+        time.sleep(0.05)
+print(*(child.pid for child in kernels._compiler._children), flush=True)
+{end}
+"""
+
+
+@pytest.mark.parametrize("end", ["", "import os; os._exit(0)", "import os; os.kill(os.getpid(), 9)"])
+def test_processes_that_compile_never_outlive_the_one_that_has_started_them(end, tmp_path):
+    environment = {**os.environ, "DMCMC_CACHE_DIR": str(tmp_path)}
+    del environment["DMCMC_COMPILE"]
+    command = [sys.executable, "-c", ENDLESS.format(end=end)]
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    assert output.split() and has_come(lambda: not any(map(is_running, output.split())))
+
+
+def is_running(pid):
+    """Return whether a process runs, and is no zombie."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_runs_at_once_share_the_processes_and_each_waits_until_its_own_deadline(folder, monkeypatch):
+    monkeypatch.setattr(Kernel, "is_available", lambda *_: False)
+    with supply(first=False) as long, supply(first=False) as short:
+        for kernels in (long, short):
+            kernels.request(KernelSet("shared", partial(math.sqrt, 4.0)))
+        assert long._compiler is short._compiler
+        short.stop = Deadline(time.perf_counter())
+        with pytest.raises(OutOfTime):
+            seeded(np.int16(3))
+        with kernels_supplied_by(long):
+            assert run_parallel([partial(seeded, np.int16(3)), partial(seeded, np.int16(4))], 2)
 
 
 @pytest.mark.parametrize(("ends", "again"), [("well", []), ("with an error", ["a set"])])
@@ -194,7 +263,7 @@ def test_a_run_does_not_start_processes_for_sets_that_an_earlier_one_has_called(
     """Otherwise each of many short runs would start processes, and end them before they have compiled anything."""
     requested = []
     monkeypatch.delenv("DMCMC_COMPILE")
-    monkeypatch.setattr(kernel_supply.BackgroundCompiler, "request", lambda _, sets: requested.extend(sets))
+    monkeypatch.setattr(kernel_supply.BackgroundCompiler, "request", lambda _, sets, at_once: requested.extend(sets))
     for _ in range(2):
         requested.clear()
         with suppress(ValueError), KernelSupply(World(), Settings(), NoProgress()) as kernels:
