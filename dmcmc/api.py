@@ -334,7 +334,8 @@ def max_marginals(
     {'a': {0: 5, 1: 3}}
     """
     from dmcmc.inference.levels.one_after_the_other import check_weighted
-    from dmcmc.questions.max_marginals import marginals, timed_max_marginals
+    from dmcmc.questions.max_marginals import timed_max_marginals
+    from dmcmc.questions.sums import marginals
 
     given, chosen, asked = problem_of(problem), settings_from(settings, keywords), tuple(variables)
     check_weighted(given, "max-marginals")

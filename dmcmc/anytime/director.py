@@ -8,6 +8,7 @@ are worth their cost.
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dmcmc.anytime.scheduler.proposal import Allocation, Directive, Effect, MeasuredGain, Proposal, RankReport, is_union
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
@@ -20,8 +21,10 @@ from dmcmc.samplers.tuning import common
 from dmcmc.solving.coordinator import roots_of
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of
 from dmcmc.solving.planning.combination_plan import relaxation_of, step_attempts
-from dmcmc.solving.planning.plan import Setup
 from dmcmc.tuning import anytime as tuning
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.plan import Setup
 
 
 class Director:
@@ -150,7 +153,7 @@ class CombinationLimits:
         self.size_factor, self._excluded_factor = 1.0, float("inf")
         self.enlarged_seconds: float | None = None
 
-    def deadline(self, setup: Setup, start_time: float, previous_seconds: float) -> Deadline:
+    def deadline(self, setup: "Setup", start_time: float, previous_seconds: float) -> Deadline:
         """Return the deadline of a combination: that of the run, plus half a second and a small delay.
 
         The delay is the seconds of the previous combination, but at most 2 % of the time budget. A combination with
@@ -193,7 +196,7 @@ class CombinationLimits:
         """Let the next combination have larger tables; it is estimated to take some seconds."""
         self.size_factor, self.enlarged_seconds = tuning.TABLE_GROWTH_FACTOR * self.size_factor, seconds
 
-    def may_enlarge(self, setup: Setup) -> bool:
+    def may_enlarge(self, setup: "Setup") -> bool:
         """Return whether larger tables are possible and have not failed yet."""
         return (
             tuning.TABLE_GROWTH_FACTOR * self.size_factor < self._excluded_factor
@@ -201,7 +204,7 @@ class CombinationLimits:
         )
 
 
-def may_end_with_incumbent(setup: Setup, error: ResourceError) -> bool:
+def may_end_with_incumbent(setup: "Setup", error: ResourceError) -> bool:
     """Return whether the run may end with the incumbent if its first combination fails; not if a fixed z was asked for.
 
     Tables that do not fit the memory are an error in a run without time budget: more time would not help.

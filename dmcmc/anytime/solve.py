@@ -16,10 +16,10 @@ from dmcmc.results.result import Result
 from dmcmc.run.compilation.agent_kernel_sets import request_when_planned
 from dmcmc.run.compilation.kernel_sets import before_plan
 from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.solving import solve as fixed_work
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Explain, NoProgress, ProgressReporter, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit
+from dmcmc.solving.solve import solve_fixed_work
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
@@ -96,8 +96,7 @@ def solve(
                 if not kernels.is_off:
                     kernels.request(*world.on_first_rank(partial(before_plan, problem, config)))
                     watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, ending is not None))
-                planned = fixed_work.plan_run(problem, config, world, watch, retained)
-                result = fixed_work.solve_planned(planned, watch)
+                result = solve_fixed_work(problem, config, world, watch, retained)
             else:
                 from dmcmc.anytime.solve_in_time import solve_in_time  # fixed work needs no scheduler
 

@@ -32,7 +32,7 @@ from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
 from dmcmc.solving.private.private_inputs import PrivateAnswer, PrivateInputs, RankInputs
-from dmcmc.solving.solve import RunPlan, solve_planned
+from dmcmc.solving.solve import carry_out
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
@@ -217,7 +217,7 @@ def _solve(
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
     if not kernels.is_off:
         watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, can_end_early=False))
-    return coordinator.with_moves(solve_planned(RunPlan(setup, coordinator), watch)), coordinator
+    return coordinator.with_moves(carry_out(setup, coordinator, watch)), coordinator
 
 
 def solve_inputs_in_time(

@@ -150,7 +150,7 @@ def _marginals(problem: Problem, config: Config, task: Literal["mar", "max-margi
 
     ``time`` is that of messages and tables; building the junction tree is in ``planning``.
     """
-    from dmcmc.questions.max_marginals import marginals
+    from dmcmc.questions.sums import marginals
 
     computed = marginals(problem, config, task)
     total = computed.ln if task == "mar" else computed.objective

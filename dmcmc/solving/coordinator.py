@@ -31,10 +31,10 @@ from dmcmc.solving.agent_steps import RowFilter, Sides
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, rounding_slack, total_of
 from dmcmc.solving.metrics import Answer, RankOutcome, answer_of, early_result, result_of
 from dmcmc.solving.planning.combination_plan import relaxation_of
-from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.pruning import Cutoffs
 
 if TYPE_CHECKING:
+    from dmcmc.solving.planning.plan import Setup
     from dmcmc.solving.rank_search import RankSearch
     from dmcmc.solving.rank_tables import RankTables
     from dmcmc.solving.util_value_cycle import Cycle
@@ -104,7 +104,7 @@ class Coordinator(ABC):
             EXACT_ELIMINATION: Effect.LOWER_TABLES | Effect.BOUNDS,
         }
 
-    def take_plan(self, setup: Setup) -> None:
+    def take_plan(self, setup: "Setup") -> None:
         """Take the plan of the run, and note in the result how it deviates from the settings."""
         self.incumbent.setup, self.incumbent.note = setup, _deviation(setup)
 
@@ -122,7 +122,7 @@ class Coordinator(ABC):
         """Values of the best assignment as far as this rank knows them; None before the first one."""
 
     @abstractmethod
-    def search_before_tables(self, setup: Setup) -> None:
+    def search_before_tables(self, setup: "Setup") -> None:
         """Search for a better incumbent before there are tables."""
 
     @abstractmethod
@@ -159,7 +159,7 @@ class Coordinator(ABC):
         """
         return best
 
-    def first_gap_check(self, setup: Setup) -> Callable[[Mapping[int, Number]], bool]:
+    def first_gap_check(self, setup: "Setup") -> Callable[[Mapping[int, Number]], bool]:
         """Return a function that says whether bounds of some agents meet the requested gap while tables are made.
 
         First tables do not stop early in runs without a time budget, whose work is the same on any number of ranks.
@@ -170,7 +170,7 @@ class Coordinator(ABC):
     def best_so_far(self, tables: "RankTables") -> Result | None:
         """Return the result if the run ended now; callable from any thread of rank 0, without other ranks."""
 
-    def conclude(self, setup: Setup, report: CycleReport) -> Cutoffs | None:
+    def conclude(self, setup: "Setup", report: CycleReport) -> Cutoffs | None:
         """Record the bound of a combination, and return the cutoffs by which rows are removed before the next one.
 
         Returns
@@ -222,7 +222,7 @@ class Coordinator(ABC):
         return result_of(setup.divided, incumbent, answer, shares, self.world.size, tables.combinations)
 
 
-def row_filter(coordinator: Coordinator, setup: Setup) -> RowFilter | None:
+def row_filter(coordinator: Coordinator, setup: "Setup") -> RowFilter | None:
     """Return which rows the UTIL messages of the next combination leave out; None to send all rows."""
     rows, incumbent = setup.divided.config.combine.rows, coordinator.incumbent
     if rows == "all" or (rows == "auto" and not coordinator.private):
@@ -244,7 +244,7 @@ def roots_of(parts: Iterable[Mapping[int, Number | None]]) -> dict[int, Number |
 
 
 def _cutoffs(
-    incumbent: Incumbent, setup: Setup, reports: Sequence[CycleReport], roots: Mapping[int, Number | None]
+    incumbent: Incumbent, setup: "Setup", reports: Sequence[CycleReport], roots: Mapping[int, Number | None]
 ) -> Cutoffs | None:
     """Return the cutoffs by which rows are removed, if that may help; None otherwise (rank 0)."""
     if any(report.stop_requested for report in reports):
@@ -256,7 +256,7 @@ def _cutoffs(
     return Cutoffs(component_cutoffs(incumbent, roots), incumbent.values, incumbent.bound is not None)
 
 
-def _deviation(setup: Setup) -> str | None:
+def _deviation(setup: "Setup") -> str | None:
     """Return how the plan deviates from the settings, for the result; None if it does not."""
     sampled = setup.methods.count(SAMPLER) if setup.divided.config.local.method == "exact" else 0
     if not sampled:
@@ -283,11 +283,11 @@ class OneFile(Coordinator):
         """Values of the best assignment, the same on all ranks."""
         return self.search.best
 
-    def search_before_tables(self, setup: Setup) -> None:
+    def search_before_tables(self, setup: "Setup") -> None:
         """Search for a better incumbent, unless the tables will prove the optimum."""
         self.search.before_tables(setup)
 
-    def first_gap_check(self, setup: Setup) -> Callable[[Mapping[int, Number]], bool]:
+    def first_gap_check(self, setup: "Setup") -> Callable[[Mapping[int, Number]], bool]:
         """Return the check of the requested gap in a run with a time budget."""
         if not (setup.divided.timed and setup.divided.config.budget.gap > 0):
             return super().first_gap_check(setup)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,9 +34,11 @@ from dmcmc.samplers.auto.choose import AgentChoice
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent.bounds import largest_total
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.plan import Setup, temperature_of
+from dmcmc.solving.planning.divided_problem import DividedProblem, temperature_of
 from dmcmc.solving.planning.presolve import presolve_report
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.plan import Setup
 
 _METHODS_WITH_GUARANTEE = {
     "gibbs",
@@ -88,7 +90,7 @@ class AgentWork(NamedTuple):
 
 
 def metrics_of(
-    setup: Setup, agent: int, work: AgentWork, rank: int, sent: Sequence[SentMessages], extra: Sequence[SentMessages]
+    setup: "Setup", agent: int, work: AgentWork, rank: int, sent: Sequence[SentMessages], extra: Sequence[SentMessages]
 ) -> AgentMetrics:
     """Return the metrics of one agent.
 
@@ -158,7 +160,7 @@ def control_of(counted: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, Me
     )
 
 
-def checks_of(setup: Setup, agent: int, table: SampledTable) -> int:
+def checks_of(setup: "Setup", agent: int, table: SampledTable) -> int:
     """Return the constraint checks of an agent's table: joined cells, and values evaluated by Markov chain draws.
 
     The latter are estimated as draws times the mean domain size of the drawn variables.
@@ -399,7 +401,7 @@ def guarantee_of(parts: DividedProblem, agents: Sequence[AgentMetrics]) -> tuple
     return None, f"no guarantee: {reason}"
 
 
-def choices_of(setup: Setup, agents: Sequence[AgentMetrics], private: bool = False) -> dict[str, object]:
+def choices_of(setup: "Setup", agents: Sequence[AgentMetrics], private: bool = False) -> dict[str, object]:
     """Return the planned choices as plain data, for the result's provenance; in a private run without variables."""
     names = setup.divided.problem.agents
     distinct = {id(choice): choice for choice in setup.choices}  # many agents have the same one

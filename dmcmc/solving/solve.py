@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
@@ -30,35 +29,14 @@ from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 
-class RunPlan(NamedTuple):
-    """The plan of a run with a fixed amount of work, and how its ranks agree.
-
-    Attributes
-    ----------
-    setup : Setup or None
-        The plan; None if presolve has proven that there is no solution.
-    coordinator : Coordinator
-        How the ranks agree on the answer.
-    overlapped : context manager
-        Work for the time in which a GPU makes the tables.
-    answer : Result or None
-        The result on rank 0 if there is no plan.
-    """
-
-    setup: Setup | None
-    coordinator: Coordinator
-    overlapped: AbstractContextManager[None] = nullcontext()
-    answer: Result | None = None
-
-
-def plan_run(
+def solve_fixed_work(
     problem: Problem | None,
     config: Settings,
     world: World,
     watch: Watch = UNWATCHED,
     retained: RetainedWork | None = None,
-) -> RunPlan:
-    """Find a first incumbent and plan the run on a problem that rank 0 knows as a whole; called by every rank.
+) -> Result | None:
+    """Solve a problem that rank 0 knows as a whole; called by every rank.
 
     Parameters
     ----------
@@ -72,46 +50,52 @@ def plan_run(
         The observer of the run, given by the caller.
     retained
         Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
-    """
-    start, stop = time.perf_counter(), watch.stop
-    first = _improved_start(problem, config, world, watch, start)
-    parts, unscattered = divide_on_ranks(problem, config, world, stop, first)
-    parts = parts if retained is None else replace(parts, retained=retained)
-    search = begin(parts, world, stop, start, watch.progress, RankSearch)
-    search.first(may_wait=True)
-    take_start(search)
-    if watch.handle is not None:
-        watch.handle.best = search.best_so_far
-    if world.on_first_rank(lambda: parts.given.proven_infeasible):
-        return RunPlan(None, OneFile(search), answer=search.best_so_far() if world.rank == 0 else None)
-    placement = None
-    if unscattered is not None:
-        parts, placement = scatter_problem(unscattered, world, stop)
-    setup = plan(parts, world, stop=stop, placed=placement).with_stop(stop)
-    return RunPlan(setup, OneFile(search), search.overlapped.overlapping())
-
-
-def solve_planned(planned: RunPlan, watch: Watch = UNWATCHED) -> Result | None:
-    """Make the agents' tables, combine them until that proves nothing more, and return the result on rank 0.
-
-    Parameters
-    ----------
-    planned
-        The plan, and how the ranks agree.
-    watch
-        The observer of the run, given by the caller.
 
     Returns
     -------
     Result or None
         The result on rank 0, None on the others.
     """
-    setup, coordinator, overlapped, answer = planned
-    if setup is None:
-        return answer
+    start, stop = time.perf_counter(), watch.stop
+    first = _improved_start(problem, config, world, watch, start)
+    divided, unscattered = divide_on_ranks(problem, config, world, stop, first)  # presolved before
+    divided = divided if retained is None else replace(divided, retained=retained)
+    search = begin(divided, world, stop, start, watch.progress, RankSearch)
+    search.first(may_wait=True)
+    take_start(search)
+    if watch.handle is not None:
+        watch.handle.best = search.best_so_far
+    if world.on_first_rank(lambda: divided.given.proven_infeasible):
+        return search.best_so_far() if world.rank == 0 else None
+    placement = None
+    if unscattered is not None:
+        divided, placement = scatter_problem(unscattered, world, stop)
+    setup = plan(divided, world, stop=stop, placed=placement).with_stop(stop)
+    return carry_out(setup, OneFile(search), watch, search.overlapped.overlapping())
+
+
+def carry_out(
+    setup: Setup,
+    coordinator: Coordinator,
+    watch: Watch = UNWATCHED,
+    overlapped: AbstractContextManager[None] | None = None,
+) -> Result | None:
+    """Make the agents' tables, combine them until that proves nothing more, and return the result on rank 0.
+
+    Parameters
+    ----------
+    setup
+        The plan.
+    coordinator
+        How the ranks agree on the answer.
+    watch
+        The observer of the run, given by the caller.
+    overlapped
+        Work for the time in which a GPU makes the tables; None if there is none.
+    """
     coordinator.incumbent.delay(_seconds_of(partial(watch.planned, setup)))
     try:
-        return _make_and_combine(setup, coordinator, overlapped, watch)
+        return _make_and_combine(setup, coordinator, overlapped or nullcontext(), watch)
     except Exception as error:
         plan_on_cpu = setup.without_gpu(error, coordinator.world)
     return _make_and_combine(plan_on_cpu, coordinator, nullcontext(), watch)

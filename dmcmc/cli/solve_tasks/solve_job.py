@@ -11,8 +11,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.questions.alternatives import AlternativesRequest
-from dmcmc.questions.max_marginals import marginals, with_max_marginals
-from dmcmc.questions.sums import sums
+from dmcmc.questions.sums import marginals, sums, with_max_marginals
 from dmcmc.results.explanation import as_explanation
 from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Output, Result

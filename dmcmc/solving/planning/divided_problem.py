@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache, partial
 import msgspec
 import numpy as np
 
-from dmcmc.config.settings import Combine, Settings, automatic_memory
+from dmcmc.config.settings import Combine, Cooling, Settings, automatic_memory
 from dmcmc.files.names import read_order
 from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import Division, LocalProblem, divide, shared_variables
@@ -28,6 +28,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.samplers.model.schedule import Temperature
 from dmcmc.samplers.tuning import common
 from dmcmc.samplers.tuning.auto import SECONDS_PER_AGENT
 from dmcmc.solving.planning.presolve import (
@@ -397,3 +398,10 @@ def _ordered(division: Division, problem: Problem, path: str, world: World) -> D
     return division.with_elimination_ranks(
         {v: positions[name] for v, name in enumerate(problem.variables) if name in positions}
     )
+
+
+def temperature_of(option: str | float | Cooling) -> Temperature:
+    """Return the configured temperature in the form that samplers take."""
+    if isinstance(option, Cooling):
+        return Temperature(option.start, option.end, option.schedule)
+    return Temperature() if isinstance(option, str) else Temperature.constant(float(option))

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace as replace_settings
 from numpy.typing import NDArray
 
-from dmcmc.config.settings import Combine, Cooling, Settings
+from dmcmc.config.settings import Combine, Settings
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory
 from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, build_pseudotree, neighbours_of, tree_names, tree_size
@@ -47,7 +47,6 @@ from dmcmc.samplers.auto.machine import inspect_machine
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList, weights_of
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.model.schedule import Temperature
 from dmcmc.solving.planning.combination_plan import (
     bytes_per_slice,
     choose_slicing,
@@ -55,7 +54,13 @@ from dmcmc.solving.planning.combination_plan import (
     entries_per_step,
     may_split_buckets,
 )
-from dmcmc.solving.planning.divided_problem import DividedProblem, UnscatteredProblem, divide_problem, with_order_search
+from dmcmc.solving.planning.divided_problem import (
+    DividedProblem,
+    UnscatteredProblem,
+    divide_problem,
+    temperature_of,
+    with_order_search,
+)
 from dmcmc.solving.planning.work_counts import AgreedPlacement, CountingOptions, count_work, max_listed_rows, max_rows
 from dmcmc.solving.tuning import (
     MAX_FILTERED_CELLS,
@@ -240,13 +245,6 @@ class Setup:
             memory=self.limits.memory,
             diagnose=(options.diagnose or options.guarantee is not None) and not self.divided.timed,
         )
-
-
-def temperature_of(option: str | float | Cooling) -> Temperature:
-    """Return the configured temperature in the form that samplers take."""
-    if isinstance(option, Cooling):
-        return Temperature(option.start, option.end, option.schedule)
-    return Temperature() if isinstance(option, str) else Temperature.constant(float(option))
 
 
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
