@@ -243,8 +243,8 @@ class RankRun:
         coordinator.effects = {name: declared.effect for name, declared in properties.items()}
         # A rank that helps another one with the rows of an agent has no part of the union.
         takes_part = self.world.rank == 0 or tables.team.size == 1
-        has_part = union is not None and takes_part
-        self.union = union if has_part else UnionPart(self.world, self.incumbent, searches, None)
+        no_part = UnionPart(self.world, self.incumbent, searches, None)
+        self.union = no_part if union is None or not takes_part else union
         self._limits, self.goal_reached = CombinationLimits(), False
         if union is not None:
             self._limits.size_factor = tuning.FIRST_SIZE_WITH_UNION
