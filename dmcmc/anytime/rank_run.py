@@ -245,7 +245,7 @@ class RankRun:
         # A rank that helps another one with the rows of an agent has no part of the union.
         takes_part = self.world.rank == 0 or tables.team.size == 1
         no_part = UnionPart(self.world, self.incumbent, searches, None)
-        self.union = union if union is not None and takes_part else no_part
+        self.union = no_part if union is None or not takes_part else union
         self._limits, self.goal_reached = CombinationLimits(), False
         if union is not None:
             self._limits.size_factor = tuning.FIRST_SIZE_WITH_UNION

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.director import Director
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeQuantum, TimeSlice, WholeProblemWork
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Proposal
-from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.whole_problem.whole_problem_agent import UnionAgent, exchange_nodes
 from dmcmc.inference.dpop.util_and_value import ChosenValues, UtilMessage
 from dmcmc.inference.runtime.types import Number
@@ -159,9 +157,6 @@ class UnionPart:
     def __init__(self, world: World, incumbent: Incumbent, searches: "WholeSearches", provider: str | None) -> None:
         self._world, self._incumbent, self._searches, self.provider = world, incumbent, searches, provider
         self.agent: UnionAgent | None = None
-        self._improvers = [one for one in registry.create(timed=True) if one.properties.needs is Needs.CORE]
-        self._director = Director(incumbent, Scheduler((0,), registry.declared(self._improvers)))
-        self._gains = list[MeasuredGain]()  # of the last work before there were tables
 
     @property
     def is_waiting(self) -> bool:
@@ -186,35 +181,6 @@ class UnionPart:
         """Return a part without a bound, for another plan."""
         return UnionPart(self._world, self._incumbent, self._searches, self.provider)
 
-    def work_alone(self, setup: Setup, is_ready: Callable[[str], bool]) -> bool:
-        """Bound or search the union for a time slice while there are no tables of agents; called by rank 0.
-
-        Parameters
-        ----------
-        setup
-            The plan, with the deadline of the run.
-        is_ready
-            Returns whether an improver, given by its name, has its kernels on this rank.
-
-        Returns
-        -------
-        bool
-            Whether there was anything to do.
-        """
-        if self.is_waiting:
-            self.start(setup)
-        union = self.agent
-        assert union is not None, "it has been started"
-        best = self._incumbent.values if self._incumbent.feasible else None
-        state = RankState({union.number: union.agent}, {union.number: union.gap}, best, is_ready=is_ready)
-        proposals = [replace(one, awaited=True) for one in registry.proposals_of(self._improvers, state)]
-        directive = Directive(False, allocations=self._director.decide_on_union(proposals, self._gains), best=best)
-        if directive.allocations:
-            time_slice = union.added_to(TimeSlice({}, lambda agent: None, setup.backend))
-            self._gains = improve_agents(self._improvers, time_slice, directive).gains
-            self._record(union, exchange_nodes(World(), union), directive.improvers)
-        return bool(directive.allocations)
-
     def exchange(self, improvers: Sequence[str]) -> list[MeasuredGain]:
         """Share the nodes of the search among ranks, and record the bound and the assignments on rank 0.
 
@@ -233,13 +199,13 @@ class UnionPart:
         leaves = exchange_nodes(self._world, union)
         if union is None or self._world.rank > 0:
             return []
-        self._record(union, leaves, improvers)
+        self.record(union, leaves, improvers)
         after = union.gap
         if before is None or after is None or after >= before:
             return []
         return [MeasuredGain(union.searched_by, 0.0, closed_gap=before - after)]
 
-    def _record(self, union: UnionAgent, leaves: Sequence[NDArray[np.int64]], improvers: Sequence[str]) -> None:
+    def record(self, union: UnionAgent, leaves: Sequence[NDArray[np.int64]], improvers: Sequence[str]) -> None:
         """Record the assignments that a search has reached, and the bound that improvers have proven (rank 0)."""
         self._searches.record(leaves, union.searched_by)
         self._incumbent.update_bound(union.bound, ", ".join(improvers))

@@ -2,17 +2,24 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
+from dmcmc.anytime.director import Director
+from dmcmc.anytime.improvers import registry
+from dmcmc.anytime.improvers.protocol import RankState, TimeSlice
 from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.rank_run import improve_until_stop
-from dmcmc.anytime.run_improvers import UnionPart
-from dmcmc.anytime.whole_problem.whole_problem_agent import union_provider
+from dmcmc.anytime.run_improvers import UnionPart, improve_agents
+from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs
+from dmcmc.anytime.scheduler.scheduler import Scheduler
+from dmcmc.anytime.whole_problem.whole_problem_agent import exchange_nodes, union_provider
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.compilation.agent_kernel_sets import AgentKernels, SolveTiny, agent_work, for_improvers
 from dmcmc.run.compilation.gpu.prepare_gpu import prepare_gpu
@@ -78,11 +85,28 @@ def _is_proven_before_tables(search: IncumbentSearch, setup: Setup, needed: Agen
     world, kernels = search.world, search.kernels
     setup = setup.with_stop(search.stop)
     is_ready = partial(kernels.is_ready_for, needed=(for_improvers(setup, needed),))
+    improvers = [one for one in registry.create(timed=True) if one.properties.needs is Needs.CORE]
+    director, gains = Director(search.incumbent, Scheduler((0,), registry.declared(improvers))), list[MeasuredGain]()
+
+    def improve_union() -> bool:
+        """Bound or search the union for a time slice; return whether there was anything to do (rank 0)."""
+        if union.is_waiting:
+            union.start(setup)
+        agent, best = union.agent, search.incumbent.values if search.incumbent.feasible else None
+        assert agent is not None, "it has been started"
+        state = RankState({agent.number: agent.agent}, {agent.number: agent.gap}, best, is_ready=is_ready)
+        proposals = [replace(one, awaited=True) for one in registry.proposals_of(improvers, state)]
+        directive = Directive(False, allocations=director.decide_on_union(proposals, gains), best=best)
+        time_slice = agent.added_to(TimeSlice({}, lambda agent: None, setup.backend))
+        gains[:] = improve_agents(improvers, time_slice, directive).gains
+        union.record(agent, exchange_nodes(World(), agent), directive.improvers)
+        return bool(directive.allocations)
+
     if not kernels.all_ready(*needed.tables):
         search.delay(kernels.wait(needed.before_tables[:1], search.stop, waiting_search(search)))
     while not kernels.all_ready(*needed.tables):
         start = time.perf_counter()
-        works = world.on_first_rank(partial(union.work_alone, setup, is_ready))
+        works = world.on_first_rank(improve_union)
         if world.on_first_rank(lambda: search.incumbent.reached):
             return True
         if not works or any(world.allgather(search.stop.over)):

@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import Bounder
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
-from dmcmc.inference.bounds.calibration import MINI_BUCKET_BOUNDS
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.mini_bucket_bounder import mini_bucket_bounder
+from dmcmc.inference.bounds.mini_bucket_steps import MINI_BUCKET_BOUNDS
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.plugins import Plugins
 

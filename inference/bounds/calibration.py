@@ -23,14 +23,12 @@ from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.reparametrised_tables import triplets_fit
 from dmcmc.inference.bounds.mini_bucket import MiniBucketState
+from dmcmc.inference.bounds.mini_bucket_steps import MINI_BUCKET_BOUNDS
 from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS
 from dmcmc.inference.bounds.tuning.mini_buckets import ENTRIES_PER_SWEEP, LEADER_WEIGHT, STEP_FRACTION
-from dmcmc.inference.dpop.division import LocalProblem, divide
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 
 
@@ -268,15 +266,3 @@ def _bucket_method(buckets: MiniBucketState) -> _BoundMethod:
     return _BoundMethod(
         lambda: buckets.estimated_seconds if MINI_BUCKET_BOUNDS.is_ready() else math.inf, lambda seconds: buckets.step()
     )
-
-
-def compile_mini_buckets() -> None:
-    """Compile the kernels of mini-buckets of potentials, with and without tables of three variables."""
-    factors = tuple(Factor.of(scope, [[0, 1], [1, 0]]) for scope in ((0, 1), (1, 2), (0, 2)))
-    problem = Problem(("x0", "x1", "x2"), np.full(3, 2), ("a",), np.zeros(3, dtype=np.int64), factors)
-    for buckets in CalibratedBoundState(divide(problem).locals[0], triangles=True).buckets:
-        buckets.improve(sweeps=2)
-    compile_matching(np.dtype(np.int64))  # larger agents have split buckets
-
-
-MINI_BUCKET_BOUNDS = KernelSet("mini-bucket bounds", compile_mini_buckets)

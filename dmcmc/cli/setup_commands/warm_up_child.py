@@ -45,7 +45,7 @@ _FUNCTIONS = {
     "AND/OR search": "dmcmc.samplers.and_or.engine:compile_search",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
     "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:SUBTREE_ORDERS",
-    "mini-bucket bounds": "dmcmc.inference.bounds.calibration:MINI_BUCKET_BOUNDS",
+    "mini-bucket bounds": "dmcmc.inference.bounds.mini_bucket_steps:MINI_BUCKET_BOUNDS",
     "rounding": "dmcmc.inference.bounds.dual.rounding:ROUNDING_KERNELS",
     "semidefinite bounds": "dmcmc.inference.bounds.semidefinite.relaxation:RELAXATION_KERNELS",
 }

@@ -13,8 +13,8 @@ import numpy as np
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds.branch_and_bound_rows import BOUNDARY_SEARCH
-from dmcmc.inference.bounds.calibration import MINI_BUCKET_BOUNDS
 from dmcmc.inference.bounds.dual.rounding import ROUNDING_KERNELS
+from dmcmc.inference.bounds.mini_bucket_steps import MINI_BUCKET_BOUNDS
 from dmcmc.inference.bounds.semidefinite.relaxation import RELAXATION_KERNELS, is_suitable
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.arithmetic import Arithmetic

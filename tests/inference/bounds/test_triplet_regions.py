@@ -1,6 +1,7 @@
 """Triangles for four-cycles are chosen where tables disagree, keep bounds valid and are exact on a cycle."""
 
 from itertools import pairwise, product
+from types import SimpleNamespace
 
 import numpy as np
 from hypothesis import given, settings
@@ -13,7 +14,9 @@ from dmcmc.inference.bounds.calibration import CalibratedBoundState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import add_triangles
 from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
+from dmcmc.inference.bounds.mini_bucket import MiniBucketState
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.runtime.compile import kernels_supplied_by
 
 RING = [(0, 1), (1, 2), (2, 3), (0, 3)]
 GRID = [*RING, (2, 4), (4, 5), (3, 5), (5,), (0,)]  # two cycles of four, and one of six
@@ -110,6 +113,18 @@ def test_the_calibrated_bound_uses_cycle_triangles_and_keeps_its_layout():
     for _ in range(9):
         state.cycles.ascend(0.1)
     assert decoded(state.dual) == [192] and not len(state.dual.layout.whole.triangles)
+
+
+def test_the_calibrated_bound_begins_without_the_kernels_of_mini_buckets(monkeypatch):
+    stepped, step = [], MiniBucketState.step
+    monkeypatch.setattr(MiniBucketState, "step", lambda state: stepped.append(1) or step(state))
+    state = CalibratedBoundState(agent(3), triangles=True)
+    nothing_ready = SimpleNamespace(supply=lambda *_: None, request=lambda *_: 0.0, is_ready=lambda *_: False)
+    with kernels_supplied_by(nothing_ready):
+        state.improve(seconds=0.2)
+    assert state.dual.sweeps_done > 1 and not stepped
+    state.improve(seconds=0.2)
+    assert stepped
 
 
 def test_a_branch_and_bound_search_fixes_the_layout():

@@ -202,9 +202,9 @@ def has_come(condition, seconds=60.0):
 def test_what_a_run_has_requested_is_compiled_after_its_end_if_it_had_a_time_budget(timed, folder, monkeypatch):
     """A run without a time budget has compiled what it has called."""
     monkeypatch.delenv("DMCMC_COMPILE")
+    monkeypatch.setattr(kernel_supply, "cores", lambda: 1)
     first, second = KernelSet("first", partial(time.sleep, 1.0)), KernelSet("second", partial(math.sqrt, 4.0))
     with KernelSupply(World(), Settings(budget=Budget(time=0.01 if timed else None)), NoProgress()) as kernels:
-        kernels._processes = lambda: 1
         kernels.request(first, second)
         compiler = kernels._compiler
         assert has_come(lambda: compiler._waiting == [second])

@@ -15,6 +15,7 @@ from dmcmc import Factor, Problem
 from dmcmc.anytime import run_improvers as union_part
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import TimeSlice
+from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.run_improvers import improve_agents
 from dmcmc.anytime.scheduler.proposal import Allocation, Directive, Proposal, ranks_of_work, union_number
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
@@ -25,6 +26,7 @@ from dmcmc.config.settings import settings_of
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, BRANCH, RECOMBINATION
+from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.solving.planning.plan import prepare
 
 UNION = union_number(0)
@@ -141,6 +143,15 @@ def test_a_run_with_one_variable_per_agent_is_proven_by_the_union(monkeypatch):
     assert as_given.status == one_agent.status == "optimal"
     assert as_given.objective == one_agent.objective
     assert len(unions) == 1 and unions[0].gap == 0
+
+
+def test_the_union_is_proven_while_the_kernels_of_tables_are_compiled(monkeypatch):
+    problem = dense_problem(5, variables=14, domain=7)
+    expected = dmcmc.solve(problem, timeout=300, search="none", device="cpu")
+    monkeypatch.setattr(KernelSupply, "all_ready", lambda _, *sets: not any(k.name.startswith("tables") for k in sets))
+    monkeypatch.setattr(RankRun, "first_tables", None)
+    found = dmcmc.solve(problem, timeout=300, search="none", device="cpu")
+    assert found.status == expected.status == "optimal" and found.objective == expected.objective
 
 
 @pytest.mark.parametrize(
