@@ -10,7 +10,15 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dmcmc.anytime.scheduler.proposal import Allocation, Directive, Effect, MeasuredGain, Proposal, RankReport, is_union
+from dmcmc.anytime.scheduler.proposal import (
+    Allocation,
+    Directive,
+    Effect,
+    MeasuredGain,
+    Proposal,
+    RankReport,
+    is_whole_problem,
+)
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
@@ -41,7 +49,7 @@ class Director:
     def __init__(self, incumbent: Incumbent, scheduler: Scheduler) -> None:
         self.incumbent, self.scheduler = incumbent, scheduler
         incumbent.improver_records = scheduler.credit.records
-        self._has_tried_union = False  # whether there was work on the union of all agents
+        self._has_tried_union = False  # whether there was work on the whole problem
 
     def decide(self, reports: Sequence[RankReport]) -> Directive:
         """Record what all ranks have proven, and return the directive of the next cycle.
@@ -59,7 +67,7 @@ class Director:
         gains = [gain for report in reports for gain in report.gains]
         incumbent.update_bound(combined, parts=scheduler.credit.shares_of_bound_gain(gains))
         proposals = [proposal for report in reports for proposal in report.proposals]
-        awaits_union = not self._has_tried_union and any(is_union(proposal.agent) for proposal in proposals)
+        awaits_union = not self._has_tried_union and any(is_whole_problem(proposal.agent) for proposal in proposals)
         state = self._state(float("inf") if awaits_union else combined)
         reached = incumbent.reached
         scheduler.record(state, gains)
@@ -68,7 +76,7 @@ class Director:
         if reached or time_is_up:
             return Directive(True)
         allocations = scheduler.decide(proposals)
-        self._has_tried_union |= any(is_union(allocation.agent) for allocation in allocations)
+        self._has_tried_union |= any(is_whole_problem(allocation.agent) for allocation in allocations)
         prune = self._should_prune(reports, allocations, state)
         if not allocations and not prune:  # every proposal takes longer than the time that is left
             incumbent.timed_out = bool(proposals) and not scheduler.converged
@@ -82,8 +90,10 @@ class Director:
             False, cutoffs, allocations, prune, best, incumbent.bound is not None, incumbent.combination_seconds
         )
 
-    def decide_on_union(self, proposals: Sequence[Proposal], gains: Sequence[MeasuredGain]) -> tuple[Allocation, ...]:
-        """Return the next work on the union of all agents, while there are no tables of agents (rank 0)."""
+    def decide_on_whole_problem(
+        self, proposals: Sequence[Proposal], gains: Sequence[MeasuredGain]
+    ) -> tuple[Allocation, ...]:
+        """Return the next work on the whole problem, while there are no tables of agents (rank 0)."""
         self.scheduler.record(self._state(None), gains)
         return self.scheduler.decide(proposals)
 
@@ -106,7 +116,8 @@ class Director:
     def _state(self, combined: Number | None) -> SchedulingState:
         """Return the state of the run for the scheduler.
 
-        ``combined`` is the encoded bound of the last combination, or inf while work on the union is still to be tried.
+        ``combined`` is the encoded bound of the last combination, or inf while work on the whole problem is still to be
+        tried.
         """
         incumbent, now = self.incumbent, time.perf_counter()
         objective, utility, bound = incumbent.outcome.objective, incumbent.utility, incumbent.bound

@@ -21,7 +21,7 @@ from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.run_improvers import (
     AgentWorkDone,
     CombinationContext,
-    UnionPart,
+    WholeProblemPart,
     improve_agents,
     proposals_after,
     starts_of,
@@ -40,13 +40,13 @@ from dmcmc.results.result import Result
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.checkpoint import UNION_NAME, keep_agent
+from dmcmc.solving.combine_tables import Cycle
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
 from dmcmc.solving.local_tables import exact_tables, team_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.progress import Watch
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.solving.util_value_cycle import Cycle
 from dmcmc.tuning import anytime as tuning
 
 _LOG = logging.getLogger(__name__)
@@ -65,8 +65,8 @@ class RankImprovers:
         How the ranks agree on the answer.
     searches
         The searches over the whole assignment.
-    union
-        This rank's part of the union of all agents.
+    whole_problem
+        This rank's part of the whole problem.
     limits
         The table size of the next combination, which an improver may enlarge.
 
@@ -88,11 +88,16 @@ class RankImprovers:
         tables: RankTables,
         coordinator: Coordinator,
         searches: "WholeSearches",
-        union: UnionPart,
+        whole_problem: WholeProblemPart,
         limits: CombinationLimits,
     ) -> None:
         self._improvers, self._tables, self._coordinator, self._searches = improvers, tables, coordinator, searches
-        self._union, self._limits, self._world, self._incumbent = union, limits, tables.world, coordinator.incumbent
+        self._union, self._limits, self._world, self._incumbent = (
+            whole_problem,
+            limits,
+            tables.world,
+            coordinator.incumbent,
+        )
         self.is_ready: Callable[[str], bool] = lambda improver: True
         self.gains, self.tables_changed, self.rows_pruned = list[MeasuredGain](), True, True
         self._whole = WholeProblemWork(
@@ -143,7 +148,7 @@ class RankImprovers:
         self._coordinator.name_sources([one.name for one in active if not one.properties.needs.in_background])
 
     def _improve_tables(self, slice: TimeSlice, directive: Directive) -> None:
-        """Improve the tables of all agents and of their union, as the directive says."""
+        """Improve the tables of all agents and of the whole problem, as the directive says."""
         if self.tables_changed or directive.works_on_union:
             with self._tables.team.sharing_errors():
                 done = self._improve_agents(slice, directive)
@@ -209,8 +214,8 @@ class RankRun:
         The searches over the whole assignment.
     watch
         The observer of the run, given by the caller.
-    union
-        This rank's part of the union of all agents; None if that is not bounded. The first combination is then made
+    whole_problem
+        This rank's part of the whole problem; None if that is not bounded. The first combination is then made
         with smaller tables, so that it comes soon; it is enlarged if that gains.
 
     Attributes
@@ -221,8 +226,8 @@ class RankRun:
         The improvers on this rank.
     incumbent : Incumbent
         Best assignment and bound so far, on rank 0.
-    union : UnionPart
-        This rank's part of the union of all agents.
+    whole_problem : WholeProblemPart
+        This rank's part of the whole problem.
     goal_reached : bool
         Whether the first tables already reach the goal of the run.
     """
@@ -233,7 +238,7 @@ class RankRun:
         coordinator: Coordinator,
         searches: "WholeSearches",
         watch: Watch,
-        union: UnionPart | None = None,
+        whole_problem: WholeProblemPart | None = None,
     ) -> None:
         self.tables, self.coordinator, self.searches, self.watch = tables, coordinator, searches, watch
         self.world, self.incumbent = tables.world, coordinator.incumbent
@@ -242,14 +247,14 @@ class RankRun:
         owner, properties = ranks_of_work(tables.setup.owner, self.world.size), registry.declared(improvers)
         self.director = Director(self.incumbent, Scheduler(owner, properties))
         coordinator.effects = {name: declared.effect for name, declared in properties.items()}
-        # A rank that helps another one with the rows of an agent has no part of the union.
+        # A rank that helps another one with the rows of an agent has no part of the whole problem.
         takes_part = self.world.rank == 0 or tables.team.size == 1
-        no_part = UnionPart(self.world, self.incumbent, searches, None)
-        self.union = no_part if union is None or not takes_part else union
+        no_part = WholeProblemPart(self.world, self.incumbent, searches, None)
+        self.whole_problem = no_part if whole_problem is None or not takes_part else whole_problem
         self._limits, self.goal_reached = CombinationLimits(), False
-        if union is not None:
+        if whole_problem is not None:
             self._limits.size_factor = tuning.FIRST_SIZE_WITH_UNION
-        self.work = RankImprovers(improvers, tables, coordinator, searches, self.union, self._limits)
+        self.work = RankImprovers(improvers, tables, coordinator, searches, self.whole_problem, self._limits)
 
     @property
     def setup(self) -> Setup:
@@ -364,8 +369,8 @@ class RankRun:
         GpuFault
             On all ranks, if one is wrong. The bound of the problem is dropped.
         """
-        union = [] if self.union.agent is None else [self.union.agent.agent]
-        bounds = [agent.upper for agent in (*self.tables.agents.values(), *union)]
+        whole_problem = [] if self.whole_problem.agent is None else [self.whole_problem.agent.agent]
+        bounds = [agent.upper for agent in (*self.tables.agents.values(), *whole_problem)]
         on_gpu = [upper for upper in bounds if upper.dual is not None and upper.dual.remote is not None]
         begin, budget = time.perf_counter(), self.setup.divided.config.budget.time or 0.0
         latest = max(begin + 2 * MAX_CHECK_INTERVAL, self.setup.backend.stop.until + common.GRACE_SECONDS / 2)
@@ -397,8 +402,8 @@ def _gain(before: Number | None, after: Number | None) -> float:
     return 0.0 if before is None or after is None else float(after - before)
 
 
-def keep_for_next_run(tables: RankTables, union: UnionPart) -> None:
-    """Keep the tables and bounds of a rank's agents, and of their union, for the next run of a session."""
+def keep_for_next_run(tables: RankTables, whole_problem: WholeProblemPart) -> None:
+    """Keep the tables and bounds of a rank's agents, and of the whole problem, for the next run of a session."""
     retained, choices, names = (
         tables.setup.divided.retained_bounds,
         tables.setup.choices,
@@ -408,8 +413,8 @@ def keep_for_next_run(tables: RankTables, union: UnionPart) -> None:
         return
     for number, agent in tables.agents.items():
         keep_agent(agent, choices[number].bound, retained, names[number])
-    if union.agent is not None:
-        keep_agent(union.agent.agent, union.provider or "", retained, UNION_NAME)
+    if whole_problem.agent is not None:
+        keep_agent(whole_problem.agent.agent, whole_problem.provider or "", retained, UNION_NAME)
 
 
 def improve_until_stop(
@@ -418,7 +423,7 @@ def improve_until_stop(
     search: IncumbentSearch | None,
     watch: Watch,
     is_ready: Callable[[str], bool],
-    union: UnionPart | None = None,
+    whole_problem: WholeProblemPart | None = None,
     next_plan: Callable[[], Setup | None] | None = None,
 ) -> Result | None:
     """Make the agents' tables, and combine and improve them in turn until the goal or the deadline.
@@ -435,8 +440,8 @@ def improve_until_stop(
         The observer of the run, given by the caller. Ctrl-C is left to a caller that handles signals.
     is_ready
         Returns whether an improver, given by its name, has its kernels on this rank.
-    union
-        This rank's part of the union of all agents, which may already have a bound; None if that is not bounded.
+    whole_problem
+        This rank's part of the whole problem, which may already have a bound; None if that is not bounded.
     next_plan
         Returns a plan by which to go on, once it can be carried out, otherwise None; called by all ranks after each
         combination. None if there is no other plan.
@@ -451,7 +456,7 @@ def improve_until_stop(
 
             Return the result, or the plan by which to go on.
             """
-            part = union if plan is setup or union is None else union.anew()
+            part = whole_problem if plan is setup or whole_problem is None else whole_problem.anew()
             run = RankRun(RankTables(plan, world, team), coordinator, searches, watch, part)
             handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
             try:
@@ -467,7 +472,7 @@ def improve_until_stop(
             except (OutOfTime, OutOfMemory) as error:
                 run.give_up(error)
             run.check_gpu_bounds()
-            world.on_all_ranks(partial(keep_for_next_run, run.tables, run.union))
+            world.on_all_ranks(partial(keep_for_next_run, run.tables, run.whole_problem))
             return run.result()
 
         plan: Setup = setup

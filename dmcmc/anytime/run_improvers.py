@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeQuantum, TimeSlice, WholeProblemWork
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Proposal
-from dmcmc.anytime.whole_problem.whole_problem_agent import UnionAgent, exchange_nodes
+from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemAgent, exchange_nodes
 from dmcmc.inference.dpop.util_and_value import ChosenValues, UtilMessage
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
@@ -24,12 +24,12 @@ from dmcmc.results.improver_names import UNION_BOUND
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent_steps import Sides, exported_table
+from dmcmc.solving.combine_tables import Cycle
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.local_tables import initial_seconds
 from dmcmc.solving.metrics import gap_at
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.pruning import component_roots, outside_rows
-from dmcmc.solving.util_value_cycle import Cycle
 
 if TYPE_CHECKING:
     from dmcmc.anytime.local_search import WholeSearches
@@ -82,7 +82,7 @@ def time_slice_of(
     backend = replace(setup.backend, stop=stop.by(stop.until - directive.reserved_seconds))
     return TimeSlice(
         quanta,
-        partial(gap_of, setup, context.chosen),
+        partial(agent_gap, setup, context.chosen),
         backend,
         whole,
         None if setup.divided.scattered else setup.divided.problem,
@@ -127,13 +127,13 @@ def improve_agents(improvers: Sequence[Improver], time_slice: TimeSlice, directi
     return AgentWorkDone(sum(agent.pruning.count for agent in agents) > pruned_before, gains)
 
 
-def gap_of(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
+def agent_gap(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
     """Return an agent's part of the optimality gap with its current table; None if it is not known."""
     return gap_at(exported_table(agent), chosen[agent.local.agent], setup.divided.arithmetic)
 
 
-class UnionPart:
-    """The part of one rank in the union of all agents, once its bound is started.
+class WholeProblemPart:
+    """The part of one rank in the whole problem, once its bound is started.
 
     Parameters
     ----------
@@ -144,28 +144,28 @@ class UnionPart:
     searches
         The searches over the whole assignment.
     provider
-        Bound provider of the union; None if it is not bounded on this rank.
+        Bound provider of the whole problem; None if it is not bounded on this rank.
 
     Attributes
     ----------
     provider : str or None
         The parameter.
-    agent : UnionAgent or None
-        The union as an agent; None before its bound is started.
+    agent : WholeProblemAgent or None
+        The whole problem as an agent; None before its bound is started.
     """
 
     def __init__(self, world: World, incumbent: Incumbent, searches: "WholeSearches", provider: str | None) -> None:
         self._world, self._incumbent, self._searches, self.provider = world, incumbent, searches, provider
-        self.agent: UnionAgent | None = None
+        self.agent: WholeProblemAgent | None = None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the union is to be bounded, and has no bound yet."""
+        """Whether the whole problem is to be bounded, and has no bound yet."""
         return self.agent is None and self.provider is not None
 
     def start(self, setup: Setup) -> None:
-        """Give the union its first bound on this rank."""
-        assert self.provider is not None, "a plan wants the union"
+        """Give the whole problem its first bound on this rank."""
+        assert self.provider is not None, "a plan wants the whole problem"
         is_first = self._world.rank == 0
 
         def utility() -> Number | None:
@@ -173,13 +173,13 @@ class UnionPart:
 
         seconds = common.UNTRIED_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
         shared = self._world.size > 1
-        self.agent = UnionAgent(setup, self.provider, utility, seconds, self._world.rank, shared)
+        self.agent = WholeProblemAgent(setup, self.provider, utility, seconds, self._world.rank, shared)
         if is_first:
             self._incumbent.update_bound(self.agent.bound, self.agent.bounded_by)
 
-    def anew(self) -> "UnionPart":
+    def anew(self) -> "WholeProblemPart":
         """Return a part without a bound, for another plan."""
-        return UnionPart(self._world, self._incumbent, self._searches, self.provider)
+        return WholeProblemPart(self._world, self._incumbent, self._searches, self.provider)
 
     def exchange(self, improvers: Sequence[str]) -> list[MeasuredGain]:
         """Share the nodes of the search among ranks, and record the bound and the assignments on rank 0.
@@ -187,28 +187,30 @@ class UnionPart:
         Parameters
         ----------
         improvers
-            Names of the improvers that have worked on the union.
+            Names of the improvers that have worked on the whole problem.
 
         Returns
         -------
         list of MeasuredGain
             The gains of the parts of other ranks.
         """
-        union = self.agent
-        before = None if union is None else union.gap
-        leaves = exchange_nodes(self._world, union)
-        if union is None or self._world.rank > 0:
+        whole_problem = self.agent
+        before = None if whole_problem is None else whole_problem.gap
+        leaves = exchange_nodes(self._world, whole_problem)
+        if whole_problem is None or self._world.rank > 0:
             return []
-        self.record(union, leaves, improvers)
-        after = union.gap
+        self.record(whole_problem, leaves, improvers)
+        after = whole_problem.gap
         if before is None or after is None or after >= before:
             return []
-        return [MeasuredGain(union.searched_by, 0.0, closed_gap=before - after)]
+        return [MeasuredGain(whole_problem.searched_by, 0.0, closed_gap=before - after)]
 
-    def record(self, union: UnionAgent, leaves: Sequence[NDArray[np.int64]], improvers: Sequence[str]) -> None:
+    def record(
+        self, whole_problem: WholeProblemAgent, leaves: Sequence[NDArray[np.int64]], improvers: Sequence[str]
+    ) -> None:
         """Record the assignments that a search has reached, and the bound that improvers have proven (rank 0)."""
-        self._searches.record(leaves, union.searched_by)
-        self._incumbent.update_bound(union.bound, ", ".join(improvers))
+        self._searches.record(leaves, whole_problem.searched_by)
+        self._incumbent.update_bound(whole_problem.bound, ", ".join(improvers))
 
 
 def proposals_after(
@@ -217,7 +219,7 @@ def proposals_after(
     tables: "RankTables",
     best: NDArray[np.int64] | None,
     searches: "WholeSearches",
-    union: UnionPart,
+    whole_problem: WholeProblemPart,
     enlarged_seconds: float | None,
     is_ready: Callable[[str], bool],
 ) -> tuple[Proposal, ...]:
@@ -235,8 +237,8 @@ def proposals_after(
         Values of the best assignment; None if no rank knows all of it.
     searches
         The searches over the whole assignment.
-    union
-        The part of the rank in the union of all agents; its bound is started once its kernels are there.
+    whole_problem
+        The part of the rank in the whole problem; its bound is started once its kernels are there.
     enlarged_seconds
         Estimated seconds of another combination with larger tables; None if there cannot be larger ones.
     is_ready
@@ -245,12 +247,15 @@ def proposals_after(
     setup, engine_may_improve = tables.setup, searches.background.engine_may_improve
     if not setup.divided.timed:
         return registry.proposals_of(improvers, RankState({}, {}, external_search_active=engine_may_improve))
-    if union.is_waiting and is_ready(UNION_BOUND):
-        union.start(setup)
+    if whole_problem.is_waiting and is_ready(UNION_BOUND):
+        whole_problem.start(setup)
     agents, weights = dict(tables.agents), {number: setup.weights[number] for number in tables.agents}
-    gaps = {number: gap_of(setup, cycle.chosen, agent) for number, agent in agents.items()}
-    if union.agent is not None:
-        agents[union.agent.number], gaps[union.agent.number] = union.agent.agent, union.agent.gap
+    gaps = {number: agent_gap(setup, cycle.chosen, agent) for number, agent in agents.items()}
+    if whole_problem.agent is not None:
+        agents[whole_problem.agent.number], gaps[whole_problem.agent.number] = (
+            whole_problem.agent.agent,
+            whole_problem.agent.gap,
+        )
     is_split = any(z is not None for z_pair in cycle.z.values() for z in z_pair)
     seconds = enlarged_seconds if is_split else None
     state = RankState(
@@ -273,7 +278,7 @@ def starts_of(
     improvers
         The improvers that have worked.
     agents
-        The agents of the rank, and their union.
+        The agents of the rank, and the whole problem.
     best : (n,) int64
         The best assignment, whose values all other variables get.
     is_ready

@@ -11,10 +11,10 @@ from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import RankState, TimeSlice
 from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.rank_run import improve_until_stop
-from dmcmc.anytime.run_improvers import UnionPart, improve_agents
+from dmcmc.anytime.run_improvers import WholeProblemPart, improve_agents
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs
 from dmcmc.anytime.scheduler.scheduler import Scheduler
-from dmcmc.anytime.whole_problem.whole_problem_agent import exchange_nodes, union_provider
+from dmcmc.anytime.whole_problem.whole_problem_agent import exchange_nodes, whole_problem_provider
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
@@ -38,8 +38,10 @@ def solve_planned_in_time(
 ) -> Result | None:
     """Make tables, combine and improve them, unless an external search engine in the background finishes first."""
     world, timed, kernels = search.world, search.parts.timed, search.kernels
-    union = world.on_first_rank(partial(union_provider, setup))
-    needed = world.bcast(agent_work(setup, "none" if search.stop is NO_DEADLINE else "deadline", solve_tiny, union))
+    whole_problem = world.on_first_rank(partial(whole_problem_provider, setup))
+    needed = world.bcast(
+        agent_work(setup, "none" if search.stop is NO_DEADLINE else "deadline", solve_tiny, whole_problem)
+    )
     tables, later = needed.tables, for_improvers(setup, needed)
     if timed and not setup.will_prove:
         search.delay(kernels.request(*needed.before_tables, at_once=True))
@@ -49,7 +51,11 @@ def solve_planned_in_time(
             if search.engine.searches_first(setup):  # it has finished: no tables are needed
                 watch.planned(setup)
                 return result_without_tables(search)
-    part = None if union is None else UnionPart(world, search.incumbent, WholeSearches(world, search), union)
+    part = (
+        None
+        if whole_problem is None
+        else WholeProblemPart(world, search.incumbent, WholeSearches(world, search), whole_problem)
+    )
     with handle.deliver_if_late(search.stop):
         try:
             if part is not None and _is_proven_before_tables(search, setup, needed, part):
@@ -77,8 +83,10 @@ def solve_planned_in_time(
     )  # fmt: skip
 
 
-def _is_proven_before_tables(search: IncumbentSearch, setup: Setup, needed: AgentKernels, union: UnionPart) -> bool:
-    """Bound and search the union of all agents, in turn with the local search, until the agents' kernels are compiled.
+def _is_proven_before_tables(
+    search: IncumbentSearch, setup: Setup, needed: AgentKernels, whole_problem: WholeProblemPart
+) -> bool:
+    """Bound and search the whole problem, in turn with the local search, until the agents' kernels are compiled.
 
     Return whether this has reached the goal of the run; called by all ranks.
     """
@@ -89,17 +97,17 @@ def _is_proven_before_tables(search: IncumbentSearch, setup: Setup, needed: Agen
     director, gains = Director(search.incumbent, Scheduler((0,), registry.declared(improvers))), list[MeasuredGain]()
 
     def improve_union() -> bool:
-        """Bound or search the union for a time slice; return whether there was anything to do (rank 0)."""
-        if union.is_waiting:
-            union.start(setup)
-        agent, best = union.agent, search.incumbent.values if search.incumbent.feasible else None
+        """Bound or search the whole problem for a time slice; return whether there was anything to do (rank 0)."""
+        if whole_problem.is_waiting:
+            whole_problem.start(setup)
+        agent, best = whole_problem.agent, search.incumbent.values if search.incumbent.feasible else None
         assert agent is not None, "it has been started"
         state = RankState({agent.number: agent.agent}, {agent.number: agent.gap}, best, is_ready=is_ready)
         proposals = [replace(one, awaited=True) for one in registry.proposals_of(improvers, state)]
-        directive = Directive(False, allocations=director.decide_on_union(proposals, gains), best=best)
+        directive = Directive(False, allocations=director.decide_on_whole_problem(proposals, gains), best=best)
         time_slice = agent.added_to(TimeSlice({}, lambda agent: None, setup.backend))
         gains[:] = improve_agents(improvers, time_slice, directive).gains
-        union.record(agent, exchange_nodes(World(), agent), directive.improvers)
+        whole_problem.record(agent, exchange_nodes(World(), agent), directive.improvers)
         return bool(directive.allocations)
 
     if not kernels.all_ready(*needed.tables):

@@ -1,6 +1,6 @@
 """The agents' UTIL steps of a cycle: collect an agent's tables, crossing factors and messages; eliminate with them.
 
-``util_value_cycle`` passes the step functions made here to the message phases of ``dmcmc.mpi``. An agent has lower
+``combine_tables`` passes the step functions made here to the message phases of ``dmcmc.mpi``. An agent has lower
 tables (attained utilities) and upper tables (upper bounds); a step pair has one elimination per side, or a single
 one if both sides have the same tables. A *crossing factor* is a factor between variables of several agents; it is
 added at the deepest of these agents in the pseudo-tree.

@@ -34,10 +34,10 @@ from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.pruning import Cutoffs
 
 if TYPE_CHECKING:
+    from dmcmc.solving.combine_tables import Cycle
     from dmcmc.solving.planning.plan import Setup
     from dmcmc.solving.rank_search import RankSearch
     from dmcmc.solving.rank_tables import RankTables
-    from dmcmc.solving.util_value_cycle import Cycle
 
 
 class CycleReport(NamedTuple):

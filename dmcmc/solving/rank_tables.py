@@ -25,11 +25,11 @@ from dmcmc.samplers.contract.protocol import Resumable, SampledTable
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.bounds import check_bounds, check_incumbent, uncombined_bounds
 from dmcmc.solving.agent_steps import MessageInputs, RowFilter, Sides, exported_table, gather_sides, values_of
+from dmcmc.solving.combine_tables import Cycle, finished_cycle, message_scheme, run_outside
 from dmcmc.solving.local_tables import ExactTables, first_tables
 from dmcmc.solving.metrics import AgentWork, checks_of, metrics_of
 from dmcmc.solving.planning.combination_plan import slicing_seconds
 from dmcmc.solving.planning.plan import Setup
-from dmcmc.solving.util_value_cycle import Cycle, finished_cycle, message_scheme, run_outside
 
 
 class FinishedCombination(NamedTuple):

@@ -264,9 +264,9 @@ PHASES = {
     "tree parts": ("kill", "mpi.distributed_dfs", "exchange", {"combine": {"tree": "depth-first"}}),
     "rows of one agent": ("raise", "solving.local_tables", "_sampled", {"local": _SAMPLED}),
     "sample": ("kill", "solving.local_tables", "_sampled_agents", {"local": _SAMPLED}),
-    "UTIL": ("raise", "solving.util_value_cycle", "util_turns", {}),
-    "UTIL parts": ("kill", "solving.util_value_cycle", "util_turns", {"local": _SAMPLED}),
-    "VALUE": ("kill", "solving.util_value_cycle", "value_phase", {}),
+    "UTIL": ("raise", "solving.combine_tables", "util_turns", {}),
+    "UTIL parts": ("kill", "solving.combine_tables", "util_turns", {"local": _SAMPLED}),
+    "VALUE": ("kill", "solving.combine_tables", "value_phase", {}),
     "improving": ("kill", "anytime.rank_run", "time_slice_of", _IMPROVED),
     "late alone": (
         "late",
@@ -298,7 +298,7 @@ def test_a_failing_rank_ends_all_and_a_later_run_continues(tmp_path, phase):
     else:
         assert ours == []
     tables, incumbent = list(kept.glob("agent-*.npz")), list(kept.glob("incumbent*.npz"))
-    assert len(tables) == 6 if module == "solving.util_value_cycle" else len(tables) < 6
+    assert len(tables) == 6 if module == "solving.combine_tables" else len(tables) < 6
     if "budget" in sections:
         assert len(incumbent) == (6 if "parts" in phase else 1)
         return

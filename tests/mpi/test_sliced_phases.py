@@ -105,14 +105,14 @@ import runpy, sys
 from functools import partial
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World, connect
-from dmcmc.solving import agent_steps, util_value_cycle
+from dmcmc.solving import agent_steps, combine_tables
 
 tests, world = runpy.run_path(sys.argv[1]), connect()
 clique, several, combined = (tests[name] for name in ("clique", "several_variables_per_agent", "combined"))
 divided = []
-util_value_cycle.is_faster_divided = lambda *arguments: True
-before = util_value_cycle.combine_slices
-util_value_cycle.combine_slices = lambda *arguments: divided.append(arguments[-1]) or before(*arguments)
+combine_tables.is_faster_divided = lambda *arguments: True
+before = combine_tables.combine_slices
+combine_tables.combine_slices = lambda *arguments: divided.append(arguments[-1]) or before(*arguments)
 
 def facts(world, cycle, run):
     parts = [cycle.values, cycle.chosen, cycle.contexts, cycle.roots, *cycle.sent]

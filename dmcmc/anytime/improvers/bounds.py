@@ -185,7 +185,7 @@ class _AgentSearch(NamedTuple):
 class BranchAndBoundImprover(Improver):
     """Branch and bound over the rows that can still matter, those furthest above their cutoff first."""
 
-    name, summary = BRANCH, "branch over the rows of an agent, or of the union of all agents"
+    name, summary = BRANCH, "branch over the rows of an agent, or of the whole problem"
     properties = Properties(effect=Effect.BOUNDS, first_part=0.65, idle_part=0.02)
 
     def propose(self, state: RankState) -> list[Proposal]:

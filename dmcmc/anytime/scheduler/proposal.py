@@ -26,24 +26,24 @@ __all__ = [
     "Needs",
     "Properties",
     "Proposal",
-    "is_union",
+    "is_whole_problem",
     "ranks_of_work",
     "union_number",
 ]
 
 
 def union_number(rank: int) -> int:
-    """Return the number of a rank's part of the union of all agents, in place of an agent's number: -1 - rank."""
+    """Return the number of a rank's part of the whole problem, in place of an agent's number: -1 - rank."""
     return -1 - rank
 
 
-def is_union(agent: int | None) -> bool:
-    """Return whether an agent's number stands for a rank's part of the union of all agents."""
+def is_whole_problem(agent: int | None) -> bool:
+    """Return whether an agent's number stands for a rank's part of the whole problem."""
     return agent is not None and agent < 0
 
 
 def ranks_of_work(owner: Sequence[int], ranks: int) -> list[int]:
-    """Return the rank of each agent, and, from the end, of each rank's part of the union: its ``union_number``."""
+    """Return the rank of each agent, and, from the end, of each rank's part of the whole problem."""
     return [*owner, *reversed(range(ranks))]
 
 
@@ -115,7 +115,7 @@ class Proposal:
     gain : float
         Utility. The part of the optimality gap that the work could close at best; inf if it is not known.
     agent : int or None
-        The agent whose tables are improved, and thereby the rank; a ``union_number`` for the union of all agents, whose
+        The agent whose tables are improved, and thereby the rank; a ``union_number`` for the whole problem, whose
         gap is that of the whole problem; None for work on the whole problem. Equal work for the whole problem that
         several ranks propose is done once.
     seconds : float or None
@@ -202,17 +202,19 @@ class Directive(NamedTuple):
         If it is False, the next combination starts from the tables of the last one.
         """
         return self.prune or any(
-            allocation.agent is not None and not is_union(allocation.agent) for allocation in self.allocations
+            allocation.agent is not None and not is_whole_problem(allocation.agent) for allocation in self.allocations
         )
 
     @property
     def improvers_of_union(self) -> list[str]:
-        """Names of the improvers that work on the union of all agents, without repetition."""
-        return list(dict.fromkeys(allocation.improver for allocation in self.allocations if is_union(allocation.agent)))
+        """Names of the improvers that work on the whole problem, without repetition."""
+        return list(
+            dict.fromkeys(allocation.improver for allocation in self.allocations if is_whole_problem(allocation.agent))
+        )
 
     @property
     def works_on_union(self) -> bool:
-        """Whether the union of all agents is bounded or searched."""
+        """Whether the whole problem is bounded or searched."""
         return bool(self.improvers_of_union)
 
     def allocations_of(self, improver: str) -> list[Allocation]:

@@ -18,7 +18,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dmcmc.anytime.scheduler import tuning
-from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal, is_union
+from dmcmc.anytime.scheduler.proposal import (
+    Allocation,
+    Effect,
+    MeasuredGain,
+    Needs,
+    Properties,
+    Proposal,
+    is_whole_problem,
+)
 from dmcmc.anytime.scheduler.tuning import MAX_COST_CORRECTION, MIN_SLICE_SECONDS
 from dmcmc.solving.agent.bounds import ImproverRecord
 
@@ -174,7 +182,7 @@ class Scheduler:
     Parameters
     ----------
     owner : sequence of int
-        The rank of each agent, and of each part of the union of all agents (``ranks_of_work``).
+        The rank of each agent, and of each part of the whole problem (``ranks_of_work``).
     properties : dict of Properties
         The properties that improvers declare, by name.
 
@@ -280,7 +288,7 @@ class Scheduler:
                 of_all[proposal.improver] = replace(proposal, seconds=seconds, weight=weight)
         if not math.isfinite(gap):
             return [replace(p, gain=p.weight if p.gain > 0 else 0.0) for p in (*result, *of_all.values())]
-        explained = sum(gain for agent, gain in agent_gains.items() if not is_union(agent))
+        explained = sum(gain for agent, gain in agent_gains.items() if not is_whole_problem(agent))
         for proposal in of_all.values():
             gain = min(proposal.gain, gap)
             if proposal.seconds is not None:

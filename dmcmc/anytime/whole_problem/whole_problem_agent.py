@@ -126,7 +126,7 @@ class ExchangeDecision(NamedTuple):
 
 
 class NodeHolder(Protocol):
-    """A part of a search: ``UnionAgent`` in a run."""
+    """A part of a search: ``WholeProblemAgent`` in a run."""
 
     def report(self) -> PartReport:
         """Return the report of this part."""
@@ -201,8 +201,8 @@ def exchange_nodes(world: World, holder: NodeHolder | None) -> list[NDArray[np.i
 _BYTES_PER_ENTRY = 12
 
 
-def union_of(setup: "Setup") -> LocalProblem:
-    """Return the problem of the union of all agents, on a rank that knows all factors."""
+def whole_problem_of(setup: "Setup") -> LocalProblem:
+    """Return the whole problem as one agent's, on a rank that knows all factors."""
 
     def divided() -> LocalProblem:
         problem = setup.divided.problem
@@ -212,18 +212,18 @@ def union_of(setup: "Setup") -> LocalProblem:
     return setup.facts.get_or_compute("union", divided)
 
 
-def union_provider(setup: "Setup") -> str | None:
-    """Return the bound provider of the union; None if it is not bounded.
+def whole_problem_provider(setup: "Setup") -> str | None:
+    """Return the bound provider of the whole problem; None if it is not bounded.
 
     It is bounded if there is a time budget and several agents, methods are chosen automatically, the combination of the
-    agents' tables splits buckets, and the union's tables fit the memory. Rank 0, which has to know all factors, decides
-    for all ranks.
+    agents' tables splits buckets, and the whole problem's tables fit the memory. Rank 0, which has to know all factors,
+    decides for all ranks.
     """
-    return setup.facts.get_or_compute("union provider", lambda: _provider(setup))
+    return setup.facts.get_or_compute("whole problem provider", lambda: _provider(setup))
 
 
 def _provider(setup: "Setup") -> str | None:
-    """Choose the bound provider of the union."""
+    """Choose the bound provider of the whole problem."""
     config, agents = setup.divided.config, setup.divided.problem.n_agents
     automatic = config.local.method == "auto" and config.local.bound == "auto" and config.combine.method == "auto"
     if not (setup.divided.timed and automatic and agents > 1 and may_split_buckets(setup)) or setup.divided.scattered:
@@ -231,12 +231,12 @@ def _provider(setup: "Setup") -> str | None:
     memory = int(2 * common.MEMORY_SHARE * setup.limits.retained_memory * agents)
     if _BYTES_PER_ENTRY * sum([factor.table.size for factor in setup.divided.problem.factors]) > memory:
         return None
-    counts = count_agent_work(union_of(setup), 0, 1, 1, memory, setup.divided.arithmetic, planned=False)
+    counts = count_agent_work(whole_problem_of(setup), 0, 1, 1, memory, setup.divided.arithmetic, planned=False)
     return provider_of(counts, replace(setup.limits, retained_memory=memory), setup.rates)
 
 
-class UnionAgent:
-    """The union of all agents, bounded by a provider.
+class WholeProblemAgent:
+    """The whole problem, bounded by a provider.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ class UnionAgent:
     Attributes
     ----------
     agent : Agent
-        The union as an agent.
+        The whole problem as an agent.
     bounded_by, searched_by : str
         Improvers that its bounds and its assignments are attributed to.
     number : int
@@ -279,7 +279,7 @@ class UnionAgent:
             setup.divided.arithmetic,
             len(setup.divided.problem.factors),
         )
-        local, self._leaves = union_of(setup), Leaves(setup.divided.arithmetic)
+        local, self._leaves = whole_problem_of(setup), Leaves(setup.divided.arithmetic)
         context = AgentContext(setup.sampling_settings(), setup.divided.config.budget.gap)
         self.number = union_number(rank)
         self.agent = Agent(context, local, self._leaves.table(), LowerTable(local, self._leaves))
@@ -296,7 +296,7 @@ class UnionAgent:
 
     @property
     def gap(self) -> float | None:
-        """The union's bound less the incumbent's utility; 0 if no better assignment exists, None without incumbent."""
+        """Its bound less the incumbent's utility; 0 if no better assignment exists, None without an incumbent."""
         utility, bound = self._utility(), self.bound
         if self._arithmetic.is_lowest(bound):
             return 0.0
@@ -312,9 +312,9 @@ class UnionAgent:
         return bound
 
     def added_to(self, time_slice: TimeSlice) -> TimeSlice:
-        """Return a time slice in which the union also has a quantum.
+        """Return a time slice in which the whole problem also has a quantum.
 
-        The union's cutoff is the incumbent's utility, less the rounding error of the sums involved.
+        The whole problem's cutoff is the incumbent's utility, less the rounding error of the sums involved.
         """
         cutoff = self._utility()
         if cutoff is not None:
@@ -364,7 +364,7 @@ class UnionAgent:
 
     @property
     def _dual(self) -> DualState:
-        """The dual ascent of the union."""
+        """The dual ascent of the whole problem."""
         dual = self.agent.upper.dual
-        assert dual is not None, "the union is bounded by a dual ascent"
+        assert dual is not None, "the whole problem is bounded by a dual ascent"
         return dual

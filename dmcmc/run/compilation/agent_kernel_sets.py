@@ -230,12 +230,12 @@ def _union(work: KernelNeeds, provider: str) -> KernelSet:
 
 def _compile_union(work: KernelNeeds, provider: str) -> None:
     """Bound the union of the agents of a tiny problem; again, because the first time ends while it is compiled."""
-    from dmcmc.anytime.whole_problem.whole_problem_agent import UnionAgent
+    from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemAgent
     from dmcmc.solving.planning.plan import prepare
 
     setup = prepare(_tiny_problem_of(work), settings({}), World())
     for _ in range(2):
-        UnionAgent(setup, provider, lambda: None, common.SLICE_SECONDS)
+        WholeProblemAgent(setup, provider, lambda: None, common.SLICE_SECONDS)
 
 
 def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:

@@ -20,7 +20,7 @@ from dmcmc.solving.planning.plan import Setup
 from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
-    from dmcmc.solving.util_value_cycle import FinishedCycle
+    from dmcmc.solving.combine_tables import FinishedCycle
 
 
 T = TypeVar("T")

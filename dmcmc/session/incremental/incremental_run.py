@@ -48,7 +48,7 @@ from dmcmc.session.incremental.repeated_messages import (
     agent_utility,
     repeat_messages,
 )
-from dmcmc.solving.util_value_cycle import FinishedCycle
+from dmcmc.solving.combine_tables import FinishedCycle
 
 T = TypeVar("T")
 

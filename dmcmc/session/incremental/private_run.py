@@ -29,9 +29,9 @@ from dmcmc.session.incremental.changed_tables import (
 from dmcmc.session.incremental.incremental_run import ContinuedRun, comparable, utilities_of
 from dmcmc.session.incremental.known_answer import ChangeReport, KnownAnswer, new_metrics, total_utility, without_work
 from dmcmc.session.incremental.repeated_messages import RoundChanges
+from dmcmc.solving.combine_tables import FinishedCycle
 from dmcmc.solving.private.agreement import RankAssignment
 from dmcmc.solving.private.private_inputs import PrivateAnswer
-from dmcmc.solving.util_value_cycle import FinishedCycle
 
 if TYPE_CHECKING:
     from dmcmc.solving.private.private_inputs import RankInputs

@@ -38,7 +38,7 @@ from dmcmc.solving.agent_steps import MessageInputs, RowFilter, util_steps, valu
 from dmcmc.solving.pruning import with_needed_rows
 
 if TYPE_CHECKING:
-    from dmcmc.solving.util_value_cycle import FinishedCycle
+    from dmcmc.solving.combine_tables import FinishedCycle
 
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.session.incremental.incremental_run import IncrementalRun
 from dmcmc.session.incremental.private_run import PrivateRun
+from dmcmc.solving.combine_tables import FinishedCycle
 from dmcmc.solving.private.private_inputs import PrivateAnswer, RankInputs
-from dmcmc.solving.util_value_cycle import FinishedCycle
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 T = TypeVar("T")

@@ -26,6 +26,7 @@ from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Result, TracePoint
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.solving.agent_steps import Sides
+from dmcmc.solving.combine_tables import Cycle
 from dmcmc.solving.coordinator import Coordinator
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import Answer, RankOutcome, result_of
@@ -45,7 +46,6 @@ from dmcmc.solving.private.agreement import (
     total_quality,
 )
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.solving.util_value_cycle import Cycle
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 # Values by variable: those of this rank's agents, and of the variables that they share factors with

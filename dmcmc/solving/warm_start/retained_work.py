@@ -95,7 +95,7 @@ class RetainedWork:
     known_bound : int, float or None
         Upper bound on the utility of the problem of the present run, known from the last one; None if there is none.
     finished_cycle : object or None
-        The last cycle of messages, if it was exact (:class:`dmcmc.solving.util_value_cycle.FinishedCycle`).
+        The last cycle of messages, if it was exact (:class:`dmcmc.solving.combine_tables.FinishedCycle`).
     incremental : object or None
         The last run, if it can be continued with new tables
         (:class:`dmcmc.session.incremental.incremental_run.IncrementalRun`).

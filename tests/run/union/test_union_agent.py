@@ -20,7 +20,12 @@ from dmcmc.anytime.run_improvers import improve_agents
 from dmcmc.anytime.scheduler.proposal import Allocation, Directive, Proposal, ranks_of_work, union_number
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.anytime.whole_problem import whole_problem_agent as union_plan
-from dmcmc.anytime.whole_problem.whole_problem_agent import UnionAgent, exchange_nodes, union_of, union_provider
+from dmcmc.anytime.whole_problem.whole_problem_agent import (
+    WholeProblemAgent,
+    exchange_nodes,
+    whole_problem_of,
+    whole_problem_provider,
+)
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.model.tables import forbidden
@@ -80,7 +85,7 @@ def test_the_search_of_the_union_finds_and_proves_the_optimum(floats, hard, miss
         arithmetic = run.setup.divided.arithmetic
         assert np.isfinite(optimum)
         utility = type(problem.factors[0].table.flat[0].item())(optimum - missing)
-        union = UnionAgent(run.setup, "triangles+mini-bucket", lambda utility=utility: utility, QUANTUM)
+        union = WholeProblemAgent(run.setup, "triangles+mini-bucket", lambda utility=utility: utility, QUANTUM)
         bounds, found = improve(union, run.setup, (BOUND, BRANCH), 6)
         tolerance = 1e-6 if floats else 0
         assert all(arithmetic.is_lowest(bound) or bound >= optimum - tolerance for bound in bounds if missing)
@@ -99,7 +104,7 @@ def test_ranks_that_share_the_nodes_find_and_prove_the_optimum_together(ranks, m
     setup, optimum = run.setup, best_utility(problem)
 
     def work(world):
-        union = UnionAgent(setup, "dual", lambda: int(optimum) - missing, QUANTUM, world.rank, shared=True)
+        union = WholeProblemAgent(setup, "dual", lambda: int(optimum) - missing, QUANTUM, world.rank, shared=True)
         bounds, found = improve(union, setup, (BOUND, BRANCH, BRANCH, BRANCH), 6, world)
         return bounds, found, union.gap
 
@@ -124,7 +129,7 @@ def test_bounds_of_the_union_never_exclude_a_better_assignment(seed, kinds):
     run = start_run(given_problem, budget={"time": 60.0})
     problem = run.setup.divided.problem  # after presolve
     optimum = best_utility(problem) - sum(int(f.table) for f in problem.factors if not f.scope)
-    union = UnionAgent(run.setup, "dual+mini-bucket", lambda: int(optimum) - 1, QUANTUM)
+    union = WholeProblemAgent(run.setup, "dual+mini-bucket", lambda: int(optimum) - 1, QUANTUM)
     bounds, _ = improve(union, run.setup, kinds, 1)
     assert all(bound >= optimum for bound in bounds)
 
@@ -133,7 +138,7 @@ def test_a_run_with_one_variable_per_agent_is_proven_by_the_union(monkeypatch):
     """Mini-buckets of the agents' tables alone leave a large gap here."""
     unions = []
     monkeypatch.setattr(
-        union_part, "UnionAgent", lambda *arguments: unions.append(UnionAgent(*arguments)) or unions[-1]
+        union_part, "WholeProblemAgent", lambda *arguments: unions.append(WholeProblemAgent(*arguments)) or unions[-1]
     )
     problem = dense_problem(5, variables=14, domain=7)
     as_given = dmcmc.solve(problem, timeout=300, search="none", device="cpu")
@@ -169,8 +174,8 @@ def test_the_union_is_bounded_where_the_combination_splits_buckets(sections, wan
     monkeypatch.setattr(union_plan, "may_split_buckets", lambda setup: True)
     problem = dense_problem(1, variables=8, domain=40 if "memory" in sections.get("budget", {}) else 4)
     setup = prepare(problem, settings_of(Document("", sections)), World())
-    assert (union_provider(setup) is not None) == wanted
-    assert union_of(setup).interface == () and union_of(setup).hidden == tuple(range(8))
+    assert (whole_problem_provider(setup) is not None) == wanted
+    assert whole_problem_of(setup).interface == () and whole_problem_of(setup).hidden == tuple(range(8))
 
 
 def test_one_agent_has_no_union(monkeypatch):
@@ -178,7 +183,7 @@ def test_one_agent_has_no_union(monkeypatch):
     problem = dense_problem(1)
     alone = Problem(problem.variables, problem.domains, ("a",), [0] * 6, problem.factors)
     setup = prepare(alone, settings_of(Document("", {"budget": {"time": 5.0}})), World())
-    assert union_provider(setup) is None
+    assert whole_problem_provider(setup) is None
 
 
 def test_work_on_the_union_changes_no_tables():

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.anytime.whole_problem.whole_problem_agent import union_of, union_provider
+from dmcmc.anytime.whole_problem.whole_problem_agent import whole_problem_of, whole_problem_provider
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
 from dmcmc.inference.bounds.tighten import gpu_table_widths
 from dmcmc.inference.dpop.division import LocalProblem
@@ -129,9 +129,9 @@ def _bounds(setup: Setup, agents: list[int]) -> list[tuple[str, LocalProblem]]:
 def _table_widths(setup: Setup, agents: list[int]) -> list[int]:
     """Return the widths of the tables of the bounds on a GPU: those of agents, and of the union of all agents."""
     seconds = (setup.divided.config.budget.time or 0.0) * setup.backend.threads
-    bounds, provider = _bounds(setup, agents), union_provider(setup)
+    bounds, provider = _bounds(setup, agents), whole_problem_provider(setup)
     if provider is not None:
-        bounds.append((provider, union_of(setup)))
+        bounds.append((provider, whole_problem_of(setup)))
     return gpu_table_widths(bounds, setup.backend, seconds)
 
 
