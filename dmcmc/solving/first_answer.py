@@ -29,7 +29,7 @@ from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import RankOutcome, answer_of, result_of
 from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.planning.divided_problem import DividedProblem, arithmetic_for
-from dmcmc.solving.planning.presolve import FirstAnswer, OriginalProblem
+from dmcmc.solving.planning.presolve import FirstAnswer, OriginalProblem, Presolved
 from dmcmc.solving.rank_search import has_start
 from dmcmc.solving.tuning import ONE_OPT_GRACE
 from dmcmc.solving.warm_start.start_assignment import completed, start_of
@@ -168,7 +168,8 @@ def result_of_first(problem: Problem, first: FirstAnswer, config: Settings, star
         Number of ranks.
     """
     undivided, given = replace(problem, factors=()), OriginalProblem(problem, first=first)
-    parts = DividedProblem(given, problem, undivided, config, divide(undivided), choose_arithmetic(()))
+    presolved = Presolved(given, problem, undivided, choose_arithmetic(()))
+    parts = DividedProblem(presolved, config, divide(undivided))
     incumbent = Incumbent(problem, config, start, None, parts=parts, timed_out=True, trace=list(first.trace))
     incumbent.update(first.values)
     with suppress(OutOfTime, OutOfMemory, MemoryError):

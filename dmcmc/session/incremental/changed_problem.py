@@ -521,7 +521,11 @@ def _changed_setup(
     problem = Problem.of_parts(**problem.__dict__ | {"factors": tuple(f for f in factors if f is not _NO_FACTOR)})
     return replace(
         setup,
-        divided=replace(setup.divided, problem=problem, original=problem, division=division),
+        divided=replace(
+            setup.divided,
+            presolved=replace(setup.divided.presolved, problem=problem, original=problem),
+            division=division,
+        ),
         tree=tree,
         choices=choices,
         owner=tuple(owner),

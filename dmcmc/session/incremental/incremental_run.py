@@ -110,9 +110,7 @@ class ContinuedRun:
             return None
         seconds, budget = settings.budget.time, setup.divided.config.budget.bytes
         stop = NO_DEADLINE if seconds is None else Deadline(start + seconds)
-        todo = replace(
-            todo, setup=replace(setup, divided=replace(setup.divided, arithmetic=arithmetic)).with_stop(stop)
-        )
+        todo = replace(todo, setup=setup.with_arithmetic(arithmetic).with_stop(stop))
         interpreted = interpreted_kernels() if self.cycle.interpreted else nullcontext()
         try:
             with interpreted, MEMORY_ACCOUNT.open(budget, resident_memory() - self.table_bytes):

@@ -34,6 +34,7 @@ from dmcmc.samplers.tuning.auto import SECONDS_PER_AGENT
 from dmcmc.solving.planning.presolve import (
     FirstAnswer,
     OriginalProblem,
+    Presolved,
     merged_if_applicable,
     presolve_if_worthwhile,
     with_centred_tables,
@@ -63,19 +64,12 @@ class DividedProblem:
 
     Attributes
     ----------
-    given : OriginalProblem
-        The problem as the user gave it, on which the answer is evaluated, and the way back to it from the presolved
-        one.
-    original : Problem
-        The problem to solve: that problem, or what presolve has left of it.
-    problem : Problem
-        The same with dense tables; variables beyond those of ``original`` are hidden states of automata.
+    presolved : Presolved
+        The problem before its division.
     config : Settings
         Settings of the run.
     division : Division
         The agents' local problems and the factors between agents.
-    arithmetic : Arithmetic
-        Encoding of the utilities, which holds their sums.
     scattered : bool
         Whether only rank 0 knows the whole problem; other ranks know their agents' parts
         (:mod:`dmcmc.solving.distribution`).
@@ -83,14 +77,31 @@ class DividedProblem:
         Work of earlier runs that may be used again, and that receives this run's; None to keep nothing.
     """
 
-    given: OriginalProblem
-    original: Problem
-    problem: Problem
+    presolved: Presolved
     config: Settings
     division: Division
-    arithmetic: Arithmetic
     scattered: bool = field(default=False, kw_only=True)
     retained: RetainedWork | None = field(default=None, kw_only=True, compare=False, repr=False)
+
+    @property
+    def given(self) -> OriginalProblem:
+        """The problem as the user gave it."""
+        return self.presolved.given
+
+    @property
+    def original(self) -> Problem:
+        """The problem to solve."""
+        return self.presolved.original
+
+    @property
+    def problem(self) -> Problem:
+        """The problem to solve with dense tables."""
+        return self.presolved.problem
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Encoding of the utilities, which holds their sums."""
+        return self.presolved.arithmetic
 
     @property
     def retained_bounds(self) -> RetainedWork | None:
@@ -154,15 +165,19 @@ def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
     return arithmetic
 
 
-def divide_problem(
+def presolve_problem(
     asked: Problem, config: Settings, world: World, stop: Deadline = NO_DEADLINE, first: FirstAnswer | None = None
-) -> DividedProblem:
-    """Presolve the problem, and divide it among its agents; called by all ranks.
+) -> Presolved:
+    """Presolve the problem if that is worthwhile, and choose its arithmetic.
 
     Parameters
     ----------
     asked
         The original problem.
+    config
+        Settings of the run.
+    world
+        The ranks, all of which call this.
     stop
         Deadline of presolve; ignored on several ranks, which have to get the same result. If there is a first answer,
         the division ends soon after it with ``OutOfTime``.
@@ -170,31 +185,37 @@ def divide_problem(
         The answer that was found before, if there is one.
     """
     ends = NO_DEADLINE if first is None else stop.later(common.GRACE_SECONDS / 2)
+    memory = config.budget.bytes
+    merged = merged_if_applicable(asked, config) if config.presolve == "merge" else None
+    original = asked if merged is None else merged.problem
+    problem = original if original.dense else densify(original, memory, relax=True, stop=ends).problem
+    ends.check()
+    reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
+    if reduction is not None:
+        original = reduction.problem
+        problem = densify(original, memory, relax=True, stop=ends).problem
+    if merged is not None:
+        reduction = merged if reduction is None else merged.then(reduction)
+    ends.check()
+    arithmetic = arithmetic_for(problem, config.combine)
+    ends.check()
+    if arithmetic.integral and not arithmetic.exact:  # the sums of the integers need more than 60 bits
+        centred = with_centred_tables(original, reduction)
+        dense = None if centred is None else densify(centred.problem, memory, relax=True, stop=ends).problem
+        if centred is not None and dense is not None:
+            exact = arithmetic_for(dense, config.combine)
+            if exact.exact:
+                original, problem, reduction, arithmetic = centred.problem, dense, centred, exact
+    return Presolved(OriginalProblem(asked, reduction, first), original, problem, arithmetic)
+
+
+def divide_problem(
+    asked: Problem, config: Settings, world: World, stop: Deadline = NO_DEADLINE, first: FirstAnswer | None = None
+) -> DividedProblem:
+    """Presolve the problem, and divide it among its agents; the parameters are those of :func:`presolve_problem`."""
     with world.together():
-        memory = config.budget.bytes
-        merged = merged_if_applicable(asked, config) if config.presolve == "merge" else None
-        original = asked if merged is None else merged.problem
-        problem = original if original.dense else densify(original, memory, relax=True, stop=ends).problem
-        ends.check()
-        reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
-        if reduction is not None:
-            original = reduction.problem
-            problem = densify(original, memory, relax=True, stop=ends).problem
-        if merged is not None:
-            reduction = merged if reduction is None else merged.then(reduction)
-        ends.check()
-        arithmetic = arithmetic_for(problem, config.combine)
-        ends.check()
-        if arithmetic.integral and not arithmetic.exact:  # the sums of the integers need more than 60 bits
-            centred = with_centred_tables(original, reduction)
-            dense = None if centred is None else densify(centred.problem, memory, relax=True, stop=ends).problem
-            if centred is not None and dense is not None:
-                exact = arithmetic_for(dense, config.combine)
-                if exact.exact:
-                    original, problem, reduction, arithmetic = centred.problem, dense, centred, exact
-        given = OriginalProblem(asked, reduction, first)
-        parts = DividedProblem(given, original, problem, config, divide(problem), arithmetic)
-    return parts
+        presolved = presolve_problem(asked, config, world, stop, first)
+        return DividedProblem(presolved, config, divide(presolved.problem))
 
 
 def soon_proven(parts: DividedProblem) -> bool:
@@ -352,7 +373,8 @@ def _rank_view(
     """Return the problem of a rank that has some agents' parts."""
     problem, division = rank_view_of(index, own_parts)
     division.__dict__["magnitudes"] = magnitudes
-    return DividedProblem(OriginalProblem(problem), problem, problem, config, division, arithmetic, scattered=True)
+    presolved = Presolved(OriginalProblem(problem), problem, problem, arithmetic)
+    return DividedProblem(presolved, config, division, scattered=True)
 
 
 def work_deadline(start: float, seconds: float, agents: int) -> float:

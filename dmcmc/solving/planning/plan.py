@@ -24,6 +24,7 @@ from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.dpop.trees.registry import DISTRIBUTED
 from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import RepeatedRecords, flatten_groups
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -223,6 +224,11 @@ class Setup:
     def with_stop(self, stop: Deadline) -> "Setup":
         """Return the same plan with a deadline."""
         return self if stop is self.backend.stop else replace(self, backend=replace(self.backend, stop=stop))
+
+    def with_arithmetic(self, arithmetic: Arithmetic) -> "Setup":
+        """Return the same plan with another encoding of the utilities."""
+        presolved = replace(self.divided.presolved, arithmetic=arithmetic)
+        return replace(self, divided=replace(self.divided, presolved=presolved))
 
     def with_choices(self, choices: Mapping[int, AgentChoice]) -> "Setup":
         """Return the same plan with other choices for some agents; the same object if there are none."""

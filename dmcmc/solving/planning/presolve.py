@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.arithmetic import Exact, exact_sum
+from dmcmc.inference.model.arithmetic import Arithmetic, Exact, exact_sum
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude, normalise
 from dmcmc.inference.orders.estimate_cost import cells_upper_bound, joins_at_least
@@ -141,6 +141,29 @@ class OriginalProblem:
         if outcome.bound is not None and sign * outcome.bound <= sign * first_bound:
             return outcome
         return outcome._replace(bound=first_bound, gap=gap_of(outcome.objective, first_bound))
+
+
+@dataclass(frozen=True)
+class Presolved:
+    """A problem that is ready to be divided among its agents: presolved, with dense tables.
+
+    Attributes
+    ----------
+    given : OriginalProblem
+        The problem as the user gave it, on which the answer is evaluated, and the way back to it from the presolved
+        one.
+    original : Problem
+        The problem to solve: that problem, or what presolve has left of it.
+    problem : Problem
+        The same with dense tables; variables beyond those of ``original`` are hidden states of automata.
+    arithmetic : Arithmetic
+        Encoding of the utilities, which holds their sums.
+    """
+
+    given: OriginalProblem
+    original: Problem
+    problem: Problem
+    arithmetic: Arithmetic
 
 
 def merged_if_applicable(problem: Problem, config: Settings) -> PresolvedProblem | None:

@@ -32,7 +32,7 @@ from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import Answer, RankOutcome, result_of
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.plan import Setup, agree_on_tree, plan
-from dmcmc.solving.planning.presolve import OriginalProblem
+from dmcmc.solving.planning.presolve import OriginalProblem, Presolved
 from dmcmc.solving.planning.rank_view import RankView, rank_view_of
 from dmcmc.solving.planning.work_counts import AgreedPlacement
 from dmcmc.solving.private.agreement import (
@@ -345,8 +345,8 @@ class RankInputs:
         counted = view.counted(mine, tree.placed)
         arithmetic, factors = agree_on_arithmetic(counted, view.division.constants, self.config.combine, world)
         share_magnitudes(view.division, mine, tree.placed, world)
-        given = OriginalProblem(view.problem)
-        parts = DividedProblem(given, view.problem, view.problem, self.config, view.division, arithmetic)
+        presolved = Presolved(OriginalProblem(view.problem), view.problem, view.problem, arithmetic)
+        parts = DividedProblem(presolved, self.config, view.division)
         parts = parts if retained is None else replace(parts, retained=retained)
         return plan(parts, world, stop=stop, placed=self.placement), factors
 
