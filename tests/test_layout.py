@@ -22,7 +22,7 @@ LAYERS = [
     "samplers",
     "mpi",
     "dmcmc/solving",
-    "dmcmc/run",
+    "dmcmc/compilation",
     "dmcmc/cli",
 ]
 # Pairs (below, above).

@@ -1,6 +1,6 @@
 """The plug-in protocol of DCOP algorithms: a name, parameters, and either message cycles or a reformulated problem.
 
-``dmcmc.algorithms.registry`` finds algorithms by name. ``dmcmc.run.algorithms`` runs an :class:`Algorithm` cycle by
+``dmcmc.algorithms.registry`` finds algorithms by name. ``dmcmc.algorithms.choice`` runs an :class:`Algorithm` cycle by
 cycle, and a :class:`Rewriting` as an ordinary run with other settings.
 """
 

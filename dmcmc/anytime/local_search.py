@@ -22,6 +22,8 @@ from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.anytime.engines.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import assignments as gpu_chains
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
+from dmcmc.compilation.kernel_supply import KernelSupply
+from dmcmc.compilation.search_components import SearchComponents, constraint_search, first_search_of
 from dmcmc.inference.model.arithmetic import exact_sum, round_up
 from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
@@ -30,8 +32,6 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import LAST_RUN
 from dmcmc.results.outcome import AssignmentQuality, quality_of
-from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.compilation.search_components import SearchComponents, constraint_search, first_search_of
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.samplers.tuning import common

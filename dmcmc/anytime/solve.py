@@ -8,14 +8,14 @@ from functools import partial
 
 import msgspec
 
+from dmcmc.compilation.agent_kernel_sets import request_when_planned
+from dmcmc.compilation.kernel_sets import before_plan
+from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem, bytes_of_tables, check_domains
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.agent_kernel_sets import request_when_planned
-from dmcmc.run.compilation.kernel_sets import before_plan
-from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Explain, NoProgress, ProgressReporter, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit

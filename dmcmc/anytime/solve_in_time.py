@@ -2,7 +2,7 @@
 
 The cycle of tables and messages is repeated: the bounds of a cycle show each agent which of its rows (assignments of
 its boundary variables) can still be part of a better solution, and the agents improve those rows. The run begins with
-the kernels that are compiled; see :mod:`dmcmc.run.compilation.kernel_supply`.
+the kernels that are compiled; see :mod:`dmcmc.compilation.kernel_supply`.
 """
 
 import time
@@ -20,6 +20,10 @@ from dmcmc.anytime.solve_planned_in_time import (
     result_without_tables,
     solve_planned_in_time,
 )
+from dmcmc.compilation.agent_kernel_sets import SolveTiny
+from dmcmc.compilation.kernel_sets import before_plan, soon
+from dmcmc.compilation.kernel_supply import KernelSupply, raise_out_of_time
+from dmcmc.compilation.search_components import first_search_of
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.compile import KernelSet
@@ -27,10 +31,6 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.agent_kernel_sets import SolveTiny
-from dmcmc.run.compilation.kernel_sets import before_plan, soon
-from dmcmc.run.compilation.kernel_supply import KernelSupply, raise_out_of_time
-from dmcmc.run.compilation.search_components import first_search_of
 from dmcmc.samplers.auto.rates import NOMINAL, load_rates
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.first_answer import find_first_answer, result_of_first

@@ -15,16 +15,16 @@ from dmcmc.anytime.run_improvers import WholeProblemPart, improve_agents
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs
 from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.whole_problem.whole_problem_agent import exchange_nodes, whole_problem_provider
+from dmcmc.compilation.agent_kernel_sets import AgentKernels, SolveTiny, agent_work, for_improvers
+from dmcmc.compilation.gpu.prepare_gpu import prepare_gpu
+from dmcmc.compilation.kernel_supply import ConcurrentWork
+from dmcmc.compilation.search_components import constraint_search
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.agent_kernel_sets import AgentKernels, SolveTiny, agent_work, for_improvers
-from dmcmc.run.compilation.gpu.prepare_gpu import prepare_gpu
-from dmcmc.run.compilation.kernel_supply import ConcurrentWork
-from dmcmc.run.compilation.search_components import constraint_search
 from dmcmc.samplers.own_engines import own_engine
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.coordinator import OneFile

@@ -15,6 +15,10 @@ import msgspec
 from dmcmc.algorithms import registry
 from dmcmc.anytime.rank_run import improve_until_stop
 from dmcmc.anytime.solve import solve_tiny
+from dmcmc.compilation import kernel_sets
+from dmcmc.compilation.agent_kernel_sets import request_when_planned
+from dmcmc.compilation.gpu.prepare_gpu import prepare_agents
+from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import AgentIndex, read_index
 from dmcmc.inference.model.problem import Problem
@@ -24,10 +28,6 @@ from dmcmc.inference.runtime.errors import OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.compilation import kernel_sets
-from dmcmc.run.compilation.agent_kernel_sets import request_when_planned
-from dmcmc.run.compilation.gpu.prepare_gpu import prepare_agents
-from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline

@@ -16,6 +16,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from dmcmc.algorithms.choice import choose_algorithm
+from dmcmc.compilation.kernel_supply import kernels_until
+from dmcmc.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import split_memory
 from dmcmc.inference.levels.one_after_the_other import check_weighted
@@ -32,8 +34,6 @@ from dmcmc.mpi.world import World
 from dmcmc.questions.one_agent import undivided, undivided_settings
 from dmcmc.results.alternatives import Alternative
 from dmcmc.results.result import Result
-from dmcmc.run.compilation.kernel_supply import kernels_until
-from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Explain, ProgressReporter

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from dmcmc.algorithms.choice import choose_algorithm
+from dmcmc.compilation.kernel_supply import kernels_until
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.deadline import Deadline
@@ -27,7 +28,6 @@ from dmcmc.questions.sums import marginals
 from dmcmc.questions.value_intervals import ValueTable, bound_variables
 from dmcmc.results.marginals import Marginals
 from dmcmc.results.provenance import provenance
-from dmcmc.run.compilation.kernel_supply import kernels_until
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.tuning import run as tuning

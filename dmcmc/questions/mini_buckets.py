@@ -10,6 +10,8 @@ from functools import partial
 import numpy as np
 
 from dmcmc.anytime.local_search import IncumbentSearch
+from dmcmc.compilation.kernel_supply import KernelSupply
+from dmcmc.compilation.search_components import SearchComponents
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import split_memory
 from dmcmc.inference.elimination.query import EliminationQuery
@@ -26,8 +28,6 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import BoundProof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
-from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.compilation.search_components import SearchComponents
 from dmcmc.solving.agent.bounds import largest_sum
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress

@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from dmcmc.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.memory_shares import split_memory
 from dmcmc.inference.execution.backend import Backend
@@ -26,7 +27,6 @@ from dmcmc.results.marginals import Marginals
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import Result
 from dmcmc.results.sums import Sums
-from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 
 _LN_10 = math.log(10)
 

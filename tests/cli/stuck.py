@@ -11,7 +11,7 @@ from pathlib import Path
 
 PLACES = {
     "reading": ("dmcmc.cli.commands.run", "problem_of"),
-    "compiling": ("dmcmc.run.compilation.kernel_supply", "KernelSupply.request"),
+    "compiling": ("dmcmc.compilation.kernel_supply", "KernelSupply.request"),
     "dividing": ("dmcmc.solving.planning.divided_problem", "divide_problem"),
     "sampling": ("dmcmc.solving.rank_tables", "RankTables.make"),
     "improving": ("dmcmc.anytime.rank_run", "RankRun.improve"),
@@ -30,7 +30,7 @@ def stick(point):
 
     def stuck(*arguments, **options):
         # Tiny problems that are solved to compile kernels are not affected.
-        if getattr(sys.modules.get("dmcmc.run.compilation.kernel_supply"), "_in_compilation", False):
+        if getattr(sys.modules.get("dmcmc.compilation.kernel_supply"), "_in_compilation", False):
             return real(*arguments, **options)
         Path(os.environ["STUCK"]).write_text(str(os.getpid()))
         while True:

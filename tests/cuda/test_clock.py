@@ -7,9 +7,9 @@ from support.runs import HurriedProgress, record_late_compilation
 
 import dmcmc
 from dmcmc.anytime import solve_planned_in_time as solving
+from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
-from dmcmc.run.compilation.kernel_supply import KernelSupply
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

@@ -12,6 +12,7 @@ from support.clock import ExpiresAfterChecks
 
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
 from dmcmc import Factor
+from dmcmc.compilation.gpu import agent_sets, prepare_gpu
 from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
@@ -33,7 +34,6 @@ from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import Device, gpu_problem
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.run.compilation.gpu import agent_sets, prepare_gpu
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

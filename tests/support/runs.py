@@ -18,6 +18,8 @@ from dmcmc.anytime import solve_planned_in_time
 from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.solve import solve_tiny
+from dmcmc.compilation import agent_kernel_sets
+from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
@@ -28,8 +30,6 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memo import clear_memos
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation import agent_kernel_sets
-from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.samplers.tuning import common
 from dmcmc.solving import rank_search
 from dmcmc.solving.coordinator import OneFile

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.anytime import solve as dmcmc_run
+from dmcmc.compilation.small_problems import interpreted_if_small
 from dmcmc.config.settings import Settings
 from dmcmc.inference.levels.one_after_the_other import problem_of_next_levels, totals, values_of_next_levels
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World
 from dmcmc.results.result import LevelReport, Result
-from dmcmc.run.compilation.small_problems import interpreted_if_small
 from dmcmc.samplers.tuning import common
 from dmcmc.session.incremental.solve_again import solve_again
 from dmcmc.solving.monitoring.interrupt import RunHandle

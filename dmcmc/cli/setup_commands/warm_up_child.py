@@ -39,7 +39,7 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 # compile the rest.
 _FUNCTIONS = {
     "speed measurements": "dmcmc.samplers.auto.rates:load_rates",
-    "constraint search": "dmcmc.run.compilation.search_components:compile_constraint_search",
+    "constraint search": "dmcmc.compilation.search_components:compile_constraint_search",
     "elimination orders": "dmcmc.inference.orders.best_order:ORDER_SEARCH",
     "bounds of rows": "dmcmc.inference.bounds.branch_and_bound_rows:BOUNDARY_SEARCH",
     "AND/OR search": "dmcmc.samplers.and_or.engine:compile_search",
@@ -82,8 +82,8 @@ def tasks() -> dict[str, Callable[[str], object]]:
 
 def _call(function: str, device: str) -> None:
     """Call a function or compile a kernel set, given as ``module:name``, for the CPU, whatever the device."""
+    from dmcmc.compilation.kernel_supply import compile_and_mark
     from dmcmc.inference.runtime.compile import KernelSet
-    from dmcmc.run.compilation.kernel_supply import compile_and_mark
 
     module, name = function.split(":")
     found = getattr(import_module(module), name)
@@ -95,8 +95,8 @@ def _call(function: str, device: str) -> None:
 
 def _compile_for_gpu(sets: Callable[[], "Sequence[KernelSet]"], relaxes: bool, device: str) -> None:
     """Compile kernel sets for a GPU, if there is one; those of relaxations, if they can be computed on it."""
+    from dmcmc.compilation.kernel_supply import compile_and_mark
     from dmcmc.inference.runtime.device import resolve_device
-    from dmcmc.run.compilation.kernel_supply import compile_and_mark
 
     if resolve_device(device) == "cuda" and not (relaxes and _relaxation_problem() is not None):
         for kernels in sets():
@@ -112,14 +112,14 @@ def _relaxation_problem() -> str | None:
 
 def _gpu_ascent(width: int) -> "Sequence[KernelSet]":
     """Return the kernels of the dual ascent and its branch and bound for tables of some width."""
-    from dmcmc.run.compilation.gpu_kernel_sets import dual_ascent
+    from dmcmc.compilation.gpu_kernel_sets import dual_ascent
 
     return [dual_ascent(width)]
 
 
 def _gpu_sampling(size: int, stage: int) -> "Sequence[KernelSet]":
     """Return the kernel of Gibbs sampling for domains of some size and a place of the columns in memory."""
-    from dmcmc.run.compilation.gpu_kernel_sets import gibbs_sampling
+    from dmcmc.compilation.gpu_kernel_sets import gibbs_sampling
     from dmcmc.samplers.cuda.load_gibbs import shapes_of_domain
 
     return [gibbs_sampling(shapes_of_domain(size)[stage])]
@@ -129,8 +129,8 @@ def _gpu_search() -> "Sequence[KernelSet]":
     """Return the kernels of the local search, without and with hard constraints."""
     import numpy as np
 
-    from dmcmc.run.compilation.gpu_kernel_sets import search
-    from dmcmc.run.compilation.search_components import SearchVariant
+    from dmcmc.compilation.gpu_kernel_sets import search
+    from dmcmc.compilation.search_components import SearchVariant
 
     return [search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
 
@@ -139,7 +139,7 @@ def _gpu_elimination() -> "Sequence[KernelSet]":
     """Return the kernels of exact elimination and of mini-buckets."""
     import numpy as np
 
-    from dmcmc.run.compilation.gpu_kernel_sets import joins, matched_mini_buckets
+    from dmcmc.compilation.gpu_kernel_sets import joins, matched_mini_buckets
 
     integers: list[np.dtype[Any]] = [np.dtype(np.int32), np.dtype(np.int64)]
     return [*map(joins, integers), joins(np.dtype(np.float64))] + [matched_mini_buckets(dtype) for dtype in integers]
@@ -147,8 +147,8 @@ def _gpu_elimination() -> "Sequence[KernelSet]":
 
 def _gpu_relaxations(size: int | None) -> "Sequence[KernelSet]":
     """Return the kernels of semidefinite relaxations for domains of some size; None: those of large arrays."""
+    from dmcmc.compilation.gpu_kernel_sets import large_relaxations, relaxations
     from dmcmc.inference.execution.backend import Backend
-    from dmcmc.run.compilation.gpu_kernel_sets import large_relaxations, relaxations
 
     return [large_relaxations(Backend("cuda")) if size is None else relaxations(size, Backend("cuda"))]
 

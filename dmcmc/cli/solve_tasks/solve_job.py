@@ -100,8 +100,8 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         return None
     result: Result | None
     if uses_mini_buckets and problem is not None:
+        from dmcmc.compilation.small_problems import interpreted_if_small
         from dmcmc.questions.mini_buckets import solve_single_agent
-        from dmcmc.run.compilation.small_problems import interpreted_if_small
 
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as set by the options", file=sys.stderr, flush=True)

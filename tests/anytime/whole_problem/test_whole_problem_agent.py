@@ -26,12 +26,12 @@ from dmcmc.anytime.whole_problem.whole_problem_agent import (
     whole_problem_of,
     whole_problem_provider,
 )
+from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BOUND, BRANCH, RECOMBINATION
-from dmcmc.run.compilation.kernel_supply import KernelSupply
 from dmcmc.solving.planning.plan import prepare
 
 UNION = union_number(0)

@@ -12,6 +12,8 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Problem
 from dmcmc.anytime import solve_in_time as solve_module
+from dmcmc.compilation.kernel_supply import KernelSupply
+from dmcmc.compilation.search_components import first_search_of
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.dpop import division, pseudotree
@@ -27,8 +29,6 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import judge, quality_of
-from dmcmc.run.compilation.kernel_supply import KernelSupply
-from dmcmc.run.compilation.search_components import first_search_of
 from dmcmc.samplers.constraint_search.search_model import search_model
 from dmcmc.samplers.local_search.local_search import Ascent, ConstraintAscent
 from dmcmc.solving.first_answer import find_first_answer

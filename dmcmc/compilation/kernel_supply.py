@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple, Self
 
+from dmcmc.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler, background_compiler
 from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.compile import (
     COMPILED,
@@ -32,7 +33,6 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, usable_folders
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler, background_compiler
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 

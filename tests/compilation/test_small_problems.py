@@ -11,13 +11,13 @@ from numba.core.dispatcher import Dispatcher
 from support.kernels.both_ways import kernels_called_both_ways
 
 import dmcmc
+from dmcmc.compilation.small_problems import count_steps, solves_interpreted
 from dmcmc.config.settings import Settings, settings_from
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime import interpreted
 from dmcmc.inference.runtime.interpreted import InterpretedSteps
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.small_problems import count_steps, solves_interpreted
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 

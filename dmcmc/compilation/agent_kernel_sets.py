@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from dmcmc.compilation.search_components import SearchComponents
+from dmcmc.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds.branch_and_bound_rows import BOUNDARY_SEARCH
 from dmcmc.inference.bounds.dual.rounding import ROUNDING_KERNELS
@@ -23,16 +25,15 @@ from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.sparse.function_filtering import filtering_kernels
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
-from dmcmc.run.compilation.search_components import SearchComponents
-from dmcmc.run.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.samplers import registry
 from dmcmc.samplers.model.chain_model import is_compact
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 
 if TYPE_CHECKING:
-    from dmcmc.run.compilation.kernel_supply import KernelSupply
+    from dmcmc.compilation.kernel_supply import KernelSupply
     from dmcmc.solving.planning.plan import Setup
+
 
 SolveTiny = Callable[[Problem, Settings, str], object]  # solves a problem, ending in one of these ways:
 _AND_MINI_BUCKETS = "+mini-bucket"  # end of the names of bound providers: mini-buckets besides a dual ascent

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmcmc.anytime.whole_problem.whole_problem_agent import whole_problem_of, whole_problem_provider
+from dmcmc.compilation import gpu_kernel_sets
+from dmcmc.compilation.search_components import SearchVariant
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
 from dmcmc.inference.bounds.tighten import gpu_table_widths
 from dmcmc.inference.dpop.division import LocalProblem
@@ -16,8 +18,6 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.results.improver_names import SEMIDEFINITE
-from dmcmc.run.compilation import gpu_kernel_sets
-from dmcmc.run.compilation.search_components import SearchVariant
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.methods.blocks import BlockSolver

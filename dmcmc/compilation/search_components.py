@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.compilation.tiny_problems import tiny_problem, with_constraint, with_sparse_factor
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import compile_search
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
-from dmcmc.run.compilation.tiny_problems import tiny_problem, with_constraint, with_sparse_factor
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.chain_model import is_compact
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.divided_problem import DividedProblem
+
 
 _TINY_SWEEPS = 200  # sweeps of a tiny search
 _TINY_CHAIN_SECONDS = 0.001  # seconds of chains after which block moves get their turn

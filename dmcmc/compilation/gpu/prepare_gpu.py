@@ -14,13 +14,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from dmcmc.anytime.improvers.assignments import wanted
+from dmcmc.compilation.agent_kernel_sets import SolveTiny, agent_work, for_improvers
+from dmcmc.compilation.gpu.agent_sets import GpuKernels
+from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_fault, is_gpu_in_use
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.agent_kernel_sets import SolveTiny, agent_work, for_improvers
-from dmcmc.run.compilation.gpu.agent_sets import GpuKernels
-from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.solving.monitoring.progress import ProgressReporter
 from dmcmc.solving.planning.plan import Setup
 

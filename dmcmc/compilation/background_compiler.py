@@ -20,9 +20,10 @@ from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker
 if TYPE_CHECKING:
     from dmcmc.inference.runtime.compile import KernelSet
 
+
 # Bytes of a process that compiles: about 350 MiB were measured for the largest kernels
 PROCESS_BYTES = 400 << 20
-_PROGRAM = "dmcmc.run.compilation.compiler_process"  # module that a process executes
+_PROGRAM = "dmcmc.compilation.compiler_process"  # module that a process executes
 
 
 class BackgroundCompiler:

@@ -13,6 +13,8 @@ from functools import partial
 
 import numpy as np
 
+from dmcmc.compilation.search_components import SearchVariant, chains, first_search_of
+from dmcmc.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import ORDER_SEARCH
@@ -20,8 +22,6 @@ from dmcmc.inference.orders.reorder_subtrees import SUBTREE_ORDERS
 from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.search_components import SearchVariant, chains, first_search_of
-from dmcmc.run.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.samplers.auto.rates import RATE_KERNELS
 
 

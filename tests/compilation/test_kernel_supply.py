@@ -18,6 +18,10 @@ from support.problem_strategies import random_problem
 from support.runs import dense_problem, start_run
 
 import dmcmc
+from dmcmc.compilation import agent_kernel_sets, kernel_sets, kernel_supply
+from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply
+from dmcmc.compilation.search_components import SearchVariant, block_moves
+from dmcmc.compilation.tiny_problems import tiny_problem
 from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
 from dmcmc.inference.orders.greedy_kernels import seeded
@@ -27,10 +31,6 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.storage import cache_folders
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation import agent_kernel_sets, kernel_sets, kernel_supply
-from dmcmc.run.compilation.kernel_supply import ConcurrentWork, KernelSupply
-from dmcmc.run.compilation.search_components import SearchVariant, block_moves
-from dmcmc.run.compilation.tiny_problems import tiny_problem
 from dmcmc.samplers.blocks import neighbourhood_search as search
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.solving.monitoring.progress import NoProgress
@@ -218,7 +218,7 @@ from functools import partial
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.mpi.world import World
-from dmcmc.run.compilation.kernel_supply import KernelSupply
+from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.solving.monitoring.progress import NoProgress
 with KernelSupply(World(), Settings(budget=Budget(time=0.01)), NoProgress()) as kernels:
     kernels.request(KernelSet("endless", partial(time.sleep, 3600.0)))

@@ -42,8 +42,8 @@ def _receive(requests: Any, received: "queue.SimpleQueue[Any]") -> None:
 
 def _compile(kernels: Any) -> bool:
     """Compile a kernel set; return whether all of its kernels are stored."""
+    from dmcmc.compilation.kernel_supply import compiling_for_others
     from dmcmc.inference.storage.numba_cache import unsaved_kernels
-    from dmcmc.run.compilation.kernel_supply import compiling_for_others
 
     unsaved = unsaved_kernels()
     try:
