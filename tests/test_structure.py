@@ -118,8 +118,8 @@ followed.clear()
 deepest = 0
 solve()
 packages = [path.removeprefix(root).rpartition("/")[0] for path in followed.values()]
-anytime = [name for name in sys.modules if name.startswith("dmcmc.anytime")]
-print(json.dumps({"files": len(files), "depth": deepest, "packages": packages, "anytime": anytime}))
+scheduler = [name for name in sys.modules if name.startswith("dmcmc.anytime.scheduler")]
+print(json.dumps({"files": len(files), "depth": deepest, "packages": packages, "scheduler": scheduler}))
 """
 
 
@@ -245,7 +245,7 @@ def test_who_follows_the_problem_through_a_solve_seldom_goes_back_up(second_solv
 
 
 def test_a_solve_with_fixed_work_loads_no_scheduler(second_solve):
-    assert second_solve["anytime"] == []
+    assert second_solve["scheduler"] == []
 
 
 PATCHING = [
