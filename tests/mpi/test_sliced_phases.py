@@ -59,7 +59,7 @@ def in_slices(entries):
             local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
             for local, work, choice in zip(setup.divided.division.locals, setup.surveys, setup.choices, strict=True)
         }
-        slicing = find_slicing(setup, setup.tree, scopes, setup.divided.problem.domains, entries)
+        slicing = find_slicing(setup.divided, setup.tree, scopes, setup.divided.problem.domains, entries)
         return replace(setup, slicing=slicing, step_bytes=entries * setup.divided.arithmetic.dtype.itemsize)
 
     return change

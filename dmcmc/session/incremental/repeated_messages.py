@@ -236,7 +236,7 @@ def repeat_messages(
     OutOfTime
         After the deadline; raised on all ranks.
     """
-    setup = todo.setup
+    setup, division = todo.setup, todo.setup.divided.division
     last = before if setup.divided.problem is before.setup.divided.problem else before.indexed_by(setup)
     path, mailbox = paths_to_roots(setup.tree, todo.agents), Mailbox(world, setup.owner)
     part, phase = part_of(setup.tree, path, todo.positions), Phase(mailbox, sorted(todo.local_agents))
@@ -280,9 +280,7 @@ def repeat_messages(
         cycle.values.update(new)
         current.values.update(new)
         for agent in changed:
-            current.utilities[agent] = agent_utility(
-                setup.divided.division, setup.tree, agent, cycle.values, contexts[agent]
-            )
+            current.utilities[agent] = agent_utility(division, setup.tree, agent, cycle.values, contexts[agent])
 
     def end_round(messages: dict[int, SentMessages]) -> T:
         """Return the part of a round's changes that is shared, and begin the next round."""
