@@ -23,6 +23,7 @@ from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.sparse.function_filtering import filtering_kernels
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
+from dmcmc.run.compilation.kernel_supply import compiles_before_clock
 from dmcmc.run.compilation.search_components import SearchComponents
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.samplers import registry
@@ -164,9 +165,9 @@ def _find_agent_work(
     for method in work.methods:
         for bound in work.providers if method != "exact" and work.providers else ("none",):
             sets.append(_tables(work, method, bound, solve))
-    sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work, solve)))
-    if not work.timed and any(map(_has_mini_buckets, providers)):
+    if (not work.timed or compiles_before_clock()) and any(map(_has_mini_buckets, providers)):
         sets.append(MINI_BUCKET_BOUNDS)
+    sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work, solve)))
     return AgentKernels(
         sets,
         _bounds(setup, union is not None) if providers or union else {},
