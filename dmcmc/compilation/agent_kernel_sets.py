@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from dmcmc.compilation.kernel_supply import compiles_before_clock
 from dmcmc.compilation.search_components import SearchComponents
 from dmcmc.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.config.settings import Settings
@@ -165,9 +166,9 @@ def _find_agent_work(
     for method in work.methods:
         for bound in work.providers if method != "exact" and work.providers else ("none",):
             sets.append(_tables(work, method, bound, solve))
-    sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work, solve)))
-    if not work.timed and any(map(_has_mini_buckets, providers)):
+    if (not work.timed or compiles_before_clock()) and any(map(_has_mini_buckets, providers)):
         sets.append(MINI_BUCKET_BOUNDS)
+    sets.append(KernelSet(f"combination {work.text}", partial(_compile_combination, work, solve)))
     return AgentKernels(
         sets,
         _bounds(setup, union is not None) if providers or union else {},

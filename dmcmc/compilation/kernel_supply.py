@@ -80,6 +80,11 @@ class ConcurrentWork(NamedTuple):
     begin: Callable[[], AbstractContextManager[None]]
 
 
+def compiles_before_clock() -> bool:
+    """Return whether runs compile before their clocks start: if that is asked for, or kernels cannot be stored."""
+    return compiles_first() or usable_folders().kernels is None
+
+
 class KernelSupply:
     """The kernels of one run.
 
@@ -106,7 +111,7 @@ class KernelSupply:
         self._world, self._progress, self._timed = world, progress, config.budget.time is not None
         interprets = is_interpreting()
         self._off = interprets or _in_compilation
-        self._first = not self._off and (compiles_first() or usable_folders().kernels is None)
+        self._first = not self._off and compiles_before_clock()
         self._compiler: BackgroundCompiler | None = None
         self._seconds_before = 0.0  # processor seconds of the compiler for earlier runs
         self._memory, self._needed = config.budget.bytes, set[str]()  # names of all sets that were requested

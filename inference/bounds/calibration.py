@@ -243,7 +243,7 @@ class CalibratedBoundState:
 
     def _run_buckets(self, sweeps: int) -> None:
         """Bound by one step of mini-buckets of a size in proportion to ``sweeps``, on the present potentials."""
-        for bucket in self.buckets:
+        for bucket in self.buckets if MINI_BUCKET_BOUNDS.is_ready() else ():
             bucket.refresh_potentials()
             bucket.raise_z(ENTRIES_PER_SWEEP * sweeps)
             bucket.improve(sweeps=1)
