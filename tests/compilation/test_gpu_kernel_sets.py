@@ -60,7 +60,7 @@ def test_relaxations_of_agents_are_shared_unless_their_domains_are_larger(needed
 
 def test_agents_with_large_arrays_need_more_kernels(needed):
     small, _ = needed(variables=8)
-    assert not any(map(uses_large_arrays, small.division.locals))
+    assert not any(map(uses_large_arrays, small.divided.division.locals))
     setup, kernels = needed(variables=60, domain=24)
     assert all(map(uses_large_arrays, setup.divided.division.locals))
     assert names_of(kernels.later[SEMIDEFINITE]) == [
