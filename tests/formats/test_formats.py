@@ -70,3 +70,4 @@ def test_long_messages_are_cut():
 @pytest.mark.parametrize("format", ["wcsp", "uai", "bif", "cfn"])
 def test_damaged_files_raise_only_dmcmc_errors(format):
     damaged_formats.run(format, 400, seed=1)
+    damaged_formats.run_compressed(format, 4, 32 << 20, seed=1)

@@ -1,17 +1,23 @@
 """Damage small valid files at random and read them: only ``DmcmcError`` may occur, in bounded time and memory.
 
-PYTHONPATH=tests python -m support.damaged.formats [--count 100000] [--seed 0] [FORMAT ...]
+PYTHONPATH=tests python -m support.damaged.formats [--count 100000] [--seed 0] [--compressed MIB] [FORMAT ...]
 """
 
 import argparse
+import bz2
+import gzip
+import lzma
 import random
 import re
 import resource
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from support.dcop_examples import SEEDS as DCOP_SEEDS
 
 SLOW = 5.0  # time limit of one input, seconds
@@ -162,6 +168,37 @@ def run(format: str, count: int, seed: int = 0) -> tuple[int, float]:
     return valid * 100, longest
 
 
+def run_compressed(format: str, count: int, budget: int, seed: int = 0) -> tuple[int, int]:
+    """Read compressed files, damaged and with a part repeated; return how many are valid, and the largest growth.
+
+    Parameters
+    ----------
+    budget : int
+        Memory budget in bytes; an eighth of it is the largest text.
+    """
+    rng, valid, growth, before = random.Random(f"{format} {seed}"), 0, 0, resident_memory()
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(count):
+            data = mutate(rng, SEEDS[format])
+            i, j = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+            data = data[:j] + data[i:j] * (int(budget / 8 * 2 ** -rng.uniform(0, 8)) // max(1, j - i)) + data[j:]
+            file = Path(folder) / f"{number}.gz"
+            file.write_bytes(rng.choice((gzip.compress, bz2.compress, lzma.compress))(data))
+            del data
+            Path("/proc/self/clear_refs").write_text("5")  # the peak of the resident memory begins anew
+            with MEMORY_ACCOUNT.open(budget, resident_memory()):
+                try:
+                    formats.load(file, format)
+                    valid += 1
+                except DmcmcError as error:
+                    assert "\n" not in str(error) and len(str(error)) < 1000, str(error)
+            peak = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+            assert peak is not None, "only on Linux"
+            growth = max(growth, int(peak[1]) * 1024 - before)
+            assert growth <= 1.3 * budget + 300e6, f"{format}, input {number}: {growth} bytes"
+    return valid, growth
+
+
 def _valid(data: bytes, format: str) -> bool:
     try:
         formats.parse(data, format)
@@ -176,7 +213,13 @@ def main() -> None:
     parser.add_argument("formats", nargs="*", choices=[[], *SEEDS])
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compressed", type=int, help="memory budget in MiB for compressed files, which are read then")
     arguments = parser.parse_args()
+    if arguments.compressed:
+        for format in arguments.formats or SEEDS:
+            valid, growth = run_compressed(format, arguments.count, arguments.compressed << 20, arguments.seed)
+            print(f"{format}: {arguments.count} files, {valid} valid, peak {growth >> 20} MiB more", flush=True)
+        return
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for format in arguments.formats or SEEDS:
         start = time.perf_counter()
