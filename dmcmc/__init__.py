@@ -64,9 +64,9 @@ _PUBLIC_NAMES = {
     "dmcmc.api": ("plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
-    "dmcmc.inference.model.builder": ("Builder",),
+    "dmcmc.inference.model.builder": ("Builder", "Problem"),  # loads the builder that Problem.build starts
     "dmcmc.inference.marginals.expected_utilities": ("expected",),
-    "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
+    "dmcmc.inference.model.problem": ("Evaluation", "Factor"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
     "dmcmc.problems": ("generate", "load"),
     "dmcmc.questions": ("alternatives", "conflict", "max_marginals"),

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from dmcmc.inference.model.automaton import AutomatonFactor, unroll
 from dmcmc.inference.model.building.python_number import python_number
-from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.types import Label
 
 State = Hashable
 Cost = int | float

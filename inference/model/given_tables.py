@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dmcmc.inference.model.building.named_variables import NamedVariables
 from dmcmc.inference.model.building.python_number import python_number
 from dmcmc.inference.model.building.unknown_names import list_values
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.model.tables import as_array, normalise
 from dmcmc.inference.runtime.errors import ProblemError

@@ -29,7 +29,7 @@ def problem_of(plan: MeetingPlan) -> Problem:
     ProblemError
         If a meeting has no possible start or room.
     """
-    build = Problem.build(sense="max", name=plan.name, levels=LEVELS)
+    build = Builder(sense="max", name=plan.name, levels=LEVELS)
     starts = [build.variable(f"start {m.name}", _starts(plan, m)) for m in plan.meetings]
     rooms = [build.variable(f"room {m.name}", _rooms(plan, m)) for m in plan.meetings]
     durations = [meeting.grains for meeting in plan.meetings]
