@@ -4,6 +4,8 @@
 A row is an assignment of an agent's boundary variables (its interface); several chains, its runs, sample the agent's
 hidden variables for it. A loop runs one round of trials for a range of rows and stores the best state of each row.
 ``_chains`` runs one chain after the other; ``_exchange`` runs all chains of a row together, for parallel tempering.
+``_trace`` runs one chain again and records every state, for statistics: random numbers are a function of the row, the
+run and the trial, so the chain is the one that sampling has run, on whatever device that was.
 
 Arrays of a chain: ``z`` (n,) int32, the state, hidden variables first; ``scores`` (hidden, lanes) uint16 or int32, the
 utility of each value of each hidden variable, given the others; ``scratch`` (max(lanes, hidden),) int32. Utilities are
@@ -16,16 +18,18 @@ import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit, uncached_njit
-from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.start_kernels import SWAP_BLOCK, start_row
 from dmcmc.samplers.model.state_kernels import change, eased, evaluate, feasible, fill_scores, greedy_sweep, new_arrays
+
+if TYPE_CHECKING:
+    from dmcmc.samplers.contract.protocol import Sampler
 
 # Names that the loops use; bind() replaces them by a sampler's compiled functions. ``scored`` is whether the sampler
 # keeps ``scores`` up to date, ``advance`` is ``_advance`` compiled.
@@ -262,13 +266,51 @@ def store_row(model, row, utility, z, best):
         best[1][row, v] = z[v]
 
 
-def compile_chains(sampler: Sampler) -> Callable[..., int]:
+def _trace(model, shape, row, run, temperatures, first, key, utilities, states):
+    """Run one chain from a random start and record it.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    shape : (|B|,) int64
+        Domain sizes of the interface variables; rows are in C order.
+    row, run : int
+        The chain.
+    temperatures : (trials,) float32
+        Temperature of each trial, in chain units.
+    first : int
+        Number of the first trial.
+    key : (2,) uint64
+        Key of the agent's chains.
+    utilities : (trials,) int64
+        Result: the utility after each trial, in chain units.
+    states : (trials, hidden) int32
+        Result: the hidden values after each trial.
+    """
+    z, scores, scratch = new_arrays(model)
+    set_interface(model, shape, row, z)
+    rng = (key[0], key[1], np.uint64(row), np.uint64(run))
+    utility = np.int64(init(model, z, scores, rng))
+    for t in range(temperatures.size):
+        utility = np.int64(step(model, z, scores, utility, scratch, rng, first + t, temperatures[t]))
+        utilities[t] = utility
+        for v in range(model.hidden):
+            states[t, v] = z[v]
+
+
+def compile_chains(sampler: "Sampler") -> Callable[..., int]:
     """Return the loop over chains, compiled around a sampler's functions."""
     return bind(_exchange if sampler.exchange else _chains, sampler)
 
 
+def compile_trace(sampler: "Sampler") -> Callable[..., None]:
+    """Return the loop that records a chain, compiled around a sampler's functions."""
+    return bind(_trace, sampler)
+
+
 @lru_cache
-def bind(loop: FunctionType, sampler: Sampler) -> Callable[..., Any]:
+def bind(loop: FunctionType, sampler: "Sampler") -> Callable[..., Any]:
     """Compile a loop in which ``init``, ``step``, ``scored`` and ``advance`` are a sampler's.
 
     The result is cached on disk under a hash of the sources of the sampler's modules, including their helpers and

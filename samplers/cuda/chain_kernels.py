@@ -13,13 +13,12 @@ scores, utilities times a power of two.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import cuda, njit
 from numpy.typing import NDArray
 
-from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.cuda.descriptors import (
     AGENT,
     FIRST_BLOCK,
@@ -40,6 +39,9 @@ from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.start_kernels import start_row
 from dmcmc.samplers.model.state_kernels import eased, evaluate, fill_scores, greedy_sweep
+
+if TYPE_CHECKING:
+    from dmcmc.samplers.contract.protocol import Sampler
 
 _ARRAY_FIELDS = tuple(
     f for f in ChainModel._fields if f not in ("hidden", "lanes", "violation", "penalty", "spread", "scale")
@@ -76,7 +78,7 @@ def join_models(models: Sequence[ChainModel]) -> JoinedModels:
 
 
 @lru_cache
-def chains_kernel(sampler: Sampler) -> Any:
+def chains_kernel(sampler: "Sampler") -> Any:
     """Return the kernel that runs a sampler's chains; it is compiled when it is first launched."""
     init, step, exchange = njit(sampler.init), njit(sampler.step), sampler.exchange
 

@@ -12,8 +12,8 @@ from support.encoded_problems import batches, same_tables
 from dmcmc import generate
 from dmcmc.inference import tuning
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.eliminate import eliminate_batch
 from dmcmc.inference.elimination.eliminate import EliminationWitness, eliminate, maximise_together, merge_plans
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.execution.backend import Backend

@@ -20,7 +20,7 @@ from support.runs import dense_problem, start_run
 import dmcmc
 from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
-from dmcmc.inference.orders.greedy_kernels import seeded
+from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.runtime.compile import COMPILED, Kernel, KernelSet, compilation_seconds
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime

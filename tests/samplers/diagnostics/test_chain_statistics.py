@@ -11,7 +11,7 @@ from dmcmc.report.summary import summary
 from dmcmc.results.result import ChainReport, guarantee_report
 from dmcmc.samplers.contract.chain_statistics import autocorrelation_time, statistics_of
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.cpu.trace_kernels import compile_trace
+from dmcmc.samplers.cpu.chain_kernels import compile_trace
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.schedule import Temperature
 from dmcmc.samplers.registry import get
