@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """CPU kernels for a node: inherit the parent's tables, remove values, ascend, prune, choose a branching variable.
 
-``engine`` calls ``run_nodes``, which processes one group of jobs. A node is a row (an assignment of the boundary
+``dual_bounder`` calls ``run_nodes``, which processes one group of jobs. A node is a row (an assignment of the boundary
 variables) together with a mask of the values that each hidden variable may take. Its tables are the reparametrised
 potentials of its hidden variables, and its bound is the sum of their maxima, which sweeps of dual ascent lower. A sweep
 moves utility between the tables of all triangles, higher-order factors and variables once. The whole graph of an agent
