@@ -14,7 +14,6 @@ integers in chain units, see :mod:`dmcmc.samplers.model.chain_model`.
 
 import hashlib
 import inspect
-import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from types import FunctionType
@@ -24,9 +23,17 @@ import numpy as np
 
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit, uncached_njit
-from dmcmc.samplers.model.rng_kernels import philox, uniform
-from dmcmc.samplers.model.start_kernels import SWAP_BLOCK, start_row
-from dmcmc.samplers.model.state_kernels import change, eased, evaluate, feasible, fill_scores, greedy_sweep, new_arrays
+from dmcmc.samplers.model.start_kernels import exchanges, start_row
+from dmcmc.samplers.model.state_kernels import (
+    change,
+    eased,
+    feasible,
+    fill_scores,
+    new_arrays,
+    set_hidden,
+    set_interface,
+    sweep_greedily,
+)
 
 if TYPE_CHECKING:
     from dmcmc.samplers.contract.protocol import Sampler
@@ -189,9 +196,7 @@ def _advance(model, z, scores, best_states, utilities, run, scratch, rng, trial,
 def swap_rungs(model, utility, run_on_rung, temperature, ladder, key, row, trial):
     """Let every other pair of neighbouring rungs exchange their runs, with the acceptance rule of parallel tempering.
 
-    A rung is a temperature of the ladder; a run is a chain, with a state. Runs are exchanged if log(u) < (1 / T_cold −
-    1 / T_hot) · (U_hot − U_cold), with u uniform in (0, 1) and U the utilities in which each violation has a finite
-    penalty (*eased*).
+    A rung is a temperature of the ladder; a run is a chain, with a state.
 
     Parameters
     ----------
@@ -212,28 +217,10 @@ def swap_rungs(model, utility, run_on_rung, temperature, ladder, key, row, trial
     """
     for rung in range((trial + 1) % 2, run_on_rung.size - 1, 2):
         cold, hot = run_on_rung[rung], run_on_rung[rung + 1]
-        rate_difference = 1.0 / (temperature * ladder[rung]) - 1.0 / (temperature * ladder[rung + 1])
+        cold_temperature, hot_temperature = temperature * ladder[rung], temperature * ladder[rung + 1]
         rise = eased(model, utility[hot]) - eased(model, utility[cold])
-        words = philox(key[0], key[1], row, rung, trial, SWAP_BLOCK)
-        if math.log(uniform(words[0])) < rate_difference * rise:
+        if exchanges(cold_temperature, hot_temperature, rise, key[0], key[1], row, rung, trial):
             run_on_rung[rung], run_on_rung[rung + 1] = hot, cold
-
-
-@njit(allocates=False)
-def set_interface(model, shape, row, z):
-    """Set the interface variables in ``z`` to the values of a row."""
-    for b in range(shape.size - 1, -1, -1):
-        z[model.hidden + b] = row % shape[b]
-        row //= shape[b]
-
-
-@njit(allocates=False)
-def set_hidden(model, source, z, scores):
-    """Set the hidden variables in ``z`` to the values ``source``; return the utility."""
-    for v in range(model.hidden):
-        z[v] = source[v]
-    fill_scores(model, z, scores)
-    return evaluate(model, z)
 
 
 @njit(allocates=False)
@@ -250,12 +237,7 @@ def descend(model, target, z, scores, scored, utility, sweeps):
                 z[v] = target[v]
     if not scored:
         fill_scores(model, z, scores)
-    for _ in range(sweeps):
-        better = greedy_sweep(model, z, scores, utility)
-        if better == utility:
-            break
-        utility = better
-    return utility
+    return sweep_greedily(model, z, scores, utility, sweeps)
 
 
 @njit(allocates=False)
