@@ -8,7 +8,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Array
-from dmcmc.results.improver_names import AND_OR, BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem
 from dmcmc.samplers.max_sat import native_problem as max_sat_problem
 from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
@@ -20,7 +20,7 @@ _BYTES_PER_WIDE_ENTRY = 200  # bytes per listed tuple, or entry of a table, over
 # Measured on office calendars with 28 million such entries.
 _BYTES_PER_HARD_ENTRY = 20
 _BYTES_PER_TABLE = 2000  # bytes per table or variable besides the entries
-OWN_ENGINES = frozenset({BRANCH_AND_BOUND, AND_OR})
+OWN_ENGINES = frozenset({BRANCH_AND_BOUND})
 """Engines of dmcmc, which are threads: they take tables only, and need compiled kernels."""
 
 

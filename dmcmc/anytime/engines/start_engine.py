@@ -35,15 +35,13 @@ class EngineStart(NamedTuple):
     is_process: bool
 
 
-def start_of(engine: str | None, device: str, known: Callable[[], NDArray[np.int64] | None]) -> EngineStart:
+def start_of(engine: str | None, known: Callable[[], NDArray[np.int64] | None]) -> EngineStart:
     """Return how an engine is started.
 
     Parameters
     ----------
     engine : str or None
         Name of the engine.
-    device : str
-        The device of the run: auto, cpu or cuda.
     known : callable
         Returns the best known assignment, (n,) int64; None before there is one.
     """
@@ -53,7 +51,7 @@ def start_of(engine: str | None, device: str, known: Callable[[], NDArray[np.int
         MAX_SAT: MaxSatProcess,
     }
     process = processes.get(engine or "")
-    return EngineStart(engine_thread(engine, device), False) if process is None else EngineStart(process, True)
+    return EngineStart(engine_thread, False) if process is None else EngineStart(process, True)
 
 
 def problem_costs(memory: int, problem: Problem, engine: str, check: Callable[[], None]) -> CostProblem:

@@ -42,7 +42,6 @@ _FUNCTIONS = {
     "constraint search": "dmcmc.run.compilation.search_components:compile_constraint_search",
     "elimination orders": "dmcmc.inference.orders.best_order:ORDER_SEARCH",
     "bounds of rows": "dmcmc.inference.bounds.branch_and_bound_rows:BOUNDARY_SEARCH",
-    "AND/OR search": "dmcmc.samplers.and_or.engine:compile_search",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
     "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:SUBTREE_ORDERS",
     "rounding": "dmcmc.inference.bounds.dual.rounding:ROUNDING_KERNELS",
