@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from dmcmc.api import plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
+    from dmcmc.inference.building.builder import Builder
     from dmcmc.inference.marginals.expected_utilities import expected
     from dmcmc.inference.marginals.junction_tree import JunctionTree
-    from dmcmc.inference.model.builder import Builder
     from dmcmc.inference.model.problem import Evaluation, Factor, Problem
     from dmcmc.inference.runtime.errors import DmcmcError
     from dmcmc.problems import generate, load
@@ -64,7 +64,7 @@ _PUBLIC_NAMES = {
     "dmcmc.api": ("plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
-    "dmcmc.inference.model.builder": ("Builder", "Problem"),  # loads the builder that Problem.build starts
+    "dmcmc.inference.building.builder": ("Builder", "Problem"),  # loads the builder that Problem.build starts
     "dmcmc.inference.marginals.expected_utilities": ("expected",),
     "dmcmc.inference.model.problem": ("Evaluation", "Factor"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),

@@ -5,7 +5,7 @@ from typing import Unpack
 
 from dmcmc.api import ProblemSource, Progress, callbacks_of, check_output, problem_of
 from dmcmc.config.settings import Keywords, Settings, settings_from
-from dmcmc.inference.model.building.unknown_names import suggest_name
+from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.results.conflict import ConstraintConflict
 from dmcmc.results.marginals import Marginals

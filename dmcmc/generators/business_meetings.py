@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.generators.parameters import Count, Parameters
-from dmcmc.inference.model.builder import Builder
+from dmcmc.inference.building.builder import Builder
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 

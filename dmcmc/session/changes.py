@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dmcmc.inference.model.building.global_constraints import as_names
+from dmcmc.inference.building.global_constraints import as_names
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.presolve.restrict_domains import restrict_factor
 from dmcmc.session.changed_factors import NUMBERS, ChangedFactors

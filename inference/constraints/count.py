@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads
 from dmcmc.inference.constraints.global_constraint import Domains, LoadConstraint, int_arrays
 from dmcmc.inference.model.automaton import AutomatonFactor, unroll
-from dmcmc.inference.model.building.python_number import cost_per_unit, whole_number
 from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.python_number import cost_per_unit, whole_number
 from dmcmc.inference.runtime.errors import ProblemError
 
 

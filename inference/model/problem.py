@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.arithmetic import Exact, exact_sum, nearest
-from dmcmc.inference.model.building.unknown_names import list_values, suggest_name
 from dmcmc.inference.model.factor import Factor as Factor
 from dmcmc.inference.model.factor import Level as Level
 from dmcmc.inference.model.factor import choose_arithmetic as choose_arithmetic
@@ -21,6 +20,7 @@ from dmcmc.inference.model.factor import has_booleans
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
 from dmcmc.inference.model.summary import html_table, one_line, problem_facts
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden_value
+from dmcmc.inference.model.unknown_names import list_values, suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts, Memo, digest, is_short_key
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
@@ -28,7 +28,7 @@ from dmcmc.inference.runtime.types import Label as Label
 from dmcmc.inference.tuning import MAX_CHAIN_ENTRIES
 
 if TYPE_CHECKING:
-    from dmcmc.inference.model.builder import Builder
+    from dmcmc.inference.building.builder import Builder
 
 _BYTES_PER_VALUE = 64  # bytes per value of a variable in the least work: a greedy assignment, presolve and the answer
 _FACTS_BY_SHAPE = Memo[DerivedFacts].for_shapes()  # by a digest of a small problem's structure
@@ -84,7 +84,7 @@ class Problem:
     level_of : sequence of int
         The level of each factor; empty without levels.
     builder : type of Builder
-        What ``build`` starts; :mod:`dmcmc.inference.model.builder`, which imports this module, sets it.
+        What ``build`` starts; :mod:`dmcmc.inference.building.builder`, which imports this module, sets it.
 
     Raises
     ------

@@ -9,7 +9,7 @@ import numpy as np
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.meetings.timefold_plan import MeetingPlan, TimefoldMeeting, read_plan
 from dmcmc.formats.meetings.timefold_score import BREAK_COST, OVERLAP_COST, STABILITY_GRAINS
-from dmcmc.inference.model.builder import Builder
+from dmcmc.inference.building.builder import Builder
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError
 

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from dmcmc.inference.model.building.python_number import plain_value
-from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.python_number import plain_value
+from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ConfigError
 
 

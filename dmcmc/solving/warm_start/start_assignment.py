@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.building.unknown_names import list_values, suggest_name
 from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.model.unknown_names import list_values, suggest_name
 from dmcmc.inference.presolve.restrict_domains import restrict_domains
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Self
 
+from dmcmc.inference.building.global_constraints import GlobalConstraints, as_names
 from dmcmc.inference.constraints.count import count_variable
-from dmcmc.inference.model.building.global_constraints import GlobalConstraints, as_names
-from dmcmc.inference.model.building.python_number import whole_number
+from dmcmc.inference.model.python_number import whole_number
 from dmcmc.inference.runtime.types import Label
 
 

@@ -7,14 +7,14 @@ from typing import Self
 
 import numpy as np
 
+from dmcmc.inference.building.counting_constraints import CountingConstraints
+from dmcmc.inference.building.given_tables import Utilities, factor_of
+from dmcmc.inference.building.named_variables import NamedVariables
+from dmcmc.inference.building.scheduling_constraints import SchedulingConstraints
 from dmcmc.inference.levels.weights import weighted_or_separate
-from dmcmc.inference.model.building.counting_constraints import CountingConstraints
-from dmcmc.inference.model.building.named_variables import NamedVariables
-from dmcmc.inference.model.building.scheduling_constraints import SchedulingConstraints
-from dmcmc.inference.model.building.unknown_names import list_values
 from dmcmc.inference.model.factor import Factor
-from dmcmc.inference.model.given_tables import Utilities, factor_of
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.unknown_names import list_values
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Label
 

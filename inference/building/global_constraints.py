@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from dmcmc.inference.building.named_variables import NamedVariables
 from dmcmc.inference.constraints import registry
-from dmcmc.inference.model.building.named_variables import NamedVariables
-from dmcmc.inference.model.building.python_number import cost_per_unit
+from dmcmc.inference.model.python_number import cost_per_unit
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Label
 
