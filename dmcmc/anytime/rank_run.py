@@ -26,7 +26,7 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs, Proposal, rank
 from dmcmc.anytime.scheduler.rank_report import RankReport
 from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.union_part import UnionPart
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_has_failed
 from dmcmc.inference.runtime.errors import GpuFault, OutOfMemory, OutOfTime, ResourceError

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dmcmc.anytime.improvers.protocol import Improver, TimeQuantum, TimeSlice, WholeProblemWork
 from dmcmc.anytime.scheduler.directive import Directive
 from dmcmc.anytime.scheduler.proposal import MeasuredGain, Needs
-from dmcmc.inference.dpop.util_and_value import ChosenValues, UtilMessage
+from dmcmc.inference.dpop.agent_step import ChosenValues, UtilMessage
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent_steps import Sides, exported_table
 from dmcmc.solving.metrics import gap_at

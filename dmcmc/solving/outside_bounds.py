@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.dpop.division import InterfaceCompression
-from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.solving.agent.row_sums import rows_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.cuda.device_table import min_resident_entries
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import is_gpu_in_use, is_out_of_memory
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.contract.chain_statistics import ChainStatistics, statistics_of
@@ -256,7 +256,7 @@ class Chains:
                 return
             self.plan(min(samples, tuning.MAX_SAMPLES), runs, rows.size)
             for number in range(len(self.current.rounds)):
-                if stop.over or not run_watched(self.tasks(number, threads, halt, rows), threads, stop, halt):
+                if stop.over or not run_until_deadline(self.tasks(number, threads, halt, rows), threads, stop, halt):
                     return
 
     def table(self) -> SampledTable:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from dmcmc.inference.dpop.agent_step import SentMessages
 from dmcmc.inference.dpop.division import own_utilities
-from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.results.result import AgentMetrics, MessageCount, Result
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.metrics import choices_of

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, SentMessages, UtilTables, Values, latest
+from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, SentMessages, UtilTables, Values, latest
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.util_value_phases import Phase, UtilStepPair, util_turns
+from dmcmc.mpi.message_phases import Phase, UtilStepPair, util_turns
 from dmcmc.mpi.world import World
 from dmcmc.run.incremental.agent_utility import AgentUtility, agent_utility
 from dmcmc.run.incremental.changed_problem import Continuation

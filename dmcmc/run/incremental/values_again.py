@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, SentMessages, Values, value_size
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, SentMessages, Values, value_size
 from dmcmc.inference.model.compact_sequences import LazySequence
-from dmcmc.mpi.util_value_phases import Phase, value_phase
+from dmcmc.mpi.message_phases import Phase, value_phase
 from dmcmc.run.incremental.tree_part import part_of
 
 if TYPE_CHECKING:

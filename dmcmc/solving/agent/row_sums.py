@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.model.arithmetic import Arithmetic
 
 

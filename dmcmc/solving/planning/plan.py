@@ -8,12 +8,12 @@ from functools import partial
 from typing import NamedTuple
 
 from dmcmc.config.settings import Combine, Settings
+from dmcmc.inference.dpop.agent_step import SentMessages
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree, tree_names
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.dpop.trees.registry import DISTRIBUTED
-from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.model.problem import Problem, bytes_of_tables

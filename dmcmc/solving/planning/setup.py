@@ -10,9 +10,9 @@ from functools import cached_property
 from msgspec.structs import replace as replace_settings
 
 from dmcmc.config.settings import Cooling
+from dmcmc.inference.dpop.agent_step import SentMessages
 from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, tree_size
 from dmcmc.inference.dpop.slicing import Slicing
-from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.runtime.deadline import Deadline

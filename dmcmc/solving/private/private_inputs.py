@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.formats.agent_files import AgentIndex
-from dmcmc.inference.dpop.util_and_value import Clock
+from dmcmc.inference.dpop.agent_step import Clock
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.mpi.world import World

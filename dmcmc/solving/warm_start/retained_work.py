@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dmcmc.inference.dpop.agent_step import UtilNode, UtilStep
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.util_and_value import UtilNode, UtilStep
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number

@@ -36,9 +36,9 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     OUT_OF_RANGE,
 )
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
+from dmcmc.inference.bounds.dual.ascent_kernels import bound_by_ascent, condition, decode_row
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, max_marginals_of
-from dmcmc.inference.bounds.dual.row_kernels import bound_by_ascent, condition, decode_row
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import padded_size
 from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE
 from dmcmc.inference.runtime.compile import njit
