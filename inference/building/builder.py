@@ -12,7 +12,7 @@ from dmcmc.inference.building.given_tables import Utilities, factor_of
 from dmcmc.inference.building.named_variables import NamedVariables
 from dmcmc.inference.building.scheduling_constraints import SchedulingConstraints
 from dmcmc.inference.levels.weights import weighted_or_separate
-from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.factor import Factor, Level
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.unknown_names import list_values
 from dmcmc.inference.runtime.errors import ProblemError
@@ -169,7 +169,8 @@ class Builder(CountingConstraints, SchedulingConstraints):
         ProblemError
             If the parts are inconsistent.
         """
-        factors, levels, level_of = tuple(self._factors), (), list[int]()
+        factors, level_of = tuple(self._factors), list[int]()
+        levels: tuple[Level, ...] = ()
         if self.levels:
             for (begin, level), (end, _) in pairwise([(0, 0), *self._level_changes, (len(factors), 0)]):
                 level_of += [level] * (end - begin)

@@ -19,7 +19,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import GPU_CLAIMS, gpu_problem
 from dmcmc.samplers.local_search.chains import TemperatureRange
 from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
-from dmcmc.samplers.local_search.cuda.chains import AnnealingSchedule, DeviceAnnealingChains
+from dmcmc.samplers.local_search.cuda.chains import AnnealingSchedule, DeviceAnnealingChains, load_kernels
 from dmcmc.samplers.local_search.cuda.layout import lay_out
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.tuning.local_search import GRAPH_DESCENT_SWEEPS
@@ -165,6 +165,17 @@ def test_a_background_search_ends_at_the_deadline(clock):
     clock.skip(600)
     search._thread.join(300)
     assert not search.on and not search.failed and search.seconds > 0
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_all_kernels_of_the_search_are_loaded_in_advance(floats, launches):
+    problem = mixed_problem(1, floats)
+    loaded, launched = launches
+    load_kernels(build_graph(problem))
+    chains = device_chains(problem, 2, lanes=1, groups=1)
+    started(chains, problem, [[0] * 7] * 2, [TemperatureRange(1.0, 0.2)], 1)
+    chains.advance()
+    assert launched and launched <= loaded
 
 
 def test_the_background_search_of_a_run_improves_the_incumbent_and_reports_its_gain():

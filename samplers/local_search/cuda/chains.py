@@ -17,6 +17,8 @@ from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.samplers.local_search.chains import TemperatureRange
 from dmcmc.samplers.local_search.cuda.graph_chain_kernels import REGISTERS, anneal_chains
 from dmcmc.samplers.local_search.cuda.layout import DeviceFactorGraph, bytes_shared, fits, lay_out
+from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
+from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
 from dmcmc.samplers.model.draw_kernels import best_value_weight, rate_of
 from dmcmc.samplers.tuning import common
 from dmcmc.samplers.tuning import local_search as tuning
@@ -24,6 +26,7 @@ from dmcmc.samplers.tuning import local_search as tuning
 _MAX_BLOCKS_PER_MULTIPROCESSOR = 16
 
 _LAYOUT_ARRAYS = ("pair_start", "pairs", "wide_start", "wide_at", "wide", "automaton_start", "automata")
+_DTYPES = (np.int32, np.int64, np.float64, np.float32)  # dtypes of the kernel's arrays
 
 Values = NDArray[np.int64]
 rate = getattr(rate_of, "py_func", rate_of)
@@ -208,3 +211,18 @@ def chains_of(layout: DeviceFactorGraph, n: int, alone: bool = True) -> int:
     blocks = min(_MAX_BLOCKS_PER_MULTIPROCESSOR, max(1, usable_threads // (layout.lanes * layout.groups)))
     most = min(2 * common.GPU_CHAINS, common.MAX_COPIED_ENTRIES // n)
     return max(len(tuning.COMPETING_RANGES), min(most, processors * blocks)) & ~1  # even: half of them continue
+
+
+def load_kernels(graph: FactorGraph) -> None:
+    """Compile the kernels for a graph's dtypes, or load them from disk."""
+    device, integral = shared_device(), graph.data.dtype.kind == "i"
+    lay_out(graph)
+    typical_spread(graph, np.zeros(graph.domains.size, dtype=np.int64), np.zeros((3, graph.widest)))
+    evaluate_graph(graph, np.zeros(graph.domains.size, dtype=np.int64), np.zeros((3, 1)))
+    ints, longs, floats, singles = (device.buffer("whole none", 1, np.dtype(dtype)) for dtype in _DTYPES)
+    data, forbidden_entry = (ints, 0) if integral else (floats, 0.0)
+    device.load(
+        anneal_chains,
+        (ints, data, forbidden_entry, *[ints] * 9, longs, longs, longs, ints, 0, ints, singles, floats, 1,
+         np.float32(1), 0, 0, 1, 1, 0, 0, 0, ints, ints, floats, floats),
+    )  # fmt: skip

@@ -11,6 +11,7 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime import device
 from dmcmc.results.improver_names import GPU_CHAINS
+from dmcmc.samplers.local_search.cuda import chains as cuda_chains
 
 
 class FakeChains:
@@ -39,6 +40,7 @@ made: list[FakeChains] = []
 def test_a_run_allocates_time_records_the_cost_and_ends_the_chains(clock, monkeypatch):
     monkeypatch.setattr(gpu_chains, "wanted", lambda settings: settings.budget.time == 600)
     monkeypatch.setattr(gpu_chains, "BackgroundGpuChains", FakeChains)
+    monkeypatch.setattr(cuda_chains, "load_kernels", lambda graph: None)
     made.clear()
     progress = HurriedProgress(
         clock, "improving", times=2
