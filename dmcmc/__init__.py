@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
     from dmcmc.api import alternatives, conflict, max_marginals, plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
+    from dmcmc.inference.building.builder import Builder
     from dmcmc.inference.marginals.expected_utilities import expected
     from dmcmc.inference.marginals.junction_tree import JunctionTree
-    from dmcmc.inference.model.builder import Builder
-    from dmcmc.inference.model.problem import Evaluation, Factor, Problem
+    from dmcmc.inference.model.factor import Factor
+    from dmcmc.inference.model.problem import Evaluation, Problem
     from dmcmc.inference.runtime.errors import DmcmcError
     from dmcmc.problems import generate, load
     from dmcmc.report.plan import AgentPlan, Plan
@@ -63,9 +64,9 @@ _PUBLIC_NAMES = {
     "dmcmc.api": ("alternatives", "conflict", "max_marginals", "plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
     "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
-    "dmcmc.inference.model.builder": ("Builder",),
+    "dmcmc.inference.building.builder": ("Builder", "Problem"),  # loads the builder that Problem.build starts
     "dmcmc.inference.marginals.expected_utilities": ("expected",),
-    "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
+    "dmcmc.inference.model.problem": ("Evaluation", "Factor"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
     "dmcmc.problems": ("generate", "load"),
     "dmcmc.report.plan": ("AgentPlan", "Plan"),

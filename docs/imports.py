@@ -66,9 +66,18 @@ class File:
 
     @cached_property
     def imported(self) -> tuple[str, ...]:
-        """The names of the modules that the file may import, at any depth; `from a import b` gives `a.b` and `a`."""
+        """The names of the modules that the file may import, at any depth; `from a import b` gives `a.b` and `a`.
+
+        Imports that only type checkers see do not count.
+        """
         names: list[str] = []
+        checks = (node for node in ast.walk(self.tree) if isinstance(node, ast.If))
+        for_types = {
+            id(part) for node in checks if ast.unparse(node.test) == "TYPE_CHECKING" for part in ast.walk(node)
+        }
         for node in ast.walk(self.tree):
+            if id(node) in for_types:
+                continue
             if isinstance(node, ast.Import):
                 names += (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.dpop.agent_step import SentMessages
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.pseudotree import PseudoTree, complete_tree, neighbours_of, root_agent
-from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World, exchange
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.inference.dpop.util_and_value import Clock, SentMessages
+from dmcmc.inference.dpop.agent_step import Clock, SentMessages
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi import tuning
 from dmcmc.mpi.idle_wait import IdleWait

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.util_and_value import Clock, SentMessages, UtilMessage, tables_size
+from dmcmc.inference.dpop.agent_step import Clock, SentMessages, UtilMessage, tables_size
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.world import World

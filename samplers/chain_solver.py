@@ -19,7 +19,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import leave_to_cpu
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.compile_error import explain
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
@@ -116,7 +116,7 @@ class ChainSolver:
             if sampling.seconds is not None:
                 _fit(on_cpu, sampling.seconds, threads)
             for number in range(max((len(chains.current.rounds) for chains in on_cpu), default=0)):
-                if stop.over or not run_watched(
+                if stop.over or not run_until_deadline(
                     [task for chains in on_cpu for task in chains.tasks(number, threads, halt)], threads, stop, halt
                 ):
                     break
@@ -147,7 +147,7 @@ def _sample_in_team(chains: Chains, sampling: Sampling, threads: int) -> None:
     def sample(number: int) -> list[Array]:
         """Sample this rank's rows in one round; return their states for the other ranks."""
         draws, tasks = chains.updates, chains.tasks(number, threads, halt, np.arange(begin, end))
-        complete = not stop.over and run_watched(tasks, threads, stop, halt)
+        complete = not stop.over and run_until_deadline(tasks, threads, stop, halt)
         return chains.export_rows(slice(begin, end), draws, complete)
 
     for number in range(len(chains.current.rounds)):

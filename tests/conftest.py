@@ -7,6 +7,7 @@ marked slow. The whole suite runs in several processes; a selection of tests run
 import logging
 import os
 import time
+from importlib import import_module
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,7 @@ from support.ranks import needs_mpirun
 
 # Tests compare what methods find with compiled kernels; which of them are compiled in time must not matter.
 os.environ.setdefault("DMCMC_COMPILE", "first")
+import_module("dmcmc.inference.building.builder")  # gives Problem its builder, whichever module a test imports
 
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("shared")

@@ -21,8 +21,11 @@ PROCESSES = {
         *("test_clock.py", "test_combining.py", "test_deadlines.py"),
         *("test_overlapped_work.py", "test_messages.py", "test_rows.py"),
     ],
-    "chains": ["test_blocks.py", "test_whole_problem_chains.py"],
-    "interpreted": ["test_block_per_run.py", "test_failures.py", "test_sampling.py", "test_soundness.py"],
+    "chains": ["test_whole_problem_chains.py"],
+    "interpreted": [
+        *("test_block_per_run.py", "test_blocks.py", "test_failures.py"),
+        *("test_sampling.py", "test_soundness.py"),
+    ],
 }
 # In simulated kernels the samplers' functions receive the simulator's arrays, so they must be interpreted.
 SETTINGS = {"interpreted": {"NUMBA_DISABLE_JIT": "1"}}

@@ -30,7 +30,8 @@ from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Factor, Problem, choose_arithmetic
+from dmcmc.inference.model.factor import Factor, choose_arithmetic
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.samplers.branch_and_bound.engine import BranchAndBound

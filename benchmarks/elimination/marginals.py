@@ -25,7 +25,8 @@ import numpy as np
 
 import dmcmc
 from benchmarks.harness import Columns, Report, instances, one_core, options, timed
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Label, Problem
 
 TABLE = Columns(
     ("file", "<22"), ("variables", ">9"), ("cells", ">12,"), ("plan s", ">8.3f"), ("all s", ">8.3f"),

@@ -30,7 +30,7 @@ from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resource
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.orders.best_order import best_order, primal_graph, rule_order
 from dmcmc.inference.runtime.threads import cores
 

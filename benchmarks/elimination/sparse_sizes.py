@@ -25,7 +25,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline

@@ -36,7 +36,7 @@ from benchmarks.formats import naive_readers
 from benchmarks.formats.cost_network_seeds import SEEDS
 from benchmarks.harness import Columns, Report, options
 from dmcmc.formats import registry as formats
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import DmcmcError
 

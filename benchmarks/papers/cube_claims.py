@@ -323,13 +323,4 @@ CLAIMS = [
         stated("42b: 105,265 rows of 7.2 · 10⁹ dense entries (`benchmarks/results/incomplete.txt`)"),
         Verdict.HOLDS,
     ),
-    Claim(
-        "§VII",
-        "Future work: AND/OR search with mini-bucket heuristics",
-        "–",
-        lambda e: f"`search: and-or`: {e.proven_by_method('and-or-search')}",
-        Verdict.HOLDS,
-        "the children of a node are independent subproblems, and closed ones are cached by their contexts",
-        lambda e: e.proven("and-or-search", "AND/OR CPU") > e.proven("and-or-search", "branch and bound"),
-    ),
 ]

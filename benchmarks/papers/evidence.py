@@ -7,7 +7,6 @@ run. Times are medians over the runs that finished, in seconds; objectives are m
 
 import csv
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,16 +130,6 @@ class Evidence:
             if run["outcome"] == "done" and part_of_case in case_name(run["case"])
         ]
         return f"{sum(run['status'] == 'infeasible' for run in done)} of {len(done)}"
-
-    def proven(self, experiment: str, method: str) -> int:
-        """Return the number of runs of a method that proved their answer optimal."""
-        return sum(run["method"] == method and run.get("status") == "optimal" for run in self.records(experiment))
-
-    def proven_by_method(self, experiment: str) -> str:
-        """Return for each method of an experiment how many of its runs proved their answer optimal."""
-        runs = Counter(run["method"] for run in self.records(experiment))
-        counts = [f"{method} {self.proven(experiment, method)} of {number}" for method, number in runs.items()]
-        return "proven by " + ", ".join(counts)
 
     def time(self, experiment: str, case: str, method: str, quantity: str = "time") -> float | None:
         """Return the median of a quantity over the finished runs; None if none finished."""

@@ -64,7 +64,6 @@ STEPS = (
     ExperimentStep("gpube-figure10", ("bucket CPU", "bucket GPU"), 10, 20),
     ExperimentStep("gpube-figure11-five-values", ("MBE CPU", "MBE GPU"), 3, 20),
     ExperimentStep("gpube-tables6-10-mini-buckets", ("MBE GPU",), 1, 20),
-    ExperimentStep("and-or-search", ("AND/OR CPU", "AND/OR GPU"), 1, 30),
 )
 SCRIPTS = ("block_per_run", "transfer_times", "overlapped_transfers")
 

@@ -19,7 +19,6 @@ INSTANCES = "gpube-tables6-10"
 FIVE_VALUES = "gpube-figure11-five-values"
 FIVE_VALUES_GPU = "gpube-figure11-five-values-again"
 MINI_BUCKETS = "gpube-tables6-10-mini-buckets"
-AND_OR = "and-or-search"
 _BENCHMARKS = ("Table 6", "Table 7", "Table 8", "Table 9", "Table 10")
 
 
@@ -529,17 +528,5 @@ CLAIMS = [
         ),
         Verdict.NOT_COMPARABLE,
         "its index overflows at 2³¹: for a network of 20 variables it prints 389 where 995 is the optimum",
-    ),
-    Claim(
-        "§10",
-        "Future work: bounds from mini-buckets on a GPU in AND/OR search",
-        "–",
-        lambda e: (
-            "`search: and-or` takes the messages of mini-buckets from the elimination on CPU and GPU; "
-            + e.proven_by_method(AND_OR)
-        ),
-        Verdict.IN_PART,
-        "on grids, linkage analysis and random networks (`configs/papers/and-or-search.yaml`); messages from a card"
-        " prove no more than those of a CPU, since the search itself takes the time",
     ),
 ]

@@ -6,8 +6,7 @@ Each problem is searched twice by our depth-first engine on one core: with exist
 alone, and after costs of pairs and triples have moved to values and to the bound (columns that begin with "path").
 ``bound`` is the lower bound of the cost at the root, ``best`` the smallest cost found. ``nodes`` and ``s`` are those of
 the proof, with the time of path consistency; where a search does not end within ``--seconds``, they have a ``>``.
-Problems are those of ``configs/papers/and-or-search.yaml`` and denser random networks; files that are missing are left
-out.
+Problems are grids, linkage analysis and random networks; files that are missing are left out.
 """
 
 import argparse

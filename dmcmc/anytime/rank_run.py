@@ -29,7 +29,7 @@ from dmcmc.anytime.run_improvers import (
 )
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Proposal, RankReport, ranks_of_work
 from dmcmc.anytime.scheduler.scheduler import Scheduler
-from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_has_failed
 from dmcmc.inference.runtime.errors import GpuFault, OutOfMemory, OutOfTime, ResourceError

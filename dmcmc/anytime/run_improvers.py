@@ -17,7 +17,7 @@ from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeQuantum, TimeSlice, WholeProblemWork
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Proposal
 from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemAgent, exchange_nodes
-from dmcmc.inference.dpop.util_and_value import ChosenValues, UtilMessage
+from dmcmc.inference.dpop.agent_step import ChosenValues, UtilMessage
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.improver_names import UNION_BOUND

@@ -9,7 +9,8 @@ import numpy as np
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
 

@@ -285,8 +285,8 @@ class Settings(Section, frozen=True):
         A search engine for the whole problem that runs in the background on one core: ``auto`` (if there is a time
         budget and all methods are ``auto``: if most constraints are global ones, ``max-sat`` for costs that are few
         and small integers, or ``cp-sat``; otherwise, or where these are not installed, toulbar2, or else
-        ``branch-and-bound``), ``toulbar2``, ``cp-sat``, ``max-sat``, ``branch-and-bound`` and ``and-or`` (dmcmc's
-        own) or ``none``.
+        ``branch-and-bound``), ``toulbar2``, ``cp-sat``, ``max-sat``, ``branch-and-bound`` (dmcmc's own) or
+        ``none``.
     local_search : str
         ``auto``: local search over the whole assignment gives the first answer and improves the final one. ``none``:
         the answer is the assignment that the tables give, as in the papers; only without a time budget.
@@ -320,8 +320,8 @@ class Settings(Section, frozen=True):
     combine: Combine = Combine()
     budget: Budget = Budget()
     search: Annotated[
-        Literal["auto", "none", "toulbar2", "cp-sat", "max-sat", "branch-and-bound", "and-or"],
-        Meta(description="auto, none, toulbar2, cp-sat, max-sat, branch-and-bound or and-or"),
+        Literal["auto", "none", "toulbar2", "cp-sat", "max-sat", "branch-and-bound"],
+        Meta(description="auto, none, toulbar2, cp-sat, max-sat or branch-and-bound"),
     ] = "auto"
     local_search: Annotated[Literal["auto", "none"], Meta(description="auto or none")] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto, cpu or cuda")] = "auto"

@@ -28,7 +28,8 @@ from dmcmc.files.write import open_packed_atomically, replace_file
 from dmcmc.formats import native
 from dmcmc.inference.model.compact_sequences import CompactNames, IndexGroups
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import FileError, ProblemError
 from dmcmc.inference.runtime.types import Ints

@@ -43,7 +43,8 @@ from dmcmc.files.write import open_packed_atomically
 from dmcmc.formats.common.entries import claim_structures
 from dmcmc.formats.native_constraints import ARRAYS, ConstraintRecord, ParameterWriter, read_constraints
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.problem import Factor, Label, Level, Problem
+from dmcmc.inference.model.factor import Factor, Level
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import FileError, OutOfMemory, ProblemError

@@ -16,7 +16,7 @@ from dmcmc.files.archive import Archive
 from dmcmc.inference.constraints import registry
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer, SumBounds
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import ConfigError, ProblemError
 from dmcmc.inference.runtime.types import Array

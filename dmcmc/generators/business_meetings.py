@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.generators.parameters import Count, Parameters
+from dmcmc.inference.building.builder import Builder
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 
@@ -93,7 +94,7 @@ def problem_of(schedule: BusinessSchedule) -> Problem:
     ConfigError
         If all participants have two meetings or more.
     """
-    build = Problem.build(sense="min", name=schedule.name)
+    build = Builder(sense="min", name=schedule.name)
     names = [build.variable(f"m{m}", slots) for m, slots in enumerate(schedule.allowed)]
     own = [[m for m, pair in enumerate(schedule.meetings) if p in pair] for p in range(schedule.participants)]
     if min(map(len, own)) > 1:

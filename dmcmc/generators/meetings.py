@@ -18,7 +18,8 @@ from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
 from dmcmc.generators.schedules import planted_schedule
 from dmcmc.generators.tables import agents_problem, binary_factors, binary_problem, uniform
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ConfigError
 

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
 from dmcmc.generators.tables import binary_problem, uniform
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ConfigError
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from dmcmc.generators import business_meetings, meetings, networks, random_dcop, timefold_meetings
 from dmcmc.generators.parameters import Parameters
-from dmcmc.inference.model.building.python_number import plain_value
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.python_number import plain_value
 from dmcmc.inference.runtime.errors import ConfigError
 
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Array
 
 

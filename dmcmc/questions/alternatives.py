@@ -24,9 +24,9 @@ from dmcmc.inference.levels.one_after_the_other import check_weighted
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.marginals.k_best import best_assignments
 from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, unroll
-from dmcmc.inference.model.building.python_number import plain_value
-from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.python_number import plain_value
+from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.inference.runtime.types import Ints, Number

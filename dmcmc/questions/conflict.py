@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.mpi.world import World

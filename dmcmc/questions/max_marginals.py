@@ -19,7 +19,8 @@ from msgspec.structs import replace
 from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.compilation.kernel_supply import kernels_until
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World

@@ -12,7 +12,6 @@ LOCAL_SEARCH = "local search"
 RECOMBINATION = "recombination"
 EXTERNAL_SEARCH = "external search"  # a search engine in the background; its gains carry the engine's own name:
 TOULBAR2, CP_SAT, MAX_SAT, BRANCH_AND_BOUND = "toulbar2", "cp-sat", "max-sat", "branch-and-bound"
-AND_OR = "and-or"
 GPU_CHAINS = "gpu chains"  # in the background, with the GPU time that other work leaves
 LAST_RUN = "last run"  # the run before in a session, whose bound is still known
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import Arithmetic, Exact, exact_sum, nearest, round_up
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.result import Status

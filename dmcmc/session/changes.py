@@ -6,8 +6,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dmcmc.inference.model.building.global_constraints import as_names
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.building.global_constraints import as_names
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.restrict_domains import restrict_factor
 from dmcmc.session.changed_factors import NUMBERS, ChangedFactors
 from dmcmc.session.changed_variables import ChangedVariables, Domain

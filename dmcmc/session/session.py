@@ -5,7 +5,7 @@ from zlib import crc32
 
 from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.config.settings import Keywords, Settings, settings_from
-from dmcmc.inference.model.builder import Builder, as_problem
+from dmcmc.inference.building.builder import Builder, as_problem
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.mpi.world import World, announce_end, have_same

@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.division import InterfaceCompression, Rows
-from dmcmc.inference.dpop.predicted_steps import PredictedStep
-from dmcmc.inference.dpop.slicing import Slicing, condition_tables
-from dmcmc.inference.dpop.step_workspace import StepWorkspaces
-from dmcmc.inference.dpop.util_and_value import (
+from dmcmc.inference.dpop.agent_step import (
     ChosenValues,
     Clock,
     UtilMessage,
@@ -33,6 +29,10 @@ from dmcmc.inference.dpop.util_and_value import (
     util_step,
     util_step_by_substitution,
 )
+from dmcmc.inference.dpop.division import InterfaceCompression, Rows
+from dmcmc.inference.dpop.predicted_steps import PredictedStep
+from dmcmc.inference.dpop.slicing import Slicing, condition_tables
+from dmcmc.inference.dpop.step_workspace import StepWorkspaces
 from dmcmc.inference.elimination.eliminate import best_hidden_values, pieces_of
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Relaxation, Resources
@@ -40,8 +40,8 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.mpi.message_phases import UtilStepPair
 from dmcmc.mpi.shared_tables import SharedAgentTables
-from dmcmc.mpi.util_value_phases import UtilStepPair
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.planning.combination_plan import matching_headroom, refused_step, step_attempts

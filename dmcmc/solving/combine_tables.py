@@ -19,11 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from dmcmc.inference.dpop.contract_tree import contracted
-from dmcmc.inference.dpop.division import InterfaceCompression
-from dmcmc.inference.dpop.predicted_steps import PredictedStep
-from dmcmc.inference.dpop.slicing import Slicing
-from dmcmc.inference.dpop.util_and_value import (
+from dmcmc.inference.dpop.agent_step import (
     ChosenValues,
     Clock,
     SentMessages,
@@ -33,14 +29,18 @@ from dmcmc.inference.dpop.util_and_value import (
     tables_size,
     value_size,
 )
+from dmcmc.inference.dpop.contract_tree import contracted
+from dmcmc.inference.dpop.division import InterfaceCompression
+from dmcmc.inference.dpop.predicted_steps import PredictedStep
+from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
+from dmcmc.mpi.message_phases import Phase, UtilStepPair, interface_values, send_down, util_turns, value_phase
 from dmcmc.mpi.shared_tables import SharedAgentTables, SharedTables, fits_shared_memory, leaders_of
 from dmcmc.mpi.slices.divided_phases import combine_slices, is_faster_divided, tables_of_all_ranks
-from dmcmc.mpi.util_value_phases import Phase, UtilStepPair, interface_values, send_down, util_turns, value_phase
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent_steps import (

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.dpop.agent_step import Clock
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.dpop.util_and_value import Clock
-from dmcmc.inference.model.problem import Problem, choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.threads import cores

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics

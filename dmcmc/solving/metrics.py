@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, SentMessages, latest
 from dmcmc.inference.dpop.division import own_utilities
-from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, SentMessages, latest
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.problem import Label, Problem

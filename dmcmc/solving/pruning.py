@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.agent_step import SentMessages, UtilMessage, UtilStep, UtilTables
 from dmcmc.inference.dpop.division import InterfaceCompression
 from dmcmc.inference.dpop.usable_rows import UsableRows, rows_for_children, usable_part, usable_size
-from dmcmc.inference.dpop.util_and_value import SentMessages, UtilMessage, UtilStep, UtilTables
 from dmcmc.inference.execution.exact_or_mini_buckets import Resources
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.cuda.device_table import largest_entry
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.util_value_phases import UtilStepPair, send_down
+from dmcmc.mpi.message_phases import UtilStepPair, send_down
 from dmcmc.mpi.world import World
 from dmcmc.solving.agent.bounds import clamped_sum
 from dmcmc.solving.agent.tables import rows_of

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.util_and_value import Clock, SentMessages, UtilMessage
+from dmcmc.inference.dpop.agent_step import Clock, SentMessages, UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox

@@ -19,7 +19,7 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
 )
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tuning.search import MIN_SECONDS_FOR_TRIAL, TRIAL_SECONDS
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.device import leave_to_cpu

@@ -16,7 +16,8 @@ from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.compile import KernelSet
 
 Scopes = Sequence[tuple[int, ...]]

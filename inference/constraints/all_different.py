@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, excess_penalty
 from dmcmc.inference.constraints.global_constraint import Domains, LoadConstraint, int_arrays
 from dmcmc.inference.constraints.matching import supported_values
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 
 
 class AllDifferentConstraint(LoadConstraint):

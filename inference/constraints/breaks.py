@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads, excess_penalty, time_cells
 from dmcmc.inference.constraints.global_constraint import LoadConstraint, int_arrays
-from dmcmc.inference.model.building.python_number import whole_number, whole_numbers
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.python_number import whole_number, whole_numbers
 from dmcmc.inference.runtime.errors import ProblemError
 
 

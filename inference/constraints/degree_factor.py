@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, automaton_of_sum
-from dmcmc.inference.model.building.python_number import cost_per_unit
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.python_number import cost_per_unit
 from dmcmc.inference.model.sparse_factor import check_expansion
 from dmcmc.inference.model.tables import forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError

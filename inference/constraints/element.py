@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.global_constraint import Domains, GlobalConstraint, int_arrays
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
 

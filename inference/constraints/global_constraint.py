@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import CellLoads
 from dmcmc.inference.constraints.degree_factor import DegreeFactor
-from dmcmc.inference.model.building.python_number import whole_numbers
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.python_number import whole_numbers
 from dmcmc.inference.model.tables import forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array

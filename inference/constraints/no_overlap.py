@@ -17,8 +17,8 @@ from dmcmc.inference.constraints.global_constraint import (
 )
 from dmcmc.inference.constraints.matching import supported_values
 from dmcmc.inference.constraints.timetable import filter_starts, overload
-from dmcmc.inference.model.building.python_number import whole_numbers
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.python_number import whole_numbers
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.global_constraint import Domains, GlobalConstraint, int_arrays
-from dmcmc.inference.model.building.python_number import whole_number
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.python_number import whole_number
 from dmcmc.inference.runtime.errors import ProblemError
 
 

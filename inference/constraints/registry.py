@@ -4,24 +4,18 @@
 ``GlobalConstraint``, adds a class.
 """
 
-from importlib import import_module
-
+from dmcmc.inference.constraints.adjacency import AdjacencyConstraint
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.constraints.breaks import BreaksConstraint
 from dmcmc.inference.constraints.count import CountConstraint
 from dmcmc.inference.constraints.cumulative import CumulativeConstraint
 from dmcmc.inference.constraints.element import ElementConstraint
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
+from dmcmc.inference.constraints.idle_slot import IdleSlotConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
+from dmcmc.inference.constraints.place_changes import PlaceChangesConstraint
 from dmcmc.inference.constraints.precedence import PrecedenceConstraint
 from dmcmc.inference.runtime.plugins import Plugins
-
-# Modules of further constraints. They import this package; they are loaded by their names, so that there is no cycle.
-_FURTHER = (
-    ("dmcmc.inference.scheduling.adjacency", "AdjacencyConstraint"),
-    ("dmcmc.inference.scheduling.idle_slot", "IdleSlotConstraint"),
-    ("dmcmc.inference.scheduling.place_changes", "PlaceChangesConstraint"),
-)
 
 
 def _accept(loaded: object) -> type[GlobalConstraint] | None:
@@ -42,7 +36,9 @@ _PLUGINS: Plugins[type[GlobalConstraint]] = Plugins(
             ElementConstraint,
             NoOverlapConstraint,
             PrecedenceConstraint,
-            *(getattr(import_module(module), name) for module, name in _FURTHER),
+            AdjacencyConstraint,
+            IdleSlotConstraint,
+            PlaceChangesConstraint,
         )
     },
     accept=_accept,

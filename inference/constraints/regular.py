@@ -4,9 +4,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from dmcmc.inference.model.automaton import AutomatonFactor, unroll
-from dmcmc.inference.model.building.python_number import python_number
-from dmcmc.inference.model.problem import Label
+from dmcmc.inference.model.python_number import python_number
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.types import Label
 
 State = Hashable
 Cost = int | float

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import excess_penalty, time_cells
 from dmcmc.inference.constraints.global_constraint import Domains, GlobalConstraint
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES, MAX_EXAMINED_ENTRIES
 
 

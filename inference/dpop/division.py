@@ -24,8 +24,9 @@ from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.compact_sequences import IndexGroups
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.flat_tables import FlatTables, flatten, table_ranges, varying_entries
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.subproblem import LocalFacts, Subproblem
 from dmcmc.inference.model.tables import magnitude

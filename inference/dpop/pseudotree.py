@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.trees import registry
-from dmcmc.inference.dpop.trees.contract import AgentGraph, checked_parents
+from dmcmc.inference.dpop.trees.contract import AgentGraph, checked_parents, elimination_tree
 from dmcmc.inference.dpop.trees.depth_first import depth_first_forests
-from dmcmc.inference.dpop.trees.elimination_trees import elimination_tree, rule_tree
+from dmcmc.inference.dpop.trees.elimination_trees import rule_tree
 from dmcmc.inference.dpop.tuning import MAX_ROOTS, MAX_TREE_NODES
-from dmcmc.inference.model.building.unknown_names import list_shortly
 from dmcmc.inference.model.compact_sequences import IndexGroups, flatten_groups
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.unknown_names import list_shortly
 from dmcmc.inference.orders.best_order import RULES, best_order
 from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES, MAX_RULE_AGENTS
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline

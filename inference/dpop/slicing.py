@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.dpop.predicted_steps import PredictedStep
-from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints

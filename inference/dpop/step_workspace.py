@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.util_and_value import UtilNode, UtilStep
+from dmcmc.inference.dpop.agent_step import UtilNode, UtilStep
 from dmcmc.inference.elimination.eliminate import Elimination, new_arena, run_on_cpu
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import MAX_PLUS

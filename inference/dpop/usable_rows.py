@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilNode, project
+from dmcmc.inference.dpop.agent_step import UtilMessage, UtilNode, project
 from dmcmc.inference.elimination.eliminate import absorb
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, is_allowed

@@ -98,6 +98,17 @@ def place_inputs(program, arena, scope_start, scope, at, data, lowest):
             add_strided(target, data, at[t], dims, strides, lowest)
 
 
+@njit(nogil=True, allocates=False)
+def column_of(program, t, values):
+    """Return the offset of table t's entry for value 0 of its first variable, given the others, and the next's step."""
+    at, step = program.at[t], 1
+    for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
+        u = program.scope[s]
+        at += values[u] * step
+        step *= program.domains[u]
+    return at, step
+
+
 @njit(nogil=True)
 def choose_values(program, arena, values, lowest, first, last):
     """Set the maximising values of the variables of buckets ``first`` to ``last`` − 1.
@@ -118,11 +129,7 @@ def choose_values(program, arena, values, lowest, first, last):
         while b >= first and program.variable[b] == v:
             for i in range(program.input_start[b], program.input_start[b + 1]):
                 t = program.inputs[i]
-                at, step = program.at[t], 1
-                for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
-                    u = program.scope[s]
-                    at += values[u] * step
-                    step *= program.domains[u]
+                at, step = column_of(program, t, values)
                 for x in range(total.size):
                     total[x] = max(arena.dtype.type(total[x] + arena[at + x * step]), lowest)
             b -= 1

@@ -100,7 +100,7 @@ class Backend:
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
-            from dmcmc.inference.execution.gpu_matching import eliminate_matched_on_gpu
+            from dmcmc.inference.execution.gpu_eliminations import eliminate_matched_on_gpu
 
             found = eliminate_matched_on_gpu(self, tables, plan, threshold, arithmetic, magnitude_limit)
             if found is not None:

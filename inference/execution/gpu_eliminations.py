@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
+from dmcmc.inference.elimination.cuda.eliminate import eliminate_batch, eliminate_hybrid
 from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
 from dmcmc.inference.elimination.eliminate import Elimination, MergedPlan, flat_tables
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import Semiring
+from dmcmc.inference.execution import cost_model
+from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_hybrid
+from dmcmc.inference.minibuckets.moment_matching import MatchedElimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.cuda.device_table import min_resident_entries
 from dmcmc.inference.model.flat_tables import FlatTables
@@ -94,6 +96,37 @@ def eliminate_batch_on_gpu(
         return None
     try:
         return eliminate_batch(flat, plans, merged, hybrid, arithmetic, backend.threads, semiring, backend.stop)
+    except Exception as error:
+        if not leave_to_cpu(error):
+            raise
+    return None
+
+
+def eliminate_matched_on_gpu(
+    backend: "Backend",
+    tables: Sequence[EncodedTable] | FlatTables,
+    plan: EliminationPlan,
+    threshold: int,
+    arithmetic: Arithmetic,
+    magnitude_limit: int | float | None,
+) -> MatchedElimination | None:
+    """Run a mini-bucket plan with moment matching on the GPU; return None if the CPU is faster or memory is short.
+
+    The parameters are those of :func:`dmcmc.inference.execution.gpu_eliminations.eliminate_on_gpu`; ``magnitude_limit``
+    is that of :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`.
+    """
+    hybrid = divide_work(plan, threshold)
+    # between the large buckets there are small ones
+    cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]
+    gpu_is_faster = (
+        # 2: matching joins every cell once for the max-marginals and once for the message
+        2 * float(cells.sum(dtype=float)) * cost_model.COSTS.seconds_per_cell
+        > cost_model.COSTS.gpu_round_trip + cost_model.COSTS.seconds_per_matched_bucket * cells.size
+    )
+    flat = flat_tables(tables, arithmetic)
+    try:
+        if gpu_is_faster and hybrid.device_entries * arithmetic.dtype.itemsize <= backend.limit():
+            return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, magnitude_limit, stop=backend.stop)
     except Exception as error:
         if not leave_to_cpu(error):
             raise

@@ -25,7 +25,7 @@ _DOMAINS = np.full(3, 2)
 
 def load_joins(dtype: np.dtype[Any]) -> None:
     """Load the code of exact eliminations on a GPU for a number type."""
-    from dmcmc.inference.elimination.cuda.batch import eliminate_batch
+    from dmcmc.inference.elimination.cuda.eliminate import eliminate_batch
     from dmcmc.inference.elimination.cuda.waves import load_kernels
 
     load_kernels(dtype, MAX_PLUS.operation)

@@ -37,6 +37,8 @@ from dmcmc.inference.junction_tree.sum_product_kernels import (
     add_row,
     clear_numbers,
     entries_of,
+    go_to_next_row,
+    go_to_row,
     linearise,
     normalise_numbers,
     products_are_safe,
@@ -220,14 +222,8 @@ def sweep(arena, out, top, count, parts, lowest, mode, peak, begin, end):
         The largest entry of the clique, for ``PROJECT``.
     """
     high, width, at, strides, run, offsets = parts
-    n_high = high.size
-    position, digit = at.copy(), np.zeros(n_high, dtype=np.int64)
-    remainder = begin
-    for j in range(n_high - 1, -1, -1):
-        digit[j] = remainder % high[j]
-        remainder //= high[j]
-        for t in range(at.size):
-            position[t] += digit[j] * strides[t, j]
+    position, digit = at.copy(), np.zeros(high.size, dtype=np.int64)
+    go_to_row(begin, high, strides, position, digit)
     row = np.empty(width, dtype=arena.dtype)
     exponentials = np.empty(width if mode == PROJECT else 0, dtype=np.float64)
     largest = lowest
@@ -247,15 +243,7 @@ def sweep(arena, out, top, count, parts, lowest, mode, peak, begin, end):
                     exponentials[i] = math.exp(row[i] - peak)
                 for t in range(count, at.size):
                     add_row(out, position[t], run[t], offsets[t], exponentials)
-        for j in range(n_high - 1, -1, -1):
-            digit[j] += 1
-            if digit[j] < high[j]:
-                for t in range(at.size):
-                    position[t] += strides[t, j]
-                break
-            for t in range(at.size):
-                position[t] -= (high[j] - 1) * strides[t, j]
-            digit[j] = 0
+        go_to_next_row(high, strides, position, digit)
     return largest
 
 

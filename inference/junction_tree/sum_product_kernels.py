@@ -167,6 +167,30 @@ def add_row(out, at, run, offsets, row):
             out[at + offsets[i]] += row[i]
 
 
+@njit(nogil=True, allocates=False)
+def go_to_row(row, high, strides, position, digit):
+    """Add the offsets of a row's entries to the positions, and write its values of the variables h to ``digit``."""
+    for j in range(high.size - 1, -1, -1):
+        digit[j] = row % high[j]
+        row //= high[j]
+        for t in range(position.size):
+            position[t] += digit[j] * strides[t, j]
+
+
+@njit(nogil=True, allocates=False)
+def go_to_next_row(high, strides, position, digit):
+    """Move the positions and the values of the variables h from one row to the next one."""
+    for j in range(high.size - 1, -1, -1):
+        digit[j] += 1
+        if digit[j] < high[j]:
+            for t in range(position.size):
+                position[t] += strides[t, j]
+            break
+        for t in range(position.size):
+            position[t] -= (high[j] - 1) * strides[t, j]
+        digit[j] = 0
+
+
 @njit(nogil=True, error_model="numpy")
 def sweep_products(numbers, count, parts, begin, end):
     """Process rows ``begin`` to ``end`` − 1 of a clique: add products of the first ``count`` tables to the others.
@@ -174,28 +198,14 @@ def sweep_products(numbers, count, parts, begin, end):
     ``parts`` is what ``message_kernels.describe_tables`` returns.
     """
     high, width, at, strides, run, offsets = parts
-    n_high = high.size
-    position, digit = at.copy(), np.zeros(n_high, dtype=np.int64)
-    remainder = begin
-    for j in range(n_high - 1, -1, -1):
-        digit[j] = remainder % high[j]
-        remainder //= high[j]
-        for t in range(at.size):
-            position[t] += digit[j] * strides[t, j]
+    position, digit = at.copy(), np.zeros(high.size, dtype=np.int64)
+    go_to_row(begin, high, strides, position, digit)
     row = np.empty(width, dtype=np.float64)
     for _ in range(begin, end):
         if multiply(row, numbers, count, position, run, offsets):
             for t in range(count, at.size):
                 add_row(numbers, position[t], run[t], offsets[t], row)
-        for j in range(n_high - 1, -1, -1):
-            digit[j] += 1
-            if digit[j] < high[j]:
-                for t in range(at.size):
-                    position[t] += strides[t, j]
-                break
-            for t in range(at.size):
-                position[t] -= (high[j] - 1) * strides[t, j]
-            digit[j] = 0
+        go_to_next_row(high, strides, position, digit)
 
 
 @njit(nogil=True, error_model="numpy")

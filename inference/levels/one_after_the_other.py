@@ -16,7 +16,8 @@ from dmcmc.inference.levels.results import LevelValue, level_values
 from dmcmc.inference.levels.weights import LevelsTooLarge, scaled, utility_range, weighted
 from dmcmc.inference.model.arithmetic import Exact
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden, forbidden_value
 from dmcmc.inference.runtime.errors import ProblemError

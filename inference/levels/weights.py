@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
-from dmcmc.inference.levels.max_degree import max_degree
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer
-from dmcmc.inference.model.problem import Factor, Level
+from dmcmc.inference.model.factor import Factor, Level
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.errors import ProblemError
@@ -182,3 +181,27 @@ def _changed(utilities: Array, change: Callable[[Any], Any]) -> Array:
     """Return integer utilities after a change; forbidden ones stay forbidden."""
     lowest = np.iinfo(np.int64).min
     return normalise(np.where(forbidden(utilities), lowest, change(utilities.astype(np.int64))))
+
+
+def max_degree(constraint: GlobalConstraint) -> int:
+    """Return an upper bound on the degree of violation, by the durations of pairs where these are known.
+
+    Parameters
+    ----------
+    constraint : GlobalConstraint
+        A constraint whose degree is a function of loads of cells, a precedence or an element constraint.
+    """
+    given = constraint.parameters()
+    durations = sorted(given.get("durations", ()), reverse=True)
+    pairs = len(durations) * (len(durations) - 1) // 2
+    if constraint.kind == "no_overlap":
+        return sum(i * int(duration) for i, duration in enumerate(durations))
+    if constraint.kind in ("adjacency", "place_changes"):
+        return pairs
+    if constraint.kind == "precedence":
+        first, second = given["numbers"]
+        return max(0, int(first.max()) + int(given["distance"]) - int(second.min()))
+    loads = constraint.cell_loads()
+    if loads is None:
+        return 1  # element
+    return loads.largest_degree

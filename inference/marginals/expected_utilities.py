@@ -13,12 +13,13 @@ from functools import reduce
 
 import numpy as np
 
-from dmcmc.inference.model.building.unknown_names import suggest_name
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.inference.runtime.types import Floats
+from dmcmc.inference.runtime.types import Floats, Label
 
 _TOLERANCE = 1e-6  # difference from 1 that a sum of probabilities may have
 

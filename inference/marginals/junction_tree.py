@@ -8,17 +8,17 @@ from typing import Any, SupportsIndex, get_args, overload
 
 import numpy as np
 
+from dmcmc.inference.building.builder import Builder, as_problem
 from dmcmc.inference.marginals.sparse_tables import SparseTreeTables
 from dmcmc.inference.marginals.tables import TableFormat, build_tables
 from dmcmc.inference.marginals.tree_marginals import TreeMarginals
 from dmcmc.inference.marginals.tree_messages import TreeMessages
 from dmcmc.inference.marginals.tree_plan import TreeResources
 from dmcmc.inference.model.arithmetic import nearest
-from dmcmc.inference.model.builder import Builder, as_problem
-from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ConfigError, ProblemError
-from dmcmc.inference.runtime.types import Ints, Number
+from dmcmc.inference.runtime.types import Ints, Label, Number
 
 _DEVICES = ("auto", "cpu", "cuda")
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dmcmc.inference.marginals.junction_tree import JunctionTree
-from dmcmc.inference.model.problem import Label
-from dmcmc.inference.runtime.types import Ints, Number
+from dmcmc.inference.runtime.types import Ints, Label, Number
 
 
 @dataclass(order=True)

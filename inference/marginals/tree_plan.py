@@ -7,7 +7,8 @@ import numpy as np
 
 from dmcmc.inference.junction_tree.cliques import CliqueTree, clique_tree
 from dmcmc.inference.model.arithmetic import Arithmetic, narrowest
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.tuning import LONG_BUDGET

@@ -32,7 +32,6 @@ from dmcmc.inference.elimination.semirings import MAXIMUM
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
-_MAXIMUM = MAXIMUM
 # indices of ``state``: total magnitude, its peak, shift tables made, shift tables omitted
 TOTAL, PEAK, SHIFTS, SKIPPED = range(4)
 # float shifts are multiples of 2^-40 of the total magnitude, so that up to 2^11 of them are added without rounding
@@ -223,6 +222,6 @@ def run_matched(program, arena, magnitudes, state, first, last, limit, lowest):
             width = parts[1]
             rows = program.cells[i] // (parts[2] * width)
             out = table_entries(program, arena, program.at.size - program.variable.size + i).reshape(rows, width)
-            join(arena, out, *parts, lowest, _MAXIMUM, 0, rows)
+            join(arena, out, *parts, lowest, MAXIMUM, 0, rows)
         measure_messages(program, arena, magnitudes, state, b, end, lowest)
         b = end

@@ -24,8 +24,8 @@ from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array, Number
 
 if TYPE_CHECKING:  # problems are compared by exact sums
+    from dmcmc.inference.model.factor import Factor
     from dmcmc.inference.model.flat_tables import FlatTables
-    from dmcmc.inference.model.problem import Factor
 
 Exact = int | Fraction
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.sparse_factor import SparseFactor, check_expansion, format_count
 from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude, normalise
 from dmcmc.inference.runtime.errors import ResourceError

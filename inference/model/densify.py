@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference import tuning
 from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import MAX_ARRAY_AXES, SparseFactor, format_count
 from dmcmc.inference.model.tables import forbidden, forbidden_value
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of
 from dmcmc.inference.model.densify import tabular_factors
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.flat_tables import FlatTables, flatten, flatten_scopes
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.compile import writable

@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import as_array, forbidden, normalise
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array

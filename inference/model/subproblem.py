@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference import tuning
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.factor_graph import FactorGraph, graph_of_tables
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
-from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.memo import DerivedFacts, digest, is_short_key
 
 

@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.orders.bitset import pack
-from dmcmc.inference.orders.bitset_kernels import graph_of_scopes
+from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, graph_of_scopes
 from dmcmc.inference.orders.exact_order import exact_order, order_cost
-from dmcmc.inference.orders.greedy_kernels import MAX_CELLS, first_costs, greedy, seeded
+from dmcmc.inference.orders.greedy_kernels import first_costs, greedy
 from dmcmc.inference.orders.order_search_kernels import plain_order, search
+from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.orders.reorder_subtrees import SUBTREE_ORDERS, improve_subtrees
 from dmcmc.inference.orders.tuning import (
     DEFAULT_BUDGET,

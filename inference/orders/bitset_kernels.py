@@ -16,6 +16,7 @@ from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.runtime.interpreted import intrinsic
 
 ONE = np.uint64(1)
+MAX_CELLS = 1e300  # upper limit on a table's cells: a sum of a few million of them is still finite
 
 
 def _naive_popcount(word):

@@ -16,7 +16,8 @@ import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import bit, members, subgraph
 from dmcmc.inference.orders.depth_first_kernels import depth_first
-from dmcmc.inference.orders.greedy_kernels import MIN_WEIGHT, first_costs, greedy, seeded
+from dmcmc.inference.orders.greedy_kernels import MIN_WEIGHT, first_costs, greedy
+from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.orders.tuning import (
     HIGH_NOISE,
     LOW_NOISE,

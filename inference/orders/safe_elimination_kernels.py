@@ -10,8 +10,7 @@ no larger than the larger of two: the table of v, and the largest table of the b
 
 import numpy as np
 
-from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest, members
-from dmcmc.inference.orders.greedy_kernels import MAX_CELLS
+from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, ONE, bit, lowest, members
 from dmcmc.inference.runtime.compile import njit
 
 

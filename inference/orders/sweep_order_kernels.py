@@ -8,7 +8,7 @@ are only as wide as the graph. ``reorder_subtrees`` uses such orders.
 import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest
-from dmcmc.inference.orders.greedy_kernels import random_unit
+from dmcmc.inference.orders.random_kernels import random_unit
 from dmcmc.inference.orders.tuning import HIGH_NOISE
 from dmcmc.inference.orders.vertex_separator_kernels import farthest, neighbour_lists
 from dmcmc.inference.runtime.compile import njit

@@ -21,7 +21,7 @@ Returned work counts the nodes and arcs that were visited, about.
 import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, lowest
-from dmcmc.inference.orders.greedy_kernels import random_unit
+from dmcmc.inference.orders.random_kernels import random_unit
 from dmcmc.inference.orders.tuning import MAX_CUTS
 from dmcmc.inference.runtime.compile import njit
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.presolve.tuning import MAX_GROUP_STATES, MAX_GROUP_VALUES
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value
 from dmcmc.inference.presolve.tuning import MIN_LOSS_RATIO
 from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, automaton_of_sum
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import MAX_ARRAY_AXES
 from dmcmc.inference.model.tables import forbidden, forbidden_value, normalise
 from dmcmc.inference.presolve.presolve import PresolvedProblem, RemovalCounts

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.presolve.small_buckets import may_eliminate
 from dmcmc.inference.presolve.tuning import MAX_RIVALS

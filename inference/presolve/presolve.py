@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.presolve.all_different import all_different_groups
 from dmcmc.inference.presolve.arc_consistency import enforce_arc_consistency

@@ -3,8 +3,8 @@
 Work checks its deadline in one of two ways. Work that is done in pieces of at most ``MAX_CHECK_INTERVAL`` seconds
 (``inference/tuning.py``) checks between them: with ``Deadline.check``, or with ``deadline.over`` if its intermediate
 results are useful. A long kernel reads a flag, an array ``halt`` of one ``uint8``, every few milliseconds of its loops
-and returns early when it is set; ``dmcmc.inference.runtime.threads.run_watched`` runs the kernel and sets the flag from
-another thread.
+and returns early when it is set; ``dmcmc.inference.runtime.threads.run_until_deadline`` runs the kernel and sets the
+flag from another thread.
 """
 
 import time

@@ -101,7 +101,7 @@ def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Deadli
     return not skipped
 
 
-def run_watched(
+def run_until_deadline(
     tasks: Iterable[Callable[[], None]], threads: int, stop: Deadline, halt: NDArray[Any], low_priority: bool = False
 ) -> bool:
     """Run kernels on other threads while the calling thread handles signals and watches the deadline.

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory

@@ -26,7 +26,7 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.sums.count_kernels import count_buckets
 
 _FIRST_MODULUS_BITS = 64  # bits of the first modulus, 2^64
@@ -138,6 +138,6 @@ def _residues(plan: EliminationPlan, tables: FlatTables, modulus: int, stop: Dea
     count = partial(
         cast(Callable[..., None], count_buckets), plan.program, arena, np.uint64(modulus % 2**_FIRST_MODULUS_BITS), halt
     )
-    if not run_watched([count], 1, stop, halt):
+    if not run_until_deadline([count], 1, stop, halt):
         stop.check()
     return [int(arena[plan.program.at[t]]) for t in plan.remaining]

@@ -16,7 +16,8 @@ from dmcmc.inference.minibuckets.choose_z import plan_within
 from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Problem, choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.tuning import LONG_BUDGET
 

@@ -4,10 +4,11 @@ from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, SentMessages, UtilMessage, UtilTables
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, SentMessages, UtilMessage, UtilTables
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.mpi.mailbox import Mailbox
+from dmcmc.mpi.message_phases import FAILED, Phase
 from dmcmc.mpi.shared_tables import SharedAgentTables
 from dmcmc.mpi.slices.division import MERGED, MergingMailbox, Share, SliceDivision, subtree_of
 from dmcmc.mpi.slices.sliced_phases import (
@@ -21,7 +22,6 @@ from dmcmc.mpi.slices.sliced_phases import (
     run_agents,
     run_slices,
 )
-from dmcmc.mpi.util_value_phases import FAILED, Phase
 from dmcmc.mpi.world import World
 
 _MAX_SHARED_BYTES = 1 << 30  # bytes of all agents' tables that the ranks exchange at most; MPI counts have 31 bits

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.dpop.util_and_value import (
+from dmcmc.inference.dpop.agent_step import (
     ChosenValues,
     Clock,
     SentMessages,
@@ -27,11 +26,12 @@ from dmcmc.inference.dpop.util_and_value import (
     Values,
     added,
 )
+from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Array, Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.util_value_phases import FAILED
+from dmcmc.mpi.message_phases import FAILED
 from dmcmc.mpi.world import World
 
 if TYPE_CHECKING:

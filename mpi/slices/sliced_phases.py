@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.dpop.util_and_value import (
+from dmcmc.inference.dpop.agent_step import (
     ChosenValues,
     Clock,
     SentMessages,
@@ -43,10 +42,11 @@ from dmcmc.inference.dpop.util_and_value import (
     value_size,
     value_step,
 )
+from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.util_value_phases import FAILED, Phase, UtilStepPair, known_values, message_to_child
+from dmcmc.mpi.message_phases import FAILED, Phase, UtilStepPair, known_values, message_to_child
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree

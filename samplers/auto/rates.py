@@ -18,7 +18,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.problem import Factor, choose_arithmetic
+from dmcmc.inference.model.factor import Factor, choose_arithmetic
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import all_versions, current_name, report_once, usable_folders

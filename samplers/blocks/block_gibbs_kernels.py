@@ -21,7 +21,7 @@ state : (1,) uint64
 
 import numpy as np
 
-from dmcmc.inference.elimination.arena_kernels import add_strided
+from dmcmc.inference.elimination.arena_kernels import add_strided, column_of
 from dmcmc.inference.elimination.join_kernels import run_buckets
 from dmcmc.inference.elimination.plan import BucketProgram
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
@@ -29,9 +29,6 @@ from dmcmc.inference.elimination.semirings import LOG_SUM, MAXIMUM
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 from dmcmc.samplers.blocks.sweep_kernels import choose_value
-
-_MAXIMUM = MAXIMUM
-_LOG_SUM = LOG_SUM
 
 
 @njit(nogil=True)
@@ -162,11 +159,7 @@ def draw_values(program, arena, values, temperature, state):
         total = np.zeros(program.domains[v])
         for i in range(program.input_start[b], program.input_start[b + 1]):
             t = program.inputs[i]
-            offset, step = program.at[t], 1
-            for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
-                u = program.scope[s]
-                offset += values[u] * step
-                step *= program.domains[u]
+            offset, step = column_of(program, t, values)
             for x in range(total.size):
                 total[x] += arena[offset + x * step]
         values[v] = choose_value(total, total.size, 1.0 if temperature > 0 else 0.0, state)
@@ -214,7 +207,7 @@ def redraw(graph, z, workspace, size, temperature, state):
             for i in range(out.size):
                 out[i] /= temperature
     lowest = workspace.arena.dtype.type(-np.inf)
-    run_buckets(program, workspace.arena, 0, size, lowest, _LOG_SUM if temperature > 0 else _MAXIMUM)
+    run_buckets(program, workspace.arena, 0, size, lowest, LOG_SUM if temperature > 0 else MAXIMUM)
     values = np.zeros(size, dtype=np.int64)
     draw_values(program, workspace.arena, values, temperature, state)
     for i in range(size):

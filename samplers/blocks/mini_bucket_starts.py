@@ -58,7 +58,11 @@ class MiniBucketStarts:
         program = self.done.plan.program
         values = np.zeros(program.domains.size, dtype=np.int64) if given is None else given.copy()
         temperature = float(self.temperatures(np.array(chain + number)))
-        draw_backward(program, self.done.arena, values, LOWEST, temperature, self.key, chain, number)
+        draw_backward(
+            program.domains, program.scope_start, program.scope, program.at, program.variable, program.input_start,
+            program.inputs, self.done.arena, LOWEST, temperature, *self.key, chain, number, values, 0, 0,
+            program.variable.size,
+        )  # fmt: skip
         return values
 
     def temperatures(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,10 +1,9 @@
 # mypy: ignore-errors
-"""Draw start assignments backwards through the tables of a mini-bucket elimination, on the CPU.
+"""Draw start assignments backwards through the tables of a mini-bucket elimination, on the CPU or on a GPU.
 
 The elimination has one or more mini-buckets per variable. Variables are drawn in reverse elimination order. Each is
 drawn given the later ones with probability proportional to exp(sum of its mini-buckets' entries / temperature), by the
-Gumbel-max trick: Gumbel noise is added to every value's sum, and the largest sum wins. The same draw on a GPU is in
-``dmcmc.samplers.blocks.cuda.mini_bucket_starts_kernels``.
+Gumbel-max trick: Gumbel noise is added to every value's sum, and the largest sum wins.
 """
 
 import math
@@ -18,63 +17,61 @@ START_SALT = 3  # low bits of the second counter word of the random numbers: no 
 SALT_BITS = 3  # number of these bits; the number of the start is in the bits above
 
 
-@njit(nogil=True)
-def draw_backward(program, arena, values, lowest, temperature, key, chain, number):
-    """Draw every eliminated variable, last bucket first, given those drawn before it.
+@njit(nogil=True, allocates=False)
+def draw_backward(
+    domains, scope_start, scope, table_at, variable, input_start, inputs, arena, lowest, temperature, key0, key1,
+    chain, number, values, first, begin, end,
+):  # fmt: skip
+    """Draw the variables of the buckets ``end`` − 1 down to ``begin``, each given those drawn before it.
 
-    Consecutive buckets with the same ``program.variable`` are the mini-buckets of this variable. The variable is the
-    first axis of each of their input tables.
+    Consecutive buckets of one variable are its mini-buckets. The variable is the first axis of each of their input
+    tables. The function runs on the CPU, and in each thread on a GPU.
 
     Parameters
     ----------
-    program : BucketProgram
-        The elimination: bucket b eliminates ``variable[b]``. Its input tables are ``inputs[input_start[b]:input_start[b
-        + 1]]``; table t has the scope ``scope[scope_start[t]:scope_start[t + 1]]`` and begins at ``arena[at[t]]``.
+    domains, scope_start, scope, table_at, variable, input_start, inputs : int64 arrays
+        The elimination, see ``dmcmc.inference.elimination.plan.BucketProgram``; ``table_at`` is its ``at``.
     arena : (entries,) int64
         All tables of the elimination.
-    values : (variables,) int64
-        Receives the values of the eliminated variables; the values of the other variables are given.
     lowest : int
         The representation of −∞ in the arena; entries below half of it are forbidden. A value with a forbidden entry is
         drawn only if all values have one; then the fewest forbidden entries win.
     temperature : float
         In the units of the tables; 0 takes the best value, on a tie the smallest.
-    key : (2,) uint64
+    key0, key1 : uint64
         Key of the random numbers.
     chain, number : int
         The chain and the number of its start; with variable and value they are the counter of the random numbers.
+    values : integers
+        Receives the values of the drawn variables; the values of the other variables are given. Those of the chain
+        begin at ``values[first]``.
+    begin, end : int
+        The buckets; they are all mini-buckets of each of their variables.
     """
-    b = program.variable.size - 1
-    widest = 1
-    for v in program.variable:
-        widest = max(widest, program.domains[v])
-    total, violations = np.empty(widest), np.empty(widest)
-    while b >= 0:
-        v = program.variable[b]
-        size = program.domains[v]
-        total[:size] = 0.0
-        violations[:size] = 0.0
-        while b >= 0 and program.variable[b] == v:
-            for i in range(program.input_start[b], program.input_start[b + 1]):
-                t = program.inputs[i]
-                offset, step = program.at[t], 1
-                for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
-                    u = program.scope[s]
-                    offset += values[u] * step
-                    step *= program.domains[u]
-                for x in range(size):
-                    entry = arena[offset + x * step]
-                    if entry < lowest // 2:
-                        violations[x] += 1.0
-                    else:
-                        total[x] += entry
+    b = end - 1
+    while b >= begin:
+        v, last_bucket = variable[b], b
+        while b >= begin and variable[b] == v:
             b -= 1
-        if temperature > 0:
-            for x in range(size):
-                word = philox(key[0], key[1], chain, number << SALT_BITS | START_SALT, v, x)[0]
-                total[x] -= temperature * math.log(-math.log(uniform(word)))
-        best = 0
-        for x in range(1, size):
-            if violations[x] < violations[best] or (violations[x] == violations[best] and total[x] > total[best]):
-                best = x
-        values[v] = best
+        best_value, best_total, fewest_violations = 0, 0.0, 0
+        for x in range(domains[v]):
+            total, violations = 0.0, 0
+            for k in range(last_bucket, b, -1):
+                for i in range(input_start[k], input_start[k + 1]):
+                    t = inputs[i]
+                    at, step = table_at[t], np.int64(1)
+                    for s in range(scope_start[t + 1] - 1, scope_start[t], -1):
+                        u = scope[s]
+                        at += values[first + u] * step
+                        step *= domains[u]
+                    entry = arena[at + x * step]
+                    if entry < lowest // 2:
+                        violations += 1
+                    else:
+                        total += entry
+            if temperature > 0:
+                word = philox(key0, key1, chain, number << SALT_BITS | START_SALT, v, x)[0]
+                total -= temperature * math.log(-math.log(uniform(word)))
+            if x == 0 or violations < fewest_violations or (violations == fewest_violations and total > best_total):
+                best_value, best_total, fewest_violations = x, total, violations
+        values[first + v] = best_value

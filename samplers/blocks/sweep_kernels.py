@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from dmcmc.inference.orders.greedy_kernels import random_unit
+from dmcmc.inference.orders.random_kernels import random_unit
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.samplers.constraint_search.search_model import SearchModel, search_model
 from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
 from dmcmc.samplers.constraint_search.walker import Walker
@@ -95,14 +95,14 @@ class ConstraintSearch:
         for _ in range(tuning.MAX_FIRST_CALLS):
             if not walker.best_totals[0] or stop.over:
                 break
-            run_watched([partial(walker.run, tuning.FIRST_MOVES, halt)], 1, stop, halt)
+            run_until_deadline([partial(walker.run, tuning.FIRST_MOVES, halt)], 1, stop, halt)
         return walker.best.copy()
 
     def climb(self, values: Values, stop: Deadline) -> Values:
         """Return an assignment that no change of a single variable improves, or the last one before the deadline."""
         walker, halt = Walker(self.model, 0), np.zeros(1, dtype=np.uint8)
         walker.start_from(values)
-        run_watched([partial(walker.descend, halt)], 1, stop, halt)
+        run_until_deadline([partial(walker.descend, halt)], 1, stop, halt)
         return walker.best
 
     def improve(
@@ -132,7 +132,7 @@ class ConstraintSearch:
                     walker.shorten_cycle(int(self._rate * (stop.until - begun)))
             halt, before = np.zeros(1, dtype=np.uint8), sum(walker.moves for walker in walkers)
             end = stop.by(min(until, begun + common.SLICE_SECONDS))
-            run_watched([partial(walker.run, _ENDLESS, halt) for walker in walkers], threads, end, halt)
+            run_until_deadline([partial(walker.run, _ENDLESS, halt) for walker in walkers], threads, end, halt)
             moves = sum(walker.moves for walker in walkers) - before
             self._rate = moves / len(walkers) / max(1e-3, time.perf_counter() - begun)
             best = self._share(walkers, best, on_better)
@@ -141,7 +141,7 @@ class ConstraintSearch:
         """Make a number of moves in one walk; return the best assignment of it and of ``values``."""
         walker, halt = self.walker(0), np.zeros(1, dtype=np.uint8)
         _taken_over([walker], values)
-        run_watched([partial(walker.run, moves, halt)], 1, stop, halt)
+        run_until_deadline([partial(walker.run, moves, halt)], 1, stop, halt)
         return walker.best.copy()
 
     def _share(

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.factor_graph import build_graph
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.tuning import common
 

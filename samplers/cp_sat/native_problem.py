@@ -4,7 +4,8 @@ import numpy as np
 
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.external.native_constraints import is_native

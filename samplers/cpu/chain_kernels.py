@@ -4,6 +4,8 @@
 A row is an assignment of an agent's boundary variables (its interface); several chains, its runs, sample the agent's
 hidden variables for it. A loop runs one round of trials for a range of rows and stores the best state of each row.
 ``_chains`` runs one chain after the other; ``_exchange`` runs all chains of a row together, for parallel tempering.
+``_trace`` runs one chain again and records every state, for statistics: random numbers are a function of the row, the
+run and the trial, so the chain is the one that sampling has run, on whatever device that was.
 
 Arrays of a chain: ``z`` (n,) int32, the state, hidden variables first; ``scores`` (hidden, lanes) uint16 or int32, the
 utility of each value of each hidden variable, given the others; ``scratch`` (max(lanes, hidden),) int32. Utilities are
@@ -12,20 +14,29 @@ integers in chain units, see :mod:`dmcmc.samplers.model.chain_model`.
 
 import hashlib
 import inspect
-import math
 from collections.abc import Callable
 from functools import lru_cache, partial
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit, uncached_njit
-from dmcmc.samplers.contract.protocol import Sampler
-from dmcmc.samplers.model.rng_kernels import philox, uniform
-from dmcmc.samplers.model.start_kernels import SWAP_BLOCK, start_row
-from dmcmc.samplers.model.state_kernels import change, eased, evaluate, feasible, fill_scores, greedy_sweep, new_arrays
+from dmcmc.samplers.model.start_kernels import exchanges, start_row
+from dmcmc.samplers.model.state_kernels import (
+    change,
+    eased,
+    feasible,
+    fill_scores,
+    new_arrays,
+    set_hidden,
+    set_interface,
+    sweep_greedily,
+)
+
+if TYPE_CHECKING:
+    from dmcmc.samplers.contract.protocol import Sampler
 
 # Names that the loops use; bind() replaces them by a sampler's compiled functions. ``scored`` is whether the sampler
 # keeps ``scores`` up to date, ``advance`` is ``_advance`` compiled.
@@ -185,9 +196,7 @@ def _advance(model, z, scores, best_states, utilities, run, scratch, rng, trial,
 def swap_rungs(model, utility, run_on_rung, temperature, ladder, key, row, trial):
     """Let every other pair of neighbouring rungs exchange their runs, with the acceptance rule of parallel tempering.
 
-    A rung is a temperature of the ladder; a run is a chain, with a state. Runs are exchanged if log(u) < (1 / T_cold −
-    1 / T_hot) · (U_hot − U_cold), with u uniform in (0, 1) and U the utilities in which each violation has a finite
-    penalty (*eased*).
+    A rung is a temperature of the ladder; a run is a chain, with a state.
 
     Parameters
     ----------
@@ -208,28 +217,10 @@ def swap_rungs(model, utility, run_on_rung, temperature, ladder, key, row, trial
     """
     for rung in range((trial + 1) % 2, run_on_rung.size - 1, 2):
         cold, hot = run_on_rung[rung], run_on_rung[rung + 1]
-        rate_difference = 1.0 / (temperature * ladder[rung]) - 1.0 / (temperature * ladder[rung + 1])
+        cold_temperature, hot_temperature = temperature * ladder[rung], temperature * ladder[rung + 1]
         rise = eased(model, utility[hot]) - eased(model, utility[cold])
-        words = philox(key[0], key[1], row, rung, trial, SWAP_BLOCK)
-        if math.log(uniform(words[0])) < rate_difference * rise:
+        if exchanges(cold_temperature, hot_temperature, rise, key[0], key[1], row, rung, trial):
             run_on_rung[rung], run_on_rung[rung + 1] = hot, cold
-
-
-@njit(allocates=False)
-def set_interface(model, shape, row, z):
-    """Set the interface variables in ``z`` to the values of a row."""
-    for b in range(shape.size - 1, -1, -1):
-        z[model.hidden + b] = row % shape[b]
-        row //= shape[b]
-
-
-@njit(allocates=False)
-def set_hidden(model, source, z, scores):
-    """Set the hidden variables in ``z`` to the values ``source``; return the utility."""
-    for v in range(model.hidden):
-        z[v] = source[v]
-    fill_scores(model, z, scores)
-    return evaluate(model, z)
 
 
 @njit(allocates=False)
@@ -246,12 +237,7 @@ def descend(model, target, z, scores, scored, utility, sweeps):
                 z[v] = target[v]
     if not scored:
         fill_scores(model, z, scores)
-    for _ in range(sweeps):
-        better = greedy_sweep(model, z, scores, utility)
-        if better == utility:
-            break
-        utility = better
-    return utility
+    return sweep_greedily(model, z, scores, utility, sweeps)
 
 
 @njit(allocates=False)
@@ -262,13 +248,51 @@ def store_row(model, row, utility, z, best):
         best[1][row, v] = z[v]
 
 
-def compile_chains(sampler: Sampler) -> Callable[..., int]:
+def _trace(model, shape, row, run, temperatures, first, key, utilities, states):
+    """Run one chain from a random start and record it.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    shape : (|B|,) int64
+        Domain sizes of the interface variables; rows are in C order.
+    row, run : int
+        The chain.
+    temperatures : (trials,) float32
+        Temperature of each trial, in chain units.
+    first : int
+        Number of the first trial.
+    key : (2,) uint64
+        Key of the agent's chains.
+    utilities : (trials,) int64
+        Result: the utility after each trial, in chain units.
+    states : (trials, hidden) int32
+        Result: the hidden values after each trial.
+    """
+    z, scores, scratch = new_arrays(model)
+    set_interface(model, shape, row, z)
+    rng = (key[0], key[1], np.uint64(row), np.uint64(run))
+    utility = np.int64(init(model, z, scores, rng))
+    for t in range(temperatures.size):
+        utility = np.int64(step(model, z, scores, utility, scratch, rng, first + t, temperatures[t]))
+        utilities[t] = utility
+        for v in range(model.hidden):
+            states[t, v] = z[v]
+
+
+def compile_chains(sampler: "Sampler") -> Callable[..., int]:
     """Return the loop over chains, compiled around a sampler's functions."""
     return bind(_exchange if sampler.exchange else _chains, sampler)
 
 
+def compile_trace(sampler: "Sampler") -> Callable[..., None]:
+    """Return the loop that records a chain, compiled around a sampler's functions."""
+    return bind(_trace, sampler)
+
+
 @lru_cache
-def bind(loop: FunctionType, sampler: Sampler) -> Callable[..., Any]:
+def bind(loop: FunctionType, sampler: "Sampler") -> Callable[..., Any]:
     """Compile a loop in which ``init``, ``step``, ``scored`` and ``advance`` are a sampler's.
 
     The result is cached on disk under a hash of the sources of the sampler's modules, including their helpers and

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,12 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.cuda.device_table import min_resident_entries
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import is_gpu_in_use, is_out_of_memory
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.dual_starts import dual_states
+from dmcmc.samplers.contract.chain_statistics import ChainStatistics, statistics_of
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
-from dmcmc.samplers.cpu.recorded_chains import mixing_statistics
+from dmcmc.samplers.cpu.chain_kernels import compile_trace
 from dmcmc.samplers.cpu.row_states import NO_UTILITY, Rows, RowStates
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
 from dmcmc.samplers.model.chain_model import ChainModel, score_columns
@@ -33,6 +34,8 @@ from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import Round, one_round
 from dmcmc.samplers.tuning import chains as tuning
 from dmcmc.samplers.tuning import common
+
+_RECORDED_RUNS = 2  # chains of each row that are run again for statistics
 
 
 @dataclass(frozen=True)
@@ -253,7 +256,7 @@ class Chains:
                 return
             self.plan(min(samples, tuning.MAX_SAMPLES), runs, rows.size)
             for number in range(len(self.current.rounds)):
-                if stop.over or not run_watched(self.tasks(number, threads, halt, rows), threads, stop, halt):
+                if stop.over or not run_until_deadline(self.tasks(number, threads, halt, rows), threads, stop, halt):
                     return
 
     def table(self) -> SampledTable:
@@ -347,3 +350,26 @@ def _witness(local: LocalProblem, states: NDArray[Any], values: Mapping[int, int
     shape = local.interface_shape
     row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
     return dict(zip(local.hidden, states[row].tolist(), strict=True))
+
+
+def mixing_statistics(chains: Chains) -> ChainStatistics | None:
+    """Run some chains of the current pass again, and return how well they mix.
+
+    The result is None unless ``Sampling.diagnose`` is set, and for chains whose temperature is not constant, which are
+    no Markov chains of one distribution.
+    """
+    current = chains.current
+    first = current.rounds[0] if len(current.rounds) == 1 else None
+    if not chains.sampling.diagnose or not chains.model.hidden or first is None or first.warm:
+        return None
+    temperatures = first.temperatures[: tuning.RECORDED_TRIALS]
+    if chains.sampler.exchange or not temperatures.size or np.any(temperatures != temperatures[0]):
+        return None
+    trace, utilities, states = compile_trace(chains.sampler), list[Any](), list[Any]()
+    rows = np.unique(np.linspace(0, chains.local.rows - 1, common.FEW_ROWS).astype(np.int64))
+    for row, run in product(rows.tolist(), range(min(current.runs, _RECORDED_RUNS))):
+        utilities.append(np.zeros(temperatures.size, dtype=np.int64))
+        states.append(np.zeros((temperatures.size, chains.model.hidden), dtype=np.int32))
+        chain = row, run, temperatures, current.first_trials[0], current.key
+        trace(chains.model, chains.shape, *chain, utilities[-1], states[-1])
+    return statistics_of(utilities, states, current.runs)

@@ -13,13 +13,12 @@ scores, utilities times a power of two.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import cuda, njit
 from numpy.typing import NDArray
 
-from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.cuda.descriptors import (
     AGENT,
     FIRST_BLOCK,
@@ -39,7 +38,10 @@ from dmcmc.samplers.cuda.descriptors import (
 from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.start_kernels import start_row
-from dmcmc.samplers.model.state_kernels import eased, evaluate, fill_scores, greedy_sweep
+from dmcmc.samplers.model.state_kernels import eased, fill_scores, set_hidden, set_interface, sweep_greedily
+
+if TYPE_CHECKING:
+    from dmcmc.samplers.contract.protocol import Sampler
 
 _ARRAY_FIELDS = tuple(
     f for f in ChainModel._fields if f not in ("hidden", "lanes", "violation", "penalty", "spread", "scale")
@@ -76,7 +78,7 @@ def join_models(models: Sequence[ChainModel]) -> JoinedModels:
 
 
 @lru_cache
-def chains_kernel(sampler: Sampler) -> Any:
+def chains_kernel(sampler: "Sampler") -> Any:
     """Return the kernel that runs a sampler's chains; it is compiled when it is first launched."""
     init, step, exchange = njit(sampler.init), njit(sampler.step), sampler.exchange
 
@@ -148,17 +150,11 @@ def chains_kernel(sampler: Sampler) -> Any:
             fields[16][begin[16] : end[16]],
         )  # fmt: skip
         shape = shapes[headers[h + INTERFACE_BEFORE] : headers[h + INTERFACE_BEFORE] + n - hidden]
-        quotient = row
-        for b in range(n - hidden - 1, -1, -1):
-            z[hidden + b] = quotient % shape[b]
-            quotient //= shape[b]
+        set_interface(model, shape, row, z)
         rng = (np.uint64(headers[h + KEY_0]), np.uint64(headers[h + KEY_1]), np.uint64(row), np.uint64(run))
         if warm:
             source = start_row(shape, row, run, (rng[0], rng[1]), first)
-            for v in range(hidden):
-                z[v] = row_states[headers[h + STATES_BEFORE] + v * headers[h + ROWS] + source]
-            fill_scores(model, z, scores)
-            utility = np.int64(evaluate(model, z))
+            utility = set_hidden(model, row_states[headers[h + STATES_BEFORE] + source :: headers[h + ROWS]], z, scores)
         else:
             utility = np.int64(init(model, z, scores, rng))
         best = utility
@@ -184,11 +180,7 @@ def chains_kernel(sampler: Sampler) -> Any:
             for v in range(hidden):
                 z[v] = best_states[v * all_threads + thread]
             fill_scores(model, z, scores)
-            for _ in range(descent):
-                utility = greedy_sweep(model, z, scores, best)
-                if utility == best:
-                    break
-                best = utility
+            best = sweep_greedily(model, z, scores, best, descent)
             for v in range(hidden):
                 best_states[v * all_threads + thread] = z[v]
         best_utility[thread] = best

@@ -3,17 +3,13 @@
 
 A row is an assignment of an agent's boundary variables; its chains are its runs. The *rungs* of a row's ladder are its
 temperatures, the coldest first; each run is on one rung. States stay in their threads, and rungs move. The *eased
-utility* of a state has a finite penalty per violation. A pair of neighbouring rungs exchanges its runs if
-log(u) < (1 / T_cold − 1 / T_hot) · (U_hot − U_cold), with u uniform in (0, 1) and U the eased utilities.
+utility* of a state has a finite penalty per violation.
 """
-
-import math
 
 import numpy as np
 from numba import cuda
 
-from dmcmc.samplers.model.rng_kernels import philox, uniform
-from dmcmc.samplers.model.start_kernels import SWAP_BLOCK
+from dmcmc.samplers.model.start_kernels import exchanges
 
 
 @cuda.jit(device=True)
@@ -79,9 +75,9 @@ def exchange_rungs(
         first + np.uint64(run_on_rung[first + np.uint64(lower)]),
         first + np.uint64(run_on_rung[first + np.uint64(lower) + np.uint64(1)]),
     )
-    word = philox(k0, k1, row, lower, trial, SWAP_BLOCK)[0]
-    cold_rate = 1.0 / np.float64(np.float32(temperature * ladders[ladder_at + lower]))
-    hot_rate = 1.0 / np.float64(np.float32(temperature * ladders[ladder_at + lower + np.uint32(1)]))
-    if math.log(uniform(word)) < (cold_rate - hot_rate) * (eased_utilities[hot_thread] - eased_utilities[cold_thread]):
+    cold_temperature = np.float32(temperature * ladders[ladder_at + lower])
+    hot_temperature = np.float32(temperature * ladders[ladder_at + lower + np.uint32(1)])
+    rise = eased_utilities[hot_thread] - eased_utilities[cold_thread]
+    if exchanges(cold_temperature, hot_temperature, rise, k0, k1, row, lower, trial):
         return lower + np.uint32(1) if rung == lower else lower
     return rung

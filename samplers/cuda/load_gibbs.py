@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.cuda.batch import batch_key, pack_models

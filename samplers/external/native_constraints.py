@@ -11,7 +11,7 @@ import numpy as np
 from dmcmc.inference.constraints.cell_loads import CellLoads
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 
 # Kinds that are described by their parameters, if hard, and if soft.
 _HARD_KINDS = ("no_overlap", "cumulative", "adjacency", "place_changes", "precedence", "element")

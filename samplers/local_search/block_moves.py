@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.samplers.blocks.block_workspace import penalised_graph
 from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
@@ -124,7 +124,7 @@ class BlockMoves:
                 searches[i].improve(states[i], work, halt)
 
         deadline = stop.by(start_time + self._credit) if timed else stop
-        run_watched([partial(improve, i) for i in range(len(searches))], self.threads, deadline, halt)
+        run_until_deadline([partial(improve, i) for i in range(len(searches))], self.threads, deadline, halt)
         self._spent += time.perf_counter() - start_time if timed else self._credit
         self._credit = 0.0
         self._calls += 1

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.samplers.local_search.block_moves import BlockMoves
 from dmcmc.samplers.local_search.chain_problem import ChainProblem
 from dmcmc.samplers.local_search.chains import Candidate
@@ -204,6 +204,6 @@ class TournamentSearch:
         """Run candidates on all threads until they are finished or the deadline passes."""
         shared = self._shared
         halt = np.zeros(1, dtype=np.uint8)
-        run_watched(
+        run_until_deadline(
             [partial(candidate.run, halt) for candidate in candidates], shared.threads, stop, halt, shared.behind
         )

@@ -11,8 +11,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.factor_graph import FactorGraph, build_graph
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.local_search.local_search import Ascent
 from dmcmc.samplers.tuning import local_search as tuning

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor_graph import FactorGraph
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.block_workspace import penalised_graph
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch
@@ -88,7 +88,7 @@ class BlockChains:
             self._next_row += concurrent
             halt, row_deadline = np.zeros(1, dtype=np.uint8), stop.by(time.perf_counter() + row_seconds)
             rows_of_searches = zip(searches, chosen, strict=True)
-            run_watched(
+            run_until_deadline(
                 [partial(self._move, search, row, halt) for search, row in rows_of_searches],
                 threads,
                 row_deadline,

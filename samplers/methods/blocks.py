@@ -23,7 +23,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.device import leave_to_cpu
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
@@ -203,7 +203,7 @@ def _on_cpu(
             states[row - first_row] = search.anneal(z, work - int(common.FIRST_SHARE * work), halt)
 
     tasks = [partial(sample, begin) for begin in range(first_row, min(first_row + threads, end))]
-    run_watched(tasks, threads, sampling.backend.stop, halt)
+    run_until_deadline(tasks, threads, sampling.backend.stop, halt)
     return states
 
 

@@ -4,7 +4,7 @@
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.model.state_kernels import evaluate
+from dmcmc.samplers.model.state_kernels import evaluate, set_interface
 
 
 @njit(nogil=True)
@@ -69,10 +69,7 @@ def evaluate_chains(model, shape, rows, states, values):
     """
     z = np.zeros(model.domains.size, dtype=np.int32)
     for i in range(rows.size):
-        quotient = rows[i]
-        for b in range(shape.size - 1, -1, -1):
-            z[model.hidden + b] = quotient % shape[b]
-            quotient //= shape[b]
+        set_interface(model, shape, rows[i], z)
         for v in range(model.hidden):
             z[v] = states[rows[i], v]
         values[i] = evaluate(model, z)

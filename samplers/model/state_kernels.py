@@ -190,6 +190,34 @@ def greedy_sweep(model, z, scores, utility):
 
 
 @njit(allocates=False)
+def sweep_greedily(model, z, scores, utility, sweeps):
+    """Improve a state by greedy sweeps until none is better, at most ``sweeps``; return its utility."""
+    for _ in range(sweeps):
+        better = greedy_sweep(model, z, scores, utility)
+        if better == utility:
+            break
+        utility = better
+    return utility
+
+
+@njit(allocates=False)
+def set_interface(model, shape, row, z):
+    """Set the interface variables in ``z`` to the values of a row."""
+    for b in range(shape.size - 1, -1, -1):
+        z[model.hidden + b] = row % shape[b]
+        row //= shape[b]
+
+
+@njit(allocates=False)
+def set_hidden(model, source, z, scores):
+    """Set the hidden variables in ``z`` to the values ``source``; return the utility."""
+    for v in range(model.hidden):
+        z[v] = source[v]
+    fill_scores(model, z, scores)
+    return evaluate(model, z)
+
+
+@njit(allocates=False)
 def best_value(scores, v, size, old):
     """Return the value with the largest score: ``old`` if it ties, else the lowest such value."""
     row = scores[v, :size]

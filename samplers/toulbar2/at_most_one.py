@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import forbidden
 
 Pairs = list[tuple[int, int]]  # (variable, value) pairs; an assignment has at most one of them

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.densify import DenseProblemBuilder, densify, relax_large_chains, tabular_factors
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.samplers.toulbar2.costs import NO_NATIVE_FACTORS, NativeFactors
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint

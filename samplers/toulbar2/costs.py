@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
-from dmcmc.inference.levels.max_degree import max_degree
+from dmcmc.inference.levels.weights import max_degree
 from dmcmc.inference.model.arithmetic import Exact, exact_sum, round_up, scaling_exponent
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.tables import forbidden, normalise

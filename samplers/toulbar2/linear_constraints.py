@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.samplers.toulbar2.at_most_one import Pairs, at_most_one
 
 # Limit for the sum of the largest absolute weights of all variables: toulbar2 multiplies weights by costs below 2^52.

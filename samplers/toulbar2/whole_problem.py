@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.samplers.toulbar2.compact_problem import CompactProblem, compact_problem
 from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem, Utilities, costs_of_utilities

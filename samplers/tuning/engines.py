@@ -1,4 +1,4 @@
-"""Constants of the search engines: toulbar2, CP-SAT, MaxSAT, and our branch and bound and AND/OR search."""
+"""Constants of the search engines: toulbar2, CP-SAT, MaxSAT, and our branch and bound."""
 
 NICENESS = 15  # of an engine in the background: about a thirtieth of a core that other work wants, too
 # Nodes of our own engines between two reports; the fixed part of a report takes some microseconds.
@@ -30,5 +30,3 @@ MAX_LITERALS = 20_000_000  # of the formula, about 100 bytes each with the engin
 # like that of dual ascent: most of its gain is made in the first passes, and a pass costs less than some nodes.
 MIN_PASS_GAIN = 1e-3
 MAX_PASSES = 100  # passes in all
-
-DEFAULT_MEMORY = 1 << 30  # bytes of an AND/OR search that is given no limit

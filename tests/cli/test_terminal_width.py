@@ -14,7 +14,8 @@ from dmcmc.cli.arguments import command_parsers
 from dmcmc.cli.main import main
 from dmcmc.cli.progress import PeriodicProgress
 from dmcmc.cli.setup_commands.completion import SHELLS, script
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.report.drawing import back_edges, dot, draw
 from dmcmc.report.explain import text_of
 from dmcmc.report.graph import facts_of

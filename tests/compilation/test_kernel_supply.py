@@ -24,7 +24,7 @@ from dmcmc.compilation.search_components import SearchVariant, block_moves
 from dmcmc.compilation.tiny_problems import tiny_problem
 from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
-from dmcmc.inference.orders.greedy_kernels import seeded
+from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.runtime.compile import COMPILED, Kernel, KernelSet, compilation_seconds, kernels_supplied_by
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime

@@ -12,13 +12,13 @@ from support.encoded_problems import batches, same_tables
 from dmcmc import generate
 from dmcmc.inference import tuning
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.eliminate import eliminate_batch
 from dmcmc.inference.elimination.eliminate import EliminationWitness, eliminate, maximise_together, merge_plans
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.methods.exact import ExactSolver

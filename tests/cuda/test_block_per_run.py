@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.papers.block_per_run import sample_block_per_run, utility_of
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 

@@ -11,8 +11,8 @@ from support.problem_strategies import deterministic_grid, random_problem
 
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.factor_graph import build_graph
-from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of, grow

@@ -19,7 +19,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.cuda.device_table import DeviceTable, copy_table, largest_entry
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.device import Device, gpu_problem, shared_device
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
 from dmcmc.samplers.model.evaluation import evaluate_rows

@@ -18,13 +18,9 @@ from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_h
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.device import gpu_problem
-from dmcmc.samplers.and_or.messages import compute_messages
-from dmcmc.samplers.and_or.search_kernels import begin_search, improve_incumbent, search
-from dmcmc.samplers.and_or.search_space import build_search
-from dmcmc.samplers.toulbar2.costs import costs_of
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -198,19 +194,3 @@ def test_a_plan_that_exceeds_the_device_runs_on_the_cpu(small_work_runs_on_the_g
 
     monkeypatch.setattr(matched_cuda, "eliminate_matched_hybrid", full)
     assert relaxed(Backend.of("cuda", 1)).elimination.total() == here.elimination.total()
-
-
-@pytest.mark.parametrize("max_z", [1, None])
-def test_an_and_or_search_with_messages_of_the_gpu_opens_the_same_nodes(max_z, small_work_runs_on_the_gpu):
-    rng = np.random.default_rng(4)
-    scopes = [(v, u) for v in range(6) for u in range(v)]
-    costs = costs_of(scopes, [rng.integers(0, 20, (2, 2)) for _ in scopes], np.full(6, 2))
-    found = []
-    for backend in (Backend(), Backend.of("cuda", 1)):
-        messages = compute_messages(costs, backend, 1 << 20, 60.0, max_z)
-        space, state = build_search(messages, 0)
-        begin_search(space, state, costs.top)
-        assert search(space, state, 1000, np.zeros(1, dtype=np.uint8))
-        improve_incumbent(space, state)
-        found.append((messages.z, state.head.tolist(), state.assignment.tolist()))
-    assert found[0] == found[1] and (found[0][0] is None) == (max_z is None)

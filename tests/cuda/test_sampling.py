@@ -7,7 +7,7 @@ from dmcmc.cli.setup_commands.warm_up_child import GPU_STAGES
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import rounding_of
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cuda import descriptors, launch

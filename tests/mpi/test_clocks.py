@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from dmcmc import generate, solve
+from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, UtilTables
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.dpop.util_and_value import ChosenValues, Clock, UtilTables
-from dmcmc.mpi import util_value_phases
+from dmcmc.mpi import message_phases
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import World
 
@@ -28,7 +28,7 @@ def clock(monkeypatch):
     """Return a clock that only work advances."""
     artificial = SimpleNamespace(now=100.0)
     artificial.perf_counter = lambda: artificial.now
-    monkeypatch.setattr(util_value_phases, "time", artificial)
+    monkeypatch.setattr(message_phases, "time", artificial)
     return artificial
 
 
@@ -41,18 +41,18 @@ def test_an_agents_clock_is_that_of_its_slowest_child_plus_its_own_work(clock, m
         clock.now += VALUE
         return ChosenValues({}, None)
 
-    monkeypatch.setattr(util_value_phases, "known_values", known)
+    monkeypatch.setattr(message_phases, "known_values", known)
     clocks = {agent: Clock(seconds, 5000 if agent == 2 else 0) for agent, seconds in TABLES.items()}
     post, sent = Mailbox(World(), (0,) * 4), {}
     steps = {}
-    for agent, messages in util_value_phases.util_turns(TREE, post, clocks, steps, sent):
+    for agent, messages in message_phases.util_turns(TREE, post, clocks, steps, sent):
         steps[agent] = work(agent, messages)
     post.close()
     # 3: 2 + 4; 1: its child's 6 + 3; 2: 10 + 1; 0: its slower child's 11 + 2
     assert {agent: clock.seconds for agent, clock in clocks.items()} == {3: 6.0, 1: 9.0, 2: 11.0, 0: 13.0}
     # checks: 3: 1000; 1: its child's 1000 + 10; 2: its table's 5000 + 100; 0: its child's 5100 + 1
     assert {agent: clock.checks for agent, clock in clocks.items()} == {3: 1000, 1: 1010, 2: 5100, 0: 5101}
-    _, _, down = util_value_phases.value_phase(TREE, post, clocks, steps, [((), ())] * 4)
+    _, _, down = message_phases.value_phase(TREE, post, clocks, steps, [((), ())] * 4)
     assert {agent: clock.seconds for agent, clock in clocks.items()} == {0: 14.0, 1: 15.0, 2: 15.0, 3: 16.0}
     assert {clock.checks for clock in clocks.values()} == {5101}
     assert {a: s.count for a, s in sent.items()} == {1: 1, 2: 1, 3: 1}

@@ -10,7 +10,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.row_ascent import ascend_rows
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import CPU
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.samplers import bound_in_team, registry
 from dmcmc.samplers.bound_in_team import RowBoundHelper, TeamRowBounds
 from dmcmc.samplers.contract.protocol import Sampling

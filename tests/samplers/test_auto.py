@@ -16,7 +16,7 @@ from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats import native
 from dmcmc.generators import registry
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.storage.cache_folders import CacheFolders, forget_folders
 from dmcmc.inference.storage.checked_file import write_checked

@@ -15,8 +15,8 @@ from support.runs import sizes
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import CPU
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.factor_graph import build_graph
-from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.blocks import mini_bucket_starts
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw

@@ -12,7 +12,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference.bounds.branch_and_bound.row_search import run_boundary_searches
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.samplers.blocks.sweep_kernels import conditional_utilities, mobility, typical_spread
 from dmcmc.samplers.chain_solver import DeviceSampling
 from dmcmc.samplers.contract.protocol import Sampling

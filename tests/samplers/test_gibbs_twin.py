@@ -7,7 +7,7 @@ from support.numpy_gibbs import gibbs_twin
 from dmcmc import Problem
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import LocalProblem, divide
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import ChainModel, build_model

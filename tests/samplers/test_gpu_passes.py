@@ -7,7 +7,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers import chain_solver, registry
 from dmcmc.samplers.contract.protocol import Sampling

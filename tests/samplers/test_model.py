@@ -9,7 +9,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.samplers.model.chain_model import build_model, column_entries
 from dmcmc.samplers.model.evaluation import evaluate_rows

@@ -22,7 +22,7 @@ from dmcmc.cli.main import main
 from dmcmc.formats import native
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.samplers import registry

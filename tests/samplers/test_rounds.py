@@ -11,7 +11,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver

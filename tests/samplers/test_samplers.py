@@ -12,7 +12,7 @@ from support.problem_strategies import random_problem
 from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.samplers import registry
 from dmcmc.samplers.blocks.dual_starts import dual_states

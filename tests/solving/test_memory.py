@@ -12,7 +12,7 @@ import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.config import settings as configured
 from dmcmc.config.settings import Budget, Settings
-from dmcmc.inference.dpop.util_and_value import UtilNode, util_step
+from dmcmc.inference.dpop.agent_step import UtilNode, util_step
 from dmcmc.mpi.world import World
 from dmcmc.solving.planning import divided_problem as dividing
 from dmcmc.solving.planning.divided_problem import with_memory_limit

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import dmcmc
-from dmcmc.inference.dpop import pseudotree, util_and_value
+from dmcmc.inference.dpop import agent_step, pseudotree
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.factor_graph import build_graph
-from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders import best_order
 from dmcmc.inference.runtime.memo import clear_memos
@@ -33,14 +33,14 @@ def test_a_second_problem_of_the_same_shape_reuses_the_plan(monkeypatch):
     monkeypatch.setattr(best_order, "exact_order", planning)
     monkeypatch.setattr(best_order, "search", planning)
     monkeypatch.setattr(pseudotree.PseudoTree, "compact", planning)
-    monkeypatch.setattr(util_and_value, "plan_elimination", planning)
+    monkeypatch.setattr(agent_step, "plan_elimination", planning)
     solve_generated(0)
 
 
 def test_the_utility_steps_of_many_agents_are_planned_once(monkeypatch):
     asked = dmcmc.generate("random", agents=600, variables_per_agent=1, domain_size=2, global_density=0.002, seed=1)
     first = dmcmc.solve(asked, device="cpu", method="exact", seed=7)
-    monkeypatch.setattr(util_and_value, "plan_elimination", lambda *_: pytest.fail("planned again"))
+    monkeypatch.setattr(agent_step, "plan_elimination", lambda *_: pytest.fail("planned again"))
     second = dmcmc.solve(asked, device="cpu", method="exact", seed=7)
     assert (second.objective, second.bound, second.assignment) == (first.objective, first.bound, first.assignment)
 

@@ -7,8 +7,8 @@ from dmcmc import Factor
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.sparse.join_steps import Bucket, BucketInput
 from dmcmc.inference.sparse.sparse_table import SparseTable
 

@@ -21,7 +21,8 @@ from dmcmc.config.settings import Settings, settings_of
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.inference.runtime.memory import format_bytes

@@ -233,7 +233,7 @@ class BackgroundEngine:
         our own engine, which needs kernels, or if its start takes long.
         """
         memory = engine_memory(self.parts.config)
-        start, is_process = start_of(self.name, self.parts.config.device, known_values)
+        start, is_process = start_of(self.name, known_values)
         wait = common.SLICE_SECONDS if is_process and self._starts_in_time else math.inf
         return BackgroundSearch(self._problem_costs, memory, observer, wait, start)
 

@@ -15,7 +15,7 @@ from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Array
-from dmcmc.results.improver_names import AND_OR, BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
+from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat import process as cp_sat
 from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
 from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem
@@ -44,7 +44,7 @@ _BYTES_PER_WIDE_ENTRY = 200  # bytes per listed tuple, or entry of a table, over
 # Measured on office calendars with 28 million such entries.
 _BYTES_PER_HARD_ENTRY = 20
 _BYTES_PER_TABLE = 2000  # bytes per table or variable besides the entries
-OWN_ENGINES = frozenset({BRANCH_AND_BOUND, AND_OR})
+OWN_ENGINES = frozenset({BRANCH_AND_BOUND})
 """Engines of dmcmc, which are threads: they take tables only, and need compiled kernels."""
 
 
@@ -127,7 +127,6 @@ _PRINTED_NAMES = {
     CP_SAT: "CP-SAT",
     MAX_SAT: "MaxSAT",
     BRANCH_AND_BOUND: "branch and bound",
-    AND_OR: "AND/OR search",
 }
 
 
@@ -283,15 +282,13 @@ class EngineStart(NamedTuple):
     is_process: bool
 
 
-def start_of(engine: str | None, device: str, known: Callable[[], NDArray[np.int64] | None]) -> EngineStart:
+def start_of(engine: str | None, known: Callable[[], NDArray[np.int64] | None]) -> EngineStart:
     """Return how an engine is started.
 
     Parameters
     ----------
     engine : str or None
         Name of the engine.
-    device : str
-        The device of the run: auto, cpu or cuda.
     known : callable
         Returns the best known assignment, (n,) int64; None before there is one.
     """
@@ -301,7 +298,7 @@ def start_of(engine: str | None, device: str, known: Callable[[], NDArray[np.int
         MAX_SAT: MaxSatProcess,
     }
     process = processes.get(engine or "")
-    return EngineStart(engine_thread(engine, device), False) if process is None else EngineStart(process, True)
+    return EngineStart(engine_thread, False) if process is None else EngineStart(process, True)
 
 
 def problem_costs(memory: int, problem: Problem, engine: str, check: Callable[[], None]) -> CostProblem:

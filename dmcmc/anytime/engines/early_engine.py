@@ -136,7 +136,7 @@ class EarlyEngine:
 
     def _process(self, memory: int) -> CostSearchEngine:
         """Start the engine's process."""
-        return start_of(self.name(), self._settings.device, self._known_values).start(memory)
+        return start_of(self.name(), self._known_values).start(memory)
 
     def _known_values(self) -> NDArray[np.int64] | None:
         """Return the best known assignment; None before there is one."""

@@ -18,13 +18,13 @@ from dmcmc.calendars.file.plan import Calendar, union
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.constraints.count import CountConstraint
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
+from dmcmc.inference.constraints.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer, SumBounds
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Array, Ints, Number
-from dmcmc.inference.scheduling.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
 from dmcmc.samplers.tuning import common
 

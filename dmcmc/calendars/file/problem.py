@@ -21,7 +21,8 @@ from dmcmc.calendars.file.plan import Calendar, Meeting, points_of_person
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.constraints.cumulative import CumulativeConstraint
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit

@@ -19,7 +19,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dmcmc.inference.model.problem import Factor, Problem
+    from dmcmc.inference.model.factor import Factor
+    from dmcmc.inference.model.problem import Problem
     from dmcmc.inference.runtime.compile import KernelSet
 
 _MAX_ERROR_CHARACTERS = 200  # of the reason of a failure: several stand in one line
@@ -42,7 +43,6 @@ _FUNCTIONS = {
     "constraint search": "dmcmc.compilation.search_components:compile_constraint_search",
     "elimination orders": "dmcmc.inference.orders.best_order:ORDER_SEARCH",
     "bounds of rows": "dmcmc.inference.bounds.branch_and_bound_rows:BOUNDARY_SEARCH",
-    "AND/OR search": "dmcmc.samplers.and_or.engine:compile_search",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
     "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:SUBTREE_ORDERS",
     "mini-bucket bounds": "dmcmc.inference.bounds.mini_bucket_steps:MINI_BUCKET_BOUNDS",
@@ -199,7 +199,7 @@ def _one_agent_with_probabilities() -> "Problem":
 
 def _as_logarithms(factor: "Factor") -> "Factor":
     """Return a factor with fractional utilities, as logarithms of probabilities are."""
-    from dmcmc.inference.model.problem import Factor
+    from dmcmc.inference.model.factor import Factor
 
     return Factor.of(factor.scope, -0.1 * factor.table)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from dmcmc.files.text import STANDARD_INPUT
 from dmcmc.formats.uai.query import read_query
-from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ConfigError
 
 

@@ -23,7 +23,7 @@ from dmcmc.formats.global_functions.costs import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.nested import nested_constraint
 from dmcmc.formats.global_functions.signatures import SIGNATURES, ParameterSpec, costs_in, record_layout
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.factor_entries import check_missing, labels_of, missing_features
 from dmcmc.formats.common.tokens import Tokens, shown
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 

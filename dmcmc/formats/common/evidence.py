@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile, open_source
 from dmcmc.formats.common.scan import scan_integers, word_offset
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import FileError
 
 _SUFFIX = ".evid"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dmcmc.inference.model.densify import tabular_factors
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError

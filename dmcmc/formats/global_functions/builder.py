@@ -11,7 +11,7 @@ import numpy as np
 
 from dmcmc.formats.global_functions.costs import Cost, CostScale, deviation_cost
 from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, unroll
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.samplers.tuning import common
 

@@ -18,7 +18,7 @@ from dmcmc.formats.global_functions.languages import automaton_for, parse_utilit
 from dmcmc.formats.global_functions.signatures import SIGNATURES, ParameterSpec
 from dmcmc.formats.global_functions.trees import spanning_tree
 from dmcmc.formats.global_functions.two_lists import overlap, same
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.tuning import formats as tuning
 

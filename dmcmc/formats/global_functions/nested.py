@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import unroll
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.samplers.tuning import common

@@ -5,7 +5,7 @@ from typing import Any
 
 from dmcmc.formats.global_functions.builder import GlobalFunctionBuilder
 from dmcmc.formats.global_functions.costs import Cost, comparison_gap
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.errors import ProblemError
 
 

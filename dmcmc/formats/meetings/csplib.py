@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
+from dmcmc.inference.building.builder import Builder
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError
 
@@ -69,7 +70,7 @@ def problem_of(travel: MeetingTravel, name: str = "") -> Problem:
     name : str
         Name of the problem.
     """
-    build, owner = Problem.build(name=name), dict[int, int]()
+    build, owner = Builder(name=name), dict[int, int]()
     for agent, meetings in enumerate(travel.attended):
         for meeting in meetings:
             owner.setdefault(meeting, agent)

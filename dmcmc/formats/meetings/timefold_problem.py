@@ -9,7 +9,7 @@ import numpy as np
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.meetings.timefold_plan import MeetingPlan, TimefoldMeeting, read_plan
 from dmcmc.formats.meetings.timefold_score import BREAK_COST, OVERLAP_COST, STABILITY_GRAINS
-from dmcmc.inference.model.builder import Builder
+from dmcmc.inference.building.builder import Builder
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError
 
@@ -29,7 +29,7 @@ def problem_of(plan: MeetingPlan) -> Problem:
     ProblemError
         If a meeting has no possible start or room.
     """
-    build = Problem.build(sense="max", name=plan.name, levels=LEVELS)
+    build = Builder(sense="max", name=plan.name, levels=LEVELS)
     starts = [build.variable(f"start {m.name}", _starts(plan, m)) for m in plan.meetings]
     rooms = [build.variable(f"room {m.name}", _rooms(plan, m)) for m in plan.meetings]
     durations = [meeting.grains for meeting in plan.meetings]

@@ -25,7 +25,8 @@ from dmcmc.formats.expressions.parse import parse_python, parse_terms
 from dmcmc.formats.pydcop.hosting import assign_owners, read_distribution
 from dmcmc.formats.pydcop.sections import PydcopSections
 from dmcmc.formats.pydcop.variables import PydcopVariables
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import DmcmcError, ProblemError, Unavailable
 from dmcmc.tuning import formats as tuning

@@ -7,8 +7,8 @@ from typing import Any
 from dmcmc.config.document import Key, show
 from dmcmc.config.validate import suggestion
 from dmcmc.formats.pydcop.sections import PydcopSections
-from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.model.problem import Label
+from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import FileError
 
 _MAX_VALUES = 1 << 22  # limit for the values of all domains together

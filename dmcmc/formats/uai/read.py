@@ -17,7 +17,8 @@ from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.entries import claim_structures
 from dmcmc.formats.common.scan import scan_floats, word_offset
 from dmcmc.formats.uai import table_kernels as uai_kernels
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array

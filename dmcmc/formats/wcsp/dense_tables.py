@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from dmcmc.formats.common.entries import claim_structures
 from dmcmc.formats.wcsp import table_kernels as wcsp_kernels
 from dmcmc.formats.wcsp.numbers import WcspNumbers
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array, Ints

@@ -22,7 +22,8 @@ from dmcmc.formats.wcsp import table_kernels as wcsp_kernels
 from dmcmc.formats.wcsp.dense_tables import FORBIDDEN, MIN_COST, dense_factors
 from dmcmc.formats.wcsp.numbers import WcspNumbers
 from dmcmc.formats.wcsp.parameters import read_parameters
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.interpreted import interpreted_if_short

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from dmcmc.formats.xcsp.relations import ValueIndex
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.types import Array, Number
 
 MAX_OPERANDS = 1000  # largest number of operands: they have half a million pairs

@@ -19,7 +19,8 @@ from dmcmc.formats.xcsp.all_different import MAX_OPERANDS, all_different, operan
 from dmcmc.formats.xcsp.relations import Formula, Relation
 from dmcmc.formats.xcsp.sections import XcspSections
 from dmcmc.formats.xcsp.variables import XcspVariables
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor, tabulate
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Number

@@ -31,7 +31,8 @@ from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.compact_sequences import LazySequence
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.samplers.auto.choose import AgentChoice, choose, fixed_choice

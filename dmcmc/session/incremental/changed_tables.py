@@ -11,7 +11,8 @@ from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.dpop.usable_rows import allows_more_rows
 from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.compact_sequences import LazySequence
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers.contract.protocol import SampledTable

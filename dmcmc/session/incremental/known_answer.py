@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from dmcmc.inference.dpop.agent_step import Clock, SentMessages, latest
 from dmcmc.inference.dpop.division import own_utilities
-from dmcmc.inference.dpop.util_and_value import Clock, SentMessages, latest
 from dmcmc.inference.model.arithmetic import exact_sum, nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number

@@ -15,7 +15,8 @@ import numpy as np
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Exact, exact_sum
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.mpi.world import World
 from dmcmc.session.incremental.changed_problem import Continuation, with_new_tables

@@ -14,9 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from dmcmc.inference.dpop.division import Division
-from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.dpop.util_and_value import (
+from dmcmc.inference.dpop.agent_step import (
     ChosenValues,
     Clock,
     SentMessages,
@@ -25,11 +23,13 @@ from dmcmc.inference.dpop.util_and_value import (
     latest,
     value_size,
 )
+from dmcmc.inference.dpop.division import Division
+from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
-from dmcmc.mpi.util_value_phases import Phase, UtilStepPair, util_turns, value_phase
+from dmcmc.mpi.message_phases import Phase, UtilStepPair, util_turns, value_phase
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.session.incremental.changed_problem import Continuation, part_of, paths_to_roots

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState
 from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest
+from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.samplers import improve_in_team

@@ -28,7 +28,8 @@ from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, is_allowed
 from dmcmc.inference.model.cuda.device_table import largest_entry
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Number

@@ -31,8 +31,8 @@ from dmcmc.inference.bounds.semidefinite.relaxation import (
 )
 from dmcmc.inference.bounds.semidefinite_rows import relaxation_of, relaxation_pays
 from dmcmc.inference.bounds.tuning.search import NODE_SWEEPS
+from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.types import Number

@@ -20,7 +20,8 @@ from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, arithmetic_of, exact_sum
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import Problem, bytes_of_tables, choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
+from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.estimate_cost import cells_upper_bound
 from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES

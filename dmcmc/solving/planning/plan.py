@@ -16,13 +16,13 @@ from msgspec.structs import replace as replace_settings
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Combine, Settings
+from dmcmc.inference.dpop.agent_step import SentMessages
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory
 from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, build_pseudotree, neighbours_of, tree_names, tree_size
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.dpop.trees.registry import DISTRIBUTED
-from dmcmc.inference.dpop.util_and_value import SentMessages
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import RepeatedRecords, flatten_groups

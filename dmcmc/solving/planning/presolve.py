@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Arithmetic, Exact, exact_sum
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude, normalise
 from dmcmc.inference.orders.estimate_cost import cells_upper_bound, joins_at_least
 from dmcmc.inference.orders.tuning import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.model.compact_sequences import LazySequence
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.mpi.world import World, byte_slices
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory_after_tables
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, Exact, exact_sum, narrowest, nearest
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ConfigError, FileError, ProblemError
 from dmcmc.mpi.world import World

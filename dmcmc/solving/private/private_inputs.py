@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import AgentIndex, read_agent
-from dmcmc.inference.dpop.util_and_value import Clock
+from dmcmc.inference.dpop.agent_step import Clock
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use

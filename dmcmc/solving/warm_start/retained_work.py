@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
 from dmcmc.inference.bounds.contract.protocol import BoundState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.dpop.agent_step import UtilNode, UtilStep
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.util_and_value import UtilNode, UtilStep
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Number

@@ -25,7 +25,7 @@ from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.tuning.search import BATCH_SIZE, NODE_SWEEPS, ROOT_SWEEPS
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 
 if TYPE_CHECKING:
     from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -52,7 +52,7 @@ class CpuBatchRunner:
             tasks += group_tasks
             results.append(batch_results)
             threads = max(threads, bounder.state.backend.threads)
-        run_watched(tasks, threads, stop, halt)
+        run_until_deadline(tasks, threads, stop, halt)
         return results
 
 

@@ -203,7 +203,7 @@ class Frontier:
         nodes, node_of = self.open_nodes, np.repeat(np.arange(chosen.size), np.diff(batch.groups))
         undone = np.zeros(chosen.size, dtype=np.bool_)  # nodes with a job that was not processed
         undone[node_of[results.bounds == NOT_PROCESSED]] = True
-        jobs, node_of, masks, results = _branches(batch, node_of, results)
+        jobs, node_of, masks, results = _jobs_of_branches(batch, node_of, results)
         failed, parent_bounds = results.bounds == OUT_OF_RANGE, nodes.bound[chosen][node_of]
         bounds = np.where(failed, parent_bounds, np.minimum(parent_bounds, results.bounds))
         done, leaf, rows = ~undone[node_of], results.variables == LEAF, jobs[:, JOB_ROW]
@@ -292,7 +292,7 @@ def _batch_of(parents: OpenNodes, n: int, thresholds: Ints, entries: BufferEntri
     return SearchBatch(jobs, groups.astype(np.int64), masks)
 
 
-def _branches(
+def _jobs_of_branches(
     batch: SearchBatch, node_of: Ints, results: BatchResult
 ) -> tuple[Ints, Ints, NDArray[np.bool_], BatchResult]:
     """Select the jobs that create nodes; the other jobs only restore a node.

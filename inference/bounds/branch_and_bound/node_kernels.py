@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """CPU kernels for a node: inherit the parent's tables, remove values, ascend, prune, choose a branching variable.
 
-``engine`` calls ``run_nodes``, which processes one group of jobs. A node is a row (an assignment of the boundary
+``dual_bounder`` calls ``run_nodes``, which processes one group of jobs. A node is a row (an assignment of the boundary
 variables) together with a mask of the values that each hidden variable may take. Its tables are the reparametrised
 potentials of its hidden variables, and its bound is the sum of their maxima, which sweeps of dual ascent lower. A sweep
 moves utility between the tables of all triangles, higher-order factors and variables once. The whole graph of an agent
@@ -36,9 +36,9 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     OUT_OF_RANGE,
 )
 from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import fetch, store
+from dmcmc.inference.bounds.dual.ascent_kernels import bound_by_ascent, condition, decode_row
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW, max_marginals_of
-from dmcmc.inference.bounds.dual.row_kernels import bound_by_ascent, condition, decode_row
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import padded_size
 from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE
 from dmcmc.inference.runtime.compile import njit

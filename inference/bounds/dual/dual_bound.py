@@ -3,7 +3,7 @@
 A row is one assignment of the agent's interface (boundary) variables. The ascent on the whole graph leaves the
 interface variables free. Every row starts from its potentials, so the messages that help all rows are found once. The
 potentials of a row are discarded; with more time, rows are ascended again with more sweeps and from better initial
-potentials. ``row_kernels`` has the kernels, ``row_ascent`` runs them for rows.
+potentials. ``ascent_kernels`` has the kernels, ``row_ascent`` runs them for rows.
 
 A sweep passes messages once between all tables of a graph: variables, pairs, triangles (triplet regions of three pairs)
 and higher-order factors. Tables are int32 in the agent's integer scale; an entry beyond ±``MAX_MAGNITUDE`` is out of
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Rows
+from dmcmc.inference.bounds.dual import ascent_kernels as rows
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
-from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts, local_maxima
 from dmcmc.inference.bounds.dual.graph import (
     DualLayout,
@@ -61,7 +61,7 @@ from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 
 
@@ -466,7 +466,7 @@ class DualState:
 
         Sets ``sweeps_done`` and ``in_range``.
         """
-        # ``run_watched`` sets ``halt`` to 1 at the deadline; the kernel checks it.
+        # ``run_until_deadline`` sets ``halt`` to 1 at the deadline; the kernel checks it.
         halt, results = np.zeros(1, dtype=np.uint8), list[int]()
         whole, potentials, first = self.layout.whole, self.potentials, self.sweeps_done
         kernel = cast(Callable[..., int], rows.ascend)
@@ -487,7 +487,7 @@ class DualState:
                 )
             )
 
-        run_watched([ascend], 1, self.backend.stop, halt)
+        run_until_deadline([ascend], 1, self.backend.stop, halt)
         self.sweeps_done = results[0]
         self.in_range = self.sweeps_done == first + sweeps  # False as well at the deadline
         return self.sweeps_done

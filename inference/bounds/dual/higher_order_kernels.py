@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Dual ascent between a factor of three or more variables and its variables; see ``pair_kernels`` for the method.
 
-``row_kernels.sweep`` calls ``higher_order_pass``. A factor's entries are flat, in C order over the domains of its
+``ascent_kernels.sweep`` calls ``higher_order_pass``. A factor's entries are flat, in C order over the domains of its
 scope, without padding. Entries below ``FORBIDDEN_BELOW`` are forbidden, and an allowed entry beyond ±``MAX_MAGNITUDE``
 has left the range. W is the number of columns of a unary table.
 """

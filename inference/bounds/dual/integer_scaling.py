@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import forbidden, magnitude
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.tuning import SMALL_STEP_CELLS

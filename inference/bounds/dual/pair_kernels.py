@@ -19,8 +19,8 @@ Messages are integers, and a message is subtracted where it comes from, so round
 stops and returns False: the tables still bound the utility, but they must not be changed any further. Tables are padded
 with forbidden entries to whole vectors of eight.
 
-In all kernels ``graph`` is a ``DualGraph`` and ``potentials`` its ``DualPotentials``, W columns wide. ``row_kernels``
-combines the passes to sweeps.
+In all kernels ``graph`` is a ``DualGraph`` and ``potentials`` its ``DualPotentials``, W columns wide.
+``ascent_kernels`` combines the passes to sweeps.
 """
 
 import numpy as np

@@ -20,7 +20,7 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor_graph import graph_of_tables
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.compile import KernelSet
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Rounding:
             partial(round_rows, self.graph, rows[part], self.noise, self._new_workspace(), assignments[part], halt)
             for part in slices
         ]
-        run_watched(tasks, backend.threads, backend.stop, halt)
+        run_until_deadline(tasks, backend.threads, backend.stop, halt)
         return assignments
 
     def _new_workspace(self) -> RoundingWorkspace:

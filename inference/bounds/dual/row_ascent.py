@@ -17,12 +17,12 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual import row_kernels as rows
+from dmcmc.inference.bounds.dual import ascent_kernels as rows
 from dmcmc.inference.bounds.dual.graph import DualPotentials, RowGraphs, empty_potentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Ints
 
 
@@ -108,7 +108,7 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
     cutoffs = np.full(count, MINUS_INFINITY, dtype=np.int64) if work.cutoffs is None else work.cutoffs
     n_parts = max(1, min(backend.threads, count))
     part_bounds = [count * i // n_parts for i in range(n_parts + 1)]
-    # ``run_watched`` sets ``halt`` to 1 at the deadline; the kernel checks it.
+    # ``run_until_deadline`` sets ``halt`` to 1 at the deadline; the kernel checks it.
     kernel, halt = cast(Callable[..., None], rows.bound_rows), np.zeros(1, dtype=np.uint8)
 
     def bound_part(first: int, last: int) -> None:
@@ -127,4 +127,4 @@ def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
         )
 
     tasks = [partial(bound_part, a, b) for a, b in itertools.pairwise(part_bounds)]
-    run_watched(tasks, backend.threads, backend.stop, halt)
+    run_until_deadline(tasks, backend.threads, backend.stop, halt)

@@ -9,7 +9,7 @@ over these pairs, so its max-marginal over ab is its own table plus a max-plus p
 The three pairs receive 1/3, 1/2 and all of the max-marginal in turn, which is subtracted from the triangle each time;
 afterwards the triangle has a maximum of 0.
 
-``row_kernels`` calls ``triangle_pass`` in every sweep, and ``recentre`` from time to time. At a positive temperature
+``ascent_kernels`` calls ``triangle_pass`` in every sweep, and ``recentre`` from time to time. At a positive temperature
 the maximum over c is smoothed, see ``smoothed_triangle_kernels``. W is the number of columns of a table; entries below
 ``FORBIDDEN_BELOW`` are forbidden, and an allowed entry beyond ±``MAX_MAGNITUDE`` has left the range.
 """

@@ -41,7 +41,7 @@ from dmcmc.inference.bounds.tuning.semidefinite import (
     START_STEPS,
     TRIAL_STEPS,
 )
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline

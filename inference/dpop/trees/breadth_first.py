@@ -10,8 +10,7 @@ breadth-first tree.
 from collections import deque
 from collections.abc import Sequence
 
-from dmcmc.inference.dpop.trees.contract import AgentGraph, TreeHeuristic
-from dmcmc.inference.dpop.trees.elimination_trees import elimination_tree
+from dmcmc.inference.dpop.trees.contract import AgentGraph, TreeHeuristic, elimination_tree
 
 
 def breadth_first_order(graph: AgentGraph, root: int | None = None) -> list[int]:

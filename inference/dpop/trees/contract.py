@@ -108,6 +108,28 @@ def checked_parents(heuristic: TreeHeuristic, graph: AgentGraph, root: int | Non
     return array("i", parents.tolist())
 
 
+def elimination_tree(order: Sequence[int], neighbours: Sequence[tuple[int, ...]]) -> "array[int]":
+    """Return the parents in the tree of an elimination order over all agents, −1 for roots.
+
+    Liu's algorithm: each agent becomes the parent of the trees in which its earlier neighbours are. ``shortcut`` leads
+    from an agent to a later one in its tree (path compression).
+    """
+    rank = array("i", [0]) * len(neighbours)
+    for position, agent in enumerate(order):
+        rank[agent] = position
+    parent, shortcut = array("i", [ROOT]) * len(neighbours), array("i", [ROOT]) * len(neighbours)
+    for agent in order:
+        for other in neighbours[agent]:
+            if rank[other] > rank[agent]:
+                continue
+            top = other
+            while shortcut[top] not in (ROOT, agent):
+                shortcut[top], top = agent, shortcut[top]
+            if shortcut[top] == ROOT:
+                shortcut[top] = parent[top] = agent
+    return parent
+
+
 def _visits(parents: Ints) -> tuple[Ints, Ints]:
     """Return when a depth-first walk enters and leaves each agent, (agents,) int64 each; −1 for agents on a cycle.
 

@@ -10,32 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dmcmc.inference.dpop.trees.contract import ROOT, AgentGraph, TreeHeuristic
+from dmcmc.inference.dpop.trees.contract import AgentGraph, TreeHeuristic, elimination_tree
 from dmcmc.inference.orders.best_order import primal_graph, rule_order
 from dmcmc.inference.orders.tuning import MAX_RULE_AGENTS
 from dmcmc.inference.runtime.errors import ConfigError
-
-
-def elimination_tree(order: Sequence[int], neighbours: Sequence[tuple[int, ...]]) -> "array[int]":
-    """Return the parents in the tree of an elimination order over all agents, −1 for roots.
-
-    Liu's algorithm: each agent becomes the parent of the trees in which its earlier neighbours are. ``shortcut`` leads
-    from an agent to a later one in its tree (path compression).
-    """
-    rank = array("i", [0]) * len(neighbours)
-    for position, agent in enumerate(order):
-        rank[agent] = position
-    parent, shortcut = array("i", [ROOT]) * len(neighbours), array("i", [ROOT]) * len(neighbours)
-    for agent in order:
-        for other in neighbours[agent]:
-            if rank[other] > rank[agent]:
-                continue
-            top = other
-            while shortcut[top] not in (ROOT, agent):
-                shortcut[top], top = agent, shortcut[top]
-            if shortcut[top] == ROOT:
-                shortcut[top] = parent[top] = agent
-    return parent
 
 
 def rule_tree(graph: AgentGraph, rule: str, root: int | None) -> "array[int]":

@@ -1,18 +1,10 @@
 # mypy: ignore-errors
-"""Draw start assignments backwards through the mini-bucket tables of an elimination on a GPU: one thread per chain.
+"""Draw start assignments backwards through the mini-bucket tables of an elimination on a GPU: one thread per chain."""
 
-Variables are drawn in reverse elimination order. Each is drawn given the later ones, by exp(sum of its mini-buckets'
-entries / temperature): Gumbel noise is added to every value's sum, and the largest sum wins (the Gumbel-max trick).
-"""
-
-import math
-
-import numpy as np
 from numba import cuda
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.blocks.mini_bucket_starts_kernels import SALT_BITS, START_SALT
-from dmcmc.samplers.model.rng_kernels import philox, uniform
+from dmcmc.samplers.blocks.mini_bucket_starts_kernels import draw_backward
 
 
 @cuda_jit()
@@ -20,9 +12,7 @@ def draw_chains(
     domains, scope_start, scope, table_at, variable, input_start, inputs, arena, lowest, temperatures, numbers,
     chains, n, key0, key1, states, begin, end,
 ):  # fmt: skip
-    """Draw the eliminated variables of all chains as ``draw_backward`` does on the CPU; thread t draws chain t.
-
-    A value with a forbidden entry is drawn only if all values have one; then the fewest forbidden entries win.
+    """Draw the eliminated variables of all chains by ``draw_backward``; thread t draws chain t.
 
     Parameters
     ----------
@@ -49,31 +39,7 @@ def draw_chains(
     chain = cuda.grid(1)
     if chain >= chains:
         return
-    temperature, number, first = temperatures[chain], numbers[chain], chain * n
-    b = end - 1
-    while b >= begin:
-        v, last_bucket = variable[b], b
-        while b >= begin and variable[b] == v:
-            b -= 1
-        best_value, best_total, fewest_violations = 0, 0.0, 0
-        for x in range(domains[v]):
-            total, violations = 0.0, 0
-            for k in range(last_bucket, b, -1):
-                for i in range(input_start[k], input_start[k + 1]):
-                    t = inputs[i]
-                    at, step = table_at[t], np.int64(1)
-                    for s in range(scope_start[t + 1] - 1, scope_start[t], -1):
-                        u = scope[s]
-                        at += states[first + u] * step
-                        step *= domains[u]
-                    entry = arena[at + x * step]
-                    if entry < lowest // 2:
-                        violations += 1
-                    else:
-                        total += entry
-            if temperature > 0:
-                word = philox(key0, key1, chain, number << SALT_BITS | START_SALT, v, x)[0]
-                total -= temperature * math.log(-math.log(uniform(word)))
-            if x == 0 or violations < fewest_violations or (violations == fewest_violations and total > best_total):
-                best_value, best_total, fewest_violations = x, total, violations
-        states[first + v] = best_value
+    draw_backward(
+        domains, scope_start, scope, table_at, variable, input_start, inputs, arena, lowest, temperatures[chain], key0,
+        key1, chain, numbers[chain], states, chain * n, begin, end,
+    )  # fmt: skip

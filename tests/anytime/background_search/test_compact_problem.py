@@ -18,7 +18,7 @@ from dmcmc.inference.bounds import registry
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.automaton import AutomatonFactor, unroll
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.samplers.branch_and_bound.engine import BranchAndBound

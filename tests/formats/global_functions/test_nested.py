@@ -7,7 +7,7 @@ import pytest
 
 from dmcmc.formats import registry as formats
 from dmcmc.formats.global_functions.nested import NestedNetwork, nested_constraint
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.errors import FileError, Unavailable
 
 SHAPE, LOW, HIGH = (2, 3, 2), 3, 7

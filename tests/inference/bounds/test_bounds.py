@@ -27,7 +27,7 @@ from dmcmc.inference.elimination.eliminate import Elimination, eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError

@@ -6,9 +6,9 @@ from support.naive import INFINITY
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
+from dmcmc.inference.bounds.dual import ascent_kernels as rows
 from dmcmc.inference.bounds.dual import higher_order_kernels, smoothed_triangle_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
-from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.graph import lay_out
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, quantise
 from dmcmc.inference.bounds.dual.tables import product_kernels

@@ -10,8 +10,8 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
+from dmcmc.inference.bounds.dual import ascent_kernels as rows
 from dmcmc.inference.bounds.dual import dual_bound as dual
-from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.graph import lay_out, mean_standard_deviation
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import (
     SCRATCH_TABLES,

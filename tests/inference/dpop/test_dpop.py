@@ -8,14 +8,14 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference import tuning
-from dmcmc.inference.dpop import util_and_value
+from dmcmc.inference.dpop import agent_step
+from dmcmc.inference.dpop.agent_step import UtilNode, util_step, value_step
 from dmcmc.inference.dpop.division import divide, shared_variables
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.dpop.util_and_value import UtilNode, util_step, value_step
 from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Resources
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.sparse import sparse_elimination
 from dmcmc.inference.sparse.sparse_table import SparseBackedTable, SparseTable
@@ -163,7 +163,7 @@ def test_sparse_and_dense_joins_give_the_same_messages_and_values(seed, monkeypa
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.4)
     dense = Solved(problem)
     monkeypatch.setattr(tuning, "SMALL_STEP_CELLS", 0)
-    util_and_value._PLANS.clear()
+    agent_step._PLANS.clear()
     monkeypatch.setattr("dmcmc.inference.sparse.tuning.CELLS_PER_ROW", 1e-9)
     found = Solved(problem)
     assert any(isinstance(step.elimination, sparse_elimination.SparseElimination) for step in found.steps.values())
@@ -179,9 +179,9 @@ def test_small_and_large_util_steps_give_the_same_messages_and_values(seed, monk
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.2)
     small = Solved(problem)
     monkeypatch.setattr(tuning, "SMALL_STEP_CELLS", 0)
-    util_and_value._PLANS.clear()
+    agent_step._PLANS.clear()
     large = Solved(problem)
-    util_and_value._PLANS.clear()
+    agent_step._PLANS.clear()
     assert small.values == large.values
     for agent, message in large.messages.items():
         for one, other in zip(message, small.messages[agent], strict=True):

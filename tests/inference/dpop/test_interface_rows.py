@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from support import naive
 from support.problem_strategies import random_problem
 
+from dmcmc.inference.dpop.agent_step import UtilNode, outside_steps, util_step
 from dmcmc.inference.dpop.division import InterfaceCompression, divide
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.dpop.util_and_value import UtilNode, outside_steps, util_step
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 
 seeds = st.integers(0, 10**6)

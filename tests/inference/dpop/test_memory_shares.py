@@ -10,7 +10,8 @@ from dmcmc.inference.dpop.memory_shares import largest_share, split_memory
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.problem import bytes_of_tables, choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
+from dmcmc.inference.model.problem import bytes_of_tables
 from dmcmc.inference.runtime import memory
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.memory import MemoryAccount

@@ -20,8 +20,7 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import agent_graph, build_pseudotree, tree_size
 from dmcmc.inference.dpop.trees import registry
 from dmcmc.inference.dpop.trees.breadth_first import breadth_first_order
-from dmcmc.inference.dpop.trees.contract import AgentGraph, TreeHeuristic, checked_parents
-from dmcmc.inference.dpop.trees.elimination_trees import elimination_tree
+from dmcmc.inference.dpop.trees.contract import AgentGraph, TreeHeuristic, checked_parents, elimination_tree
 from dmcmc.inference.dpop.trees.min_depth import depths, removal_tree
 from dmcmc.inference.model.compact_sequences import IndexGroups
 from dmcmc.inference.runtime.errors import ConfigError

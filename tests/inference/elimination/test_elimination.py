@@ -20,7 +20,7 @@ from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.plan_kernels import HUGE
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 
 NUMBERS = {"int32": (100, False), "int64": (2**40, False), "float64": (1e3, True)}
 

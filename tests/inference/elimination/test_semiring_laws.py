@@ -27,8 +27,8 @@ from dmcmc.inference.elimination.join_kernels import bucket_strides, split_bucke
 from dmcmc.inference.elimination.plan import check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS, MIN_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 

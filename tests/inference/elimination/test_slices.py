@@ -12,7 +12,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import kept_by_first_use, plan_elimination
 from dmcmc.inference.elimination.slices import choose_slices, eliminate_in_slices
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.samplers.methods import exact
 from dmcmc.samplers.tuning import chains
 

@@ -18,7 +18,7 @@ from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, shares_variable
 from dmcmc.inference.minibuckets.plan_kernels import union_up_to
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 
 N = 6
 

@@ -14,7 +14,7 @@ from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.choose_z import plan_within
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 
 VARIANTS = [(partition, matching) for partition in ("scope", "content") for matching in (False, True)]

@@ -16,7 +16,7 @@ from dmcmc.inference.minibuckets.moment_matching import eliminate_matched, magni
 from dmcmc.inference.minibuckets.moment_matching_kernels import equalise_max_marginals, max_marginal
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 
 NUMBERS = {"int32": (100, False), "int64": (2**40, False), "float64": (1e3, True)}
 

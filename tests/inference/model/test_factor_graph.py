@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from dmcmc.inference.model.automaton import automaton_of
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.factor_graph import build_graph, split_integers
 from dmcmc.inference.model.flat_tables import flatten, table_ranges, varying_entries
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.model.tables import forbidden_value

@@ -13,7 +13,7 @@ from support.graphs_to_order import check_numbers, cycle, graphs, grid, kernel_g
 
 from dmcmc.inference.orders import reorder_subtrees
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.greedy_kernels import seeded
+from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.orders.reorder_subtrees import improve_subtrees
 from dmcmc.inference.orders.safe_elimination_kernels import eliminate_almost_simplicial
 from dmcmc.inference.orders.sweep_order_kernels import sweep_order

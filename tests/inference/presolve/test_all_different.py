@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from dmcmc.inference.constraints.matching import supported_values
 from dmcmc.inference.model.automaton import unroll
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.all_different import all_different_groups
 
 

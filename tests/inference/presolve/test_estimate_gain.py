@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.dominance import remove_dominated_values
 from dmcmc.inference.presolve.estimate_gain import estimate_presolve_gain
 from dmcmc.inference.presolve.limits import PresolveLimit

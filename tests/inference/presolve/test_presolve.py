@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmcmc.inference.model.automaton import unroll
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.presolve.presolve import presolve

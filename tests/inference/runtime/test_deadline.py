@@ -20,7 +20,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.minibuckets import content_partition as content_partition
 from dmcmc.inference.minibuckets import moment_matching as moment_matching
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel

@@ -15,7 +15,7 @@ from support.encoded_problems import naive as dense_sum
 from dmcmc import Factor
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.model.problem import choose_arithmetic
+from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.sparse import tuning

@@ -13,7 +13,7 @@ from dmcmc.inference import tuning
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.problem import Factor, choose_arithmetic
+from dmcmc.inference.model.factor import Factor, choose_arithmetic
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering

@@ -6,12 +6,12 @@ from rich.console import Console
 
 import dmcmc
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.problem import Factor, choose_arithmetic
+from dmcmc.inference.model.factor import Factor, choose_arithmetic
 from dmcmc.report.summary import summary
 from dmcmc.results.result import ChainReport, guarantee_report
 from dmcmc.samplers.contract.chain_statistics import autocorrelation_time, statistics_of
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.cpu.trace_kernels import compile_trace
+from dmcmc.samplers.cpu.chain_kernels import compile_trace
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.schedule import Temperature
 from dmcmc.samplers.registry import get

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import dmcmc
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
 from dmcmc.samplers.cp_sat.conflict_cliques import clique_cover
 from dmcmc.samplers.cp_sat.native_problem import excludes_minority
 from tests.support.naive import optimum

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import dmcmc
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.problem import Factor, choose_arithmetic
+from dmcmc.inference.model.factor import Factor, choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.samplers.contract.protocol import Sampling

@@ -18,9 +18,9 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.dpop import division, pseudotree
 from dmcmc.inference.dpop.trees.depth_first import depth_first
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.orders import estimate_cost
 from dmcmc.inference.presolve.dominated_entries import forbid_dominated, slack_of
 from dmcmc.inference.presolve.limits import PresolveLimit

@@ -18,8 +18,8 @@ import numpy as np
 from numba import cuda
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import LEAF
+from dmcmc.inference.bounds.dual.cuda.ascent_kernels import max_marginal, sum_of_maxima
 from dmcmc.inference.bounds.dual.cuda.descriptors import N
-from dmcmc.inference.bounds.dual.cuda.row_kernels import max_marginal, sum_of_maxima
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN_BELOW
 from dmcmc.inference.bounds.tuning.search import BRANCH_GAP_BITS, BRANCH_SHARE

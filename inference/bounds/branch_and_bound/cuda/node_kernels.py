@@ -41,9 +41,7 @@ from dmcmc.inference.bounds.branch_and_bound.cuda.branching_kernels import (
     score_variables,
 )
 from dmcmc.inference.bounds.branch_and_bound.cuda.node_storage_kernels import fetch, store
-from dmcmc.inference.bounds.dual.cuda.condition_kernels import condition
-from dmcmc.inference.bounds.dual.cuda.descriptors import N
-from dmcmc.inference.bounds.dual.cuda.row_kernels import (
+from dmcmc.inference.bounds.dual.cuda.ascent_kernels import (
     AGENT_SIZE,
     HIDDEN_GRAPH,
     MAX_INTERFACE,
@@ -55,6 +53,8 @@ from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     decode_row,
     row_temperature_of,
 )
+from dmcmc.inference.bounds.dual.cuda.condition_kernels import condition
+from dmcmc.inference.bounds.dual.cuda.descriptors import N
 from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, shared_array
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW

@@ -1,7 +1,7 @@
 """Dual ascent of several agents on a GPU: tables stay on the device, and all graphs and rows are processed at once.
 
 ``batched_ascent`` and the branch and bound on the GPU call it. Agents are placed on the device in groups whose tables
-have the same width, one ``DeviceDualAscent`` per group. The kernels are in ``row_kernels``.
+have the same width, one ``DeviceDualAscent`` per group. The kernels are in ``ascent_kernels``.
 
 The whole graph of an agent contains its hidden and its interface (boundary) variables; the hidden graph is what remains
 once a row, an assignment of the interface, is fixed. A sweep passes messages once between all tables of a graph. W is
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.cuda import row_kernels as rows_cuda
+from dmcmc.inference.bounds.dual.cuda import ascent_kernels as rows_cuda
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
     graph_descriptor,
     largest_level,
@@ -154,7 +154,7 @@ class GroupRecords:
     Attributes
     ----------
     agents : (agents, ``AGENT_SIZE``) int64
-        One record per agent; the fields are those of ``row_kernels``.
+        One record per agent; the fields are those of ``ascent_kernels``.
     descriptors : int32
         The descriptors of all graphs and the shapes of all interfaces, one after the other.
     table_entries : int

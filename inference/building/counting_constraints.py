@@ -1,11 +1,11 @@
 """Constraints that count values, as methods of the builder of problems."""
 
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Self
 
-from dmcmc.inference.model.building.global_constraints import GlobalConstraints, as_names
-from dmcmc.inference.model.building.python_number import whole_number
+from dmcmc.inference.building.global_constraints import GlobalConstraints, as_names
+from dmcmc.inference.constraints.count import count_variable
+from dmcmc.inference.model.python_number import whole_number
 from dmcmc.inference.runtime.types import Label
 
 
@@ -111,8 +111,7 @@ class CountingConstraints(GlobalConstraints):
         if isinstance(number, str):
             scope = self._scope((*names, number), name or "count")
             counted = [*self._named.counted(names, wanted), self._named.numbers(number)]
-            factory = import_module("dmcmc.inference.constraints.count_variable").count_variable
-            return self._append(factory(self._named.indices(scope), counted, cost, name or "count"))
+            return self._append(count_variable(self._named.indices(scope), counted, cost, name or "count"))
         low, high = number if isinstance(number, tuple | list) and len(number) == 2 else (number, number)
         self._scope(names, name or "count")
         return self._constrain(

@@ -2,19 +2,21 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import pairwise
 from typing import Self
 
 import numpy as np
 
-from dmcmc.inference.model.building.counting_constraints import CountingConstraints
-from dmcmc.inference.model.building.named_variables import NamedVariables
-from dmcmc.inference.model.building.scheduling_constraints import SchedulingConstraints
-from dmcmc.inference.model.building.unknown_names import list_values
-from dmcmc.inference.model.given_tables import Utilities, factor_of
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.building.counting_constraints import CountingConstraints
+from dmcmc.inference.building.given_tables import Utilities, factor_of
+from dmcmc.inference.building.named_variables import NamedVariables
+from dmcmc.inference.building.scheduling_constraints import SchedulingConstraints
+from dmcmc.inference.levels.weights import weighted_or_separate
+from dmcmc.inference.model.factor import Factor, Level
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.unknown_names import list_values
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.types import Label
 
 _DEFAULT_AGENT = "all"  # the agent that owns variables without a named agent
 
@@ -167,13 +169,12 @@ class Builder(CountingConstraints, SchedulingConstraints):
         ProblemError
             If the parts are inconsistent.
         """
-        factors, levels, level_of = tuple(self._factors), (), list[int]()
+        factors, level_of = tuple(self._factors), list[int]()
+        levels: tuple[Level, ...] = ()
         if self.levels:
             for (begin, level), (end, _) in pairwise([(0, 0), *self._level_changes, (len(factors), 0)]):
                 level_of += [level] * (end - begin)
-            # Levels import the model; their module is loaded by its name, so that the packages have no cycle.
-            weighted = import_module("dmcmc.inference.levels.weights").weighted_or_separate
-            factors, levels = weighted(factors, self.levels, level_of)
+            factors, levels = weighted_or_separate(factors, self.levels, level_of)
         domains = self._named.domains
         return Problem(
             variables=tuple(domains),
@@ -187,6 +188,9 @@ class Builder(CountingConstraints, SchedulingConstraints):
             levels=levels,
             level_of=tuple(level_of),
         )
+
+
+Problem.builder = Builder
 
 
 def as_problem(source: object) -> Problem:

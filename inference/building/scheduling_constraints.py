@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Self
 
-from dmcmc.inference.model.building.global_constraints import GlobalConstraints, as_names
+from dmcmc.inference.building.global_constraints import GlobalConstraints, as_names
 
 
 class SchedulingConstraints(GlobalConstraints):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dmcmc.inference.model.building.python_number import whole_number, whole_numbers
-from dmcmc.inference.model.building.unknown_names import suggest_name
+from dmcmc.inference.model.python_number import whole_number, whole_numbers
+from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Label
 

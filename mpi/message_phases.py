@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dmcmc.inference.dpop.util_and_value import (
+from dmcmc.inference.dpop.agent_step import (
     ChosenValues,
     Clock,
     SentMessages,

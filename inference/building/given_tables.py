@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dmcmc.inference.model.building.named_variables import NamedVariables
-from dmcmc.inference.model.building.python_number import python_number
-from dmcmc.inference.model.building.unknown_names import list_values
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.building.named_variables import NamedVariables
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.python_number import python_number
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.model.tables import as_array, normalise
+from dmcmc.inference.model.unknown_names import list_values
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array, Label
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES, SMALL_TABLE_ENTRIES

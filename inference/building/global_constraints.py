@@ -2,11 +2,11 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from typing import Any, Self
 
-from dmcmc.inference.model.building.named_variables import NamedVariables
-from dmcmc.inference.model.building.python_number import cost_per_unit
+from dmcmc.inference.building.named_variables import NamedVariables
+from dmcmc.inference.constraints import registry
+from dmcmc.inference.model.python_number import cost_per_unit
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Label
 
@@ -152,8 +152,7 @@ class GlobalConstraints(ABC):
         self, kind: str, names: Sequence[str], parameters: Mapping[str, Any], cost: float | None, name: str
     ) -> Self:
         """Add a global constraint over known variables."""
-        # Constraints import the model; the registry is loaded by its name, so that the packages have no cycle.
-        found = import_module("dmcmc.inference.constraints.registry").get(kind)
+        found = registry.get(kind)
         shape = [len(self._named.domains[v]) for v in names]
         try:
             factor = found.from_parameters(self._named.indices(names), shape, cost, name or kind, parameters)

@@ -3,7 +3,7 @@
 
 A row is one assignment of an agent's interface (boundary) variables. The whole graph has the interface and the hidden
 variables; the hidden graph is what remains once a row is fixed. The device functions do what
-``dmcmc.inference.bounds.dual.row_kernels`` does. Without smoothing, every bound and every allowed value equals the
+``dmcmc.inference.bounds.dual.ascent_kernels`` does. Without smoothing, every bound and every allowed value equals the
 CPU's to the bit. All threads of a block call every device function. The arguments that they share are:
 
 block : Block

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads
 from dmcmc.inference.constraints.global_constraint import LoadConstraint, int_arrays
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer
-from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array

@@ -1,0 +1,1 @@
+"""Problems written by hand: the builder, with variables and labels by name, and its constraints."""

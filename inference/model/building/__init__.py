@@ -1,1 +1,0 @@
-"""Parts of the builder of problems that know names and labels, but no tables."""

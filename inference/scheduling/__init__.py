@@ -1,1 +1,0 @@
-"""Further global constraints, of meeting schedules: breaks between meetings, and changes of place."""

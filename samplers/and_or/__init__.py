@@ -1,1 +1,0 @@
-"""AND/OR branch and bound with mini-bucket heuristics and caching."""
