@@ -24,7 +24,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import total_statistics
-from dmcmc.results.improver_names import RECOMBINATION
+from dmcmc.results.result import RECOMBINATION
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.coordinator import roots_of
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of

@@ -30,8 +30,8 @@ from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.threads import lower_priority
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import LAST_RUN
 from dmcmc.results.outcome import AssignmentQuality, quality_of
+from dmcmc.results.result import LAST_RUN
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.samplers.tuning import common

@@ -20,7 +20,7 @@ from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemAgent, e
 from dmcmc.inference.dpop.agent_step import ChosenValues, UtilMessage
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import UNION_BOUND
+from dmcmc.results.result import UNION_BOUND
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent_steps import Sides, exported_table

@@ -24,8 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dmcmc.cli.ending.delivery import BestResult, Delivery, ResultDelivery
-from dmcmc.cli.ending.processes import PASSED_ON, RunProcesses, exit_process
+from dmcmc.cli.ending import PASSED_ON, BestResult, Delivery, ResultDelivery, RunProcesses, exit_process
 from dmcmc.mpi.launcher import print_as_launcher
 
 if TYPE_CHECKING:
@@ -237,7 +236,7 @@ class Signals:
 
 def _report(error: Exception) -> int:
     """Report an error of the delivery, and return its exit code."""
-    from dmcmc.cli.failure import exit_code, report
+    from dmcmc.cli.ending import exit_code, report
 
     report(error)
     return exit_code(error)

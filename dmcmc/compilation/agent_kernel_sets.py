@@ -25,7 +25,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.sparse.function_filtering import filtering_kernels
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
+from dmcmc.results.result import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
 from dmcmc.samplers import registry
 from dmcmc.samplers.model.chain_model import is_compact
 from dmcmc.samplers.tuning import common

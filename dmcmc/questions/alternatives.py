@@ -32,8 +32,7 @@ from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
 from dmcmc.questions.one_agent import undivided, undivided_settings
-from dmcmc.results.alternatives import Alternative
-from dmcmc.results.result import Result
+from dmcmc.results.result import Alternative, Result
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Explain, ProgressReporter

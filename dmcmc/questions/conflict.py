@@ -15,9 +15,9 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.mpi.world import World
 from dmcmc.questions.one_agent import undivided, undivided_settings
-from dmcmc.results.conflict import ConstraintConflict, RelaxedConstraint
-from dmcmc.results.provenance import provenance
+from dmcmc.results.questions import ConstraintConflict, RelaxedConstraint
 from dmcmc.results.result import Result
+from dmcmc.results.stored_result import provenance
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 

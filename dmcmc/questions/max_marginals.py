@@ -27,8 +27,8 @@ from dmcmc.mpi.world import World
 from dmcmc.questions.one_agent import undivided, undivided_settings
 from dmcmc.questions.sums import marginals
 from dmcmc.questions.value_intervals import ValueTable, bound_variables
-from dmcmc.results.marginals import Marginals
-from dmcmc.results.provenance import provenance
+from dmcmc.results.questions import Marginals
+from dmcmc.results.stored_result import provenance
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.tuning import run as tuning

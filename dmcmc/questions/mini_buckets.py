@@ -26,8 +26,8 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import BoundProof, judge
-from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
+from dmcmc.results.stored_result import provenance
 from dmcmc.solving.agent.bounds import largest_sum
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress

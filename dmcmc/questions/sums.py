@@ -22,11 +22,9 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sums.counting import count_solutions
 from dmcmc.inference.sums.partition_function import log_partition
-from dmcmc.results.explanation import exp_or_none
-from dmcmc.results.marginals import Marginals
-from dmcmc.results.provenance import provenance
+from dmcmc.results.questions import Marginals, Sums, exp_or_none
 from dmcmc.results.result import Result
-from dmcmc.results.sums import Sums
+from dmcmc.results.stored_result import provenance
 
 _LN_10 = math.log(10)
 

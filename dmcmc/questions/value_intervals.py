@@ -31,8 +31,8 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.questions.one_agent import ValueAnswer, answers_by_elimination, row_total, with_boundary
-from dmcmc.results.marginals import ValueInterval
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
+from dmcmc.results.questions import ValueInterval
 from dmcmc.results.result import Result
 from dmcmc.samplers import registry as samplers
 from dmcmc.samplers.auto.survey import SAMPLER

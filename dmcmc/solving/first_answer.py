@@ -20,9 +20,8 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
-from dmcmc.results.result import Result, Solution, TracePoint
+from dmcmc.results.result import LOCAL_SEARCH, Result, Solution, TracePoint
 from dmcmc.samplers.local_search.local_search import ConstraintAscent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.agent.bounds import largest_total

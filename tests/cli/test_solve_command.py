@@ -19,7 +19,7 @@ from support.toulbar2 import optima
 from dmcmc import Factor, Problem
 from dmcmc.cli.commands.solve import TASKS
 from dmcmc.cli.main import main
-from dmcmc.cli.solve_tasks.solve_job import SolveJob
+from dmcmc.cli.solve_tasks import SolveJob
 from dmcmc.config.configuration import config_of
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings

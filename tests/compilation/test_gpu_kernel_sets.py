@@ -13,7 +13,7 @@ from dmcmc.config.settings import settings_of
 from dmcmc.inference.bounds.semidefinite.cuda import device_arrays
 from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import SEMIDEFINITE
+from dmcmc.results.result import SEMIDEFINITE
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.solving.planning.plan import prepare
 

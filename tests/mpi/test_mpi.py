@@ -22,7 +22,7 @@ from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
 from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.placement import place_agents
-from dmcmc.results.provenance import machine
+from dmcmc.results.stored_result import machine
 
 pytest.importorskip("mpi4py")
 

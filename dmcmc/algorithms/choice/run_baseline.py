@@ -29,8 +29,8 @@ from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, judge, quality_of
-from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, MessageCount, Result, Solution, TracePoint
+from dmcmc.results.stored_result import provenance
 from dmcmc.solving.metrics import levels_of, messages_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
 from dmcmc.solving.monitoring.progress import Explain, NoProgress, ProgressReporter

@@ -15,7 +15,7 @@ from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Array
-from dmcmc.results.improver_names import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
+from dmcmc.results.result import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat import process as cp_sat
 from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
 from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem

@@ -21,7 +21,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
-from dmcmc.results.improver_names import EXTERNAL_SEARCH, GPU_CHAINS, LOCAL_SEARCH, RECOMBINATION
+from dmcmc.results.result import EXTERNAL_SEARCH, GPU_CHAINS, LOCAL_SEARCH, RECOMBINATION
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.tuning import common

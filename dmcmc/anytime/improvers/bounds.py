@@ -35,7 +35,7 @@ from dmcmc.inference.bounds.dual.rounding import rounded_assignments
 from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.results.improver_names import BOUND, BRANCH, ROUNDING, SEMIDEFINITE
+from dmcmc.results.result import BOUND, BRANCH, ROUNDING, SEMIDEFINITE
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.bounds import trial_seconds

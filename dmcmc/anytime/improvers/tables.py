@@ -13,7 +13,7 @@ from dataclasses import replace
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.runtime.time_shares import TimeShares
-from dmcmc.results.improver_names import EXACT_ELIMINATION, FUNCTION_FILTERING, SAMPLING
+from dmcmc.results.result import EXACT_ELIMINATION, FUNCTION_FILTERING, SAMPLING
 from dmcmc.samplers.methods.exact import eliminate_in_turn
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.filtered_table import deadline_after

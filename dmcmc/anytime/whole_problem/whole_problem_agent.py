@@ -28,7 +28,7 @@ from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BOUND, BRANCH
+from dmcmc.results.result import BOUND, BRANCH
 from dmcmc.samplers.auto.choose import provider_of
 from dmcmc.samplers.auto.survey import count_agent_work
 from dmcmc.samplers.contract.protocol import SampledTable

@@ -11,9 +11,8 @@ from dmcmc.inference.dpop.division import own_utilities
 from dmcmc.inference.model.arithmetic import exact_sum, nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.improver_names import EXACT_ELIMINATION
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge
-from dmcmc.results.result import AgentMetrics, MessageCount, Result, TracePoint
+from dmcmc.results.result import EXACT_ELIMINATION, AgentMetrics, MessageCount, Result, TracePoint
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.session.incremental.repeated_messages import AgentUtility
 from dmcmc.solving.incumbent import total_of

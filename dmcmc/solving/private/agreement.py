@@ -20,8 +20,7 @@ import msgspec
 import numpy as np
 
 from dmcmc.config.settings import Combine, Settings
-from dmcmc.files.json_text import plain_json
-from dmcmc.files.write import replace_file
+from dmcmc.files.write import plain_json, replace_file
 from dmcmc.formats.agent_files import AgentIndex, values_file
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory_after_tables
@@ -32,9 +31,8 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ConfigError, FileError, ProblemError
 from dmcmc.mpi.world import World
-from dmcmc.results.moves import Moves
 from dmcmc.results.outcome import AssignmentQuality
-from dmcmc.results.result import Result
+from dmcmc.results.result import Moves, Result
 from dmcmc.solving.planning.presolve import CentredTables, centred_tables
 from dmcmc.solving.planning.rank_view import RankView, rank_view_of
 from dmcmc.solving.tuning import SHARED_MEMORY_FACTOR

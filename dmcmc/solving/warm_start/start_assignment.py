@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
 from dmcmc.files.archive import open_archive
-from dmcmc.files.json_text import plain_json
-from dmcmc.files.write import open_packed_atomically
+from dmcmc.files.write import open_packed_atomically, plain_json
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.unknown_names import list_values, suggest_name
 from dmcmc.inference.presolve.restrict_domains import restrict_domains

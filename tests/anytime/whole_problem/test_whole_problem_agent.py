@@ -31,7 +31,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BOUND, BRANCH, RECOMBINATION
+from dmcmc.results.result import BOUND, BRANCH, RECOMBINATION
 from dmcmc.solving.planning.plan import prepare
 
 UNION = union_number(0)

@@ -12,8 +12,8 @@ from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.cli.main import main
 from dmcmc.config.settings import Settings, Stay, settings_from
 from dmcmc.formats import agent_files
-from dmcmc.formats.convert import write
-from dmcmc.results.moves import Moves
+from dmcmc.formats.registry import write
+from dmcmc.results.result import Moves
 
 
 def small(seed, sense="max"):
