@@ -46,6 +46,7 @@ import dmcmc
 from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.threads import cores

@@ -23,13 +23,13 @@ from dmcmc.calendars.file.plan import Calendar, TimeGrid, booked_assignment
 from dmcmc.calendars.file.problem import problem_of
 from dmcmc.calendars.pages.answer import CalendarAnswer, answer_of
 from dmcmc.config.configuration import Config
-from dmcmc.config.document import Document, value_of
 from dmcmc.config.settings import Settings, settings_from
+from dmcmc.files.document import Document, value_of
 from dmcmc.files.text import open_source
 from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileWarning
-from dmcmc.results.questions import (
+from dmcmc.results.calendar_result import (
     CalendarConflict,
     CalendarResult,
     DroppedMeeting,
@@ -264,9 +264,9 @@ def write(result: CalendarResult, calendar: "Calendar", arguments: Namespace) ->
         text = f"--ics: {path}: not written, since there is no calendar{earlier}"
         warnings.warn(text, FileWarning, stacklevel=2)
     elif arguments.ics is not None:
-        from dmcmc.calendars.pages import answer as ics
+        from dmcmc.calendars.pages.answer import write_ics
 
-        written.append(ics.write(_answer(calendar, result), arguments.ics))
+        written.append(write_ics(_answer(calendar, result), arguments.ics))
     return written
 
 

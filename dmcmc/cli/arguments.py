@@ -13,30 +13,30 @@ from importlib import import_module
 from typing import Any, NoReturn, cast
 
 from dmcmc.config.configuration import FILE_OPTIONS
-from dmcmc.config.settings import suggestion
+from dmcmc.files.document import suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.results.version import __version__
 
 COMMANDS: Mapping[str, str] = {  # name: module in dmcmc.cli.commands, and its function
-    "run": "run:run",
+    "run": "solve:run",
     "solve": "solve:solve",
     "init": "setup:init",
     "generate": "problem_files:generate",
     "convert": "problem_files:convert",
     "split": "problem_files:split",
-    "graph": "graph:graph",
+    "graph": "problem_files:graph",
     "experiment": "experiment:experiment",
-    "report": "report:report",
-    "samplers": "lists:samplers",
-    "algorithms": "lists:algorithms",
-    "info": "lists:info",
+    "report": "experiment:report",
+    "samplers": "problem_files:samplers",
+    "algorithms": "problem_files:algorithms",
+    "info": "problem_files:info",
     "warm-up": "setup:warm_up",
     "completion": "setup:completion",
-    "mcp": "mcp:mcp",
+    "mcp": "setup:mcp",
 }
 
 
-def get(name: str) -> Callable[[Namespace], int]:
+def function_of_command(name: str) -> Callable[[Namespace], int]:
     """Return the function of a command: it takes the parsed arguments and returns this rank's exit code."""
     module, _, function = COMMANDS[name].partition(":")
     return cast(Callable[[Namespace], int], getattr(import_module(f"dmcmc.cli.commands.{module}"), function))

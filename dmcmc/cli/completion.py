@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from dmcmc.config.settings import suggestion
+from dmcmc.files.document import suggestion
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 

@@ -21,11 +21,10 @@ from dmcmc.config.configuration import (
     read_config,
     with_assigned_agents,
 )
-from dmcmc.config.document import MAX_CONFIG_BYTES, Document, read_content, value_of
+from dmcmc.files.document import MAX_CONFIG_BYTES, Document, read_content, value_of
 from dmcmc.files.text import STANDARD_INPUT, decompressed, standard_input
 from dmcmc.files.write import check_writable
-from dmcmc.formats import registry as sniffing
-from dmcmc.formats.registry import FORMATS, by_suffix
+from dmcmc.formats.registry import FORMATS, HEAD_BYTES, begins_calendar, by_suffix
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
@@ -53,7 +52,7 @@ def is_configuration(path: str) -> bool:
 
 def is_calendar(path: str) -> bool:
     """Return whether a file is a calendar."""
-    return sniffing.is_calendar(_beginning(path, sniffing.HEAD_BYTES)) and not is_configuration(path)
+    return begins_calendar(_beginning(path, HEAD_BYTES)) and not is_configuration(path)
 
 
 def check_options(arguments: Namespace, path: str) -> None:
@@ -79,7 +78,7 @@ def is_packed(path: str) -> bool:
 
 def problem_kind(path: str) -> str | None:
     """Return the format of a problem file; None for other files, such as a configuration with a spelling mistake."""
-    name = _sniffed(_beginning(path, sniffing.HEAD_BYTES))
+    name = _sniffed(_beginning(path, HEAD_BYTES))
     if name is None:
         format = by_suffix(path)
         name = None if format is None or format.name == "pydcop" else format.name
@@ -88,7 +87,7 @@ def problem_kind(path: str) -> str | None:
 
 def _sniffed(content: bytes) -> str | None:
     """Return the format that the first bytes of a file match; None if there is none."""
-    return next((known.name for known in FORMATS if known.sniff(content[: sniffing.HEAD_BYTES])), None)
+    return next((known.name for known in FORMATS if known.sniff(content[:HEAD_BYTES])), None)
 
 
 def _beginning(path: str, max_bytes: int) -> bytes:

@@ -37,14 +37,14 @@ def _run(argv: Sequence[str]) -> int:
     try:
         if quiet and _answered_alone(argv):
             return 0
-        from dmcmc.cli.arguments import parse_arguments
+        from dmcmc.cli.arguments import function_of_command, parse_arguments
         from dmcmc.cli.progress import set_verbosity
 
         arguments = parse_arguments(list(argv))
         _set_cache_folder(getattr(arguments, "cache_dir", None))
         with warnings_as_lines():
             set_verbosity(arguments)
-            return registry.get(arguments.command)(arguments)
+            return function_of_command(arguments.command)(arguments)
     except SystemExit as end:  # --help and --version
         from dmcmc.cli.progress import OutputError, write_output
 

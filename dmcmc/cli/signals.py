@@ -1,8 +1,8 @@
 """Handle SIGINT and SIGTERM: deliver the best result so far within about a second; a second signal ends at once.
 
-A separate thread receives the signals, because the main thread may be importing, compiling, running a kernel or
-waiting for another rank. The thread asks the run to end; mostly the run then delivers its result itself. If that takes
-too long, the thread delivers the best result so far and ends the process. If there is no result yet, one line says so.
+A separate thread receives the signals, because the main thread may be importing, compiling, running a kernel or waiting
+for another rank. The thread asks the run to end; mostly the run then delivers its result itself. If that takes too
+long, the thread delivers the best result so far and ends the process. If there is no result yet, one line says so.
 
 A run that exceeds its time limit by some time is ended in the same way, since some work cannot be interrupted.
 

@@ -21,8 +21,8 @@ from dmcmc.calendars.file.plan import Calendar
 from dmcmc.cli.inputs import explainer
 from dmcmc.cli.progress import progress_for
 from dmcmc.config.configuration import Config
-from dmcmc.config.document import value_of
 from dmcmc.config.settings import Settings
+from dmcmc.files.document import value_of
 from dmcmc.files.text import STANDARD_INPUT
 from dmcmc.files.write import replace_file
 from dmcmc.formats.uai import read_query

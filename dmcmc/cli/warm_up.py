@@ -1,7 +1,7 @@
 """``dmcmc warm-up``: compile kernels in advance, so that no later run of this user on this machine waits for it.
 
-All kernels are compiled in several child processes (:mod:`dmcmc.cli.warm_up_child`). The kernels of one
-configuration are compiled by a short run of it.
+All kernels are compiled in several child processes (:mod:`dmcmc.cli.warm_up_child`). The kernels of one configuration
+are compiled by a short run of it.
 """
 
 import json
@@ -56,7 +56,7 @@ class Compiled(NamedTuple):
     seconds: float
 
 
-def warm_up(device: str, progress: Any, processes: int | None = None) -> Compiled:
+def warm_up_kernels(device: str, progress: Any, processes: int | None = None) -> Compiled:
     """Compile all kernels for a device, and measure the speed of this machine.
 
     Parameters

@@ -1,7 +1,7 @@
 """The kernel sets of a plan's agents: what makes, combines and bounds their tables, and bounds the union of all agents.
 
-The columns of utilities that chains read are *compact* if 16-bit numbers hold them. A *listed* agent samples a list
-of its rows (assignments of its boundary variables) only.
+The columns of utilities that chains read are *compact* if 16-bit numbers hold them. A *listed* agent samples a list of
+its rows (assignments of its boundary variables) only.
 """
 
 from collections.abc import Callable

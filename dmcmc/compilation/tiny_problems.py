@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
+from dmcmc.files.document import Document
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem

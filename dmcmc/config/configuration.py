@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dmcmc.config.document import Document, Key, read, show, value_of
-from dmcmc.config.settings import Settings, check_settings, struct_of
+from dmcmc.config.settings import Settings, check_settings
+from dmcmc.files.document import Document, Key, read, show, struct_of, value_of
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 

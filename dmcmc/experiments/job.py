@@ -24,8 +24,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dmcmc.config.configuration import Config, config_of, problem_of
-from dmcmc.config.document import Document
 from dmcmc.experiments.peers import PEERS
+from dmcmc.files.document import Document
 from dmcmc.inference.elimination.plan import plan_elimination, plan_flat
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Meta
 
 from dmcmc.config.configuration import config_of
-from dmcmc.config.document import Document, read
-from dmcmc.config.settings import Memory, Positive, Section, struct_of, suggestion
+from dmcmc.config.settings import Memory, Positive, Section
 from dmcmc.experiments.peers import PEERS
+from dmcmc.files.document import Document, read, struct_of, suggestion
 from dmcmc.files.write import plain_json
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
 

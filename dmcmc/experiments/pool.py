@@ -2,9 +2,9 @@
 
 Carry out runs in parallel worker processes, and end a process that exceeds its time or memory limit.
 
-A worker process (:mod:`dmcmc.experiments.pool`) reads jobs from its standard input as lines of JSON. For each it
-writes the line ``ready`` when the run begins, and then the record of the run as a line of JSON. The time limit of a run
-does not include what the worker reports as compiling in between.
+A worker process (:mod:`dmcmc.experiments.pool`) reads jobs from its standard input as lines of JSON. For each it writes
+the line ``ready`` when the run begins, and then the record of the run as a line of JSON. The time limit of a run does
+not include what the worker reports as compiling in between.
 
 A process that carries out runs: it reads a job and writes a result, one line of JSON each.
 

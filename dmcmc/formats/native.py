@@ -1,4 +1,4 @@
-"""This project's own formats: YAML for people, .npz for programs.
+"""The native problem file.
 
 Read and write the native problem file: an ``.npz`` archive of a few flat arrays, without pickle.
 
@@ -20,9 +20,8 @@ Read and write the native problem file: an ``.npz`` archive of a few flat arrays
                     (:mod:`dmcmc.formats.native`)
 ==================  ========================================================================================
 
-Equal problems give identical bytes (with the same zlib). :func:`load` also reads the simpler layout of binary
-benchmark problems: ``agent`` (n,), ``dom`` (n,), ``edges`` (m, 2), ``tables`` (concatenated), ``meta`` (JSON string,
-optional).
+Equal problems give identical bytes (with the same zlib). :func:`load` also reads the simpler layout of binary benchmark
+problems: ``agent`` (n,), ``dom`` (n,), ``edges`` (m, 2), ``tables`` (concatenated), ``meta`` (JSON string, optional).
 
 Global constraints and automata in the native problem file: records of a JSON object, and two arrays of numbers.
 

@@ -2,7 +2,7 @@
 
 Read pyDCOP's YAML: extensional and intentional constraints, costs of variables, agents and their variables.
 
-Intentional constraints are expressions; :mod:`dmcmc.formats.expressions.expression` evaluates them for every assignment.
+Intentional constraints are expressions, evaluated for every assignment (:mod:`dmcmc.formats.expressions.expression`).
 :mod:`dmcmc.formats.pydcop_hosting` assigns variables to agents. External variables keep their initial value: they are
 constants of the constraints, and no variables of the problem. The ``initial_value`` of other variables is where a
 search starts (``Problem.initial_values``). ``noise_level``, capacities and routes do not affect the problem and are
@@ -24,8 +24,7 @@ from typing import Any, NoReturn
 import numpy as np
 import yaml
 
-from dmcmc.config.document import FLOATS, Document, Key, read_data, show
-from dmcmc.config.settings import suggestion
+from dmcmc.files.document import FLOATS, Document, Key, read_data, show, suggestion
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.factor_entries import (
     Cost,

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dmcmc.config.document import Document, Key, read_data, show
-from dmcmc.config.settings import suggestion
+from dmcmc.files.document import Document, Key, read_data, show, suggestion
 from dmcmc.files.text import SourceFile, open_source
 from dmcmc.inference.runtime.errors import FileError
 

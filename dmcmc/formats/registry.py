@@ -104,7 +104,7 @@ def is_yaml(head: bytes) -> bool:
     return _YAML.search(head) is not None
 
 
-def is_calendar(head: bytes) -> bool:
+def begins_calendar(head: bytes) -> bool:
     """Return whether a line starts with the key ``calendar``."""
     return _CALENDAR.search(head) is not None
 
@@ -291,7 +291,7 @@ FORMATS: tuple[Format, ...] = (
         "dmcmc.formats.wcsp:read",
         "dmcmc.formats.wcsp:write",
     ),
-    Format("calendar", (), "people and meetings", is_calendar, "dmcmc.calendars.file.problem:read"),
+    Format("calendar", (), "people and meetings", begins_calendar, "dmcmc.calendars.file.problem:read"),
     Format(
         "pydcop",
         (".yaml", ".yml"),

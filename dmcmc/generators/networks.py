@@ -4,8 +4,7 @@ Generate the binary networks of the GpuBE paper (journal, §8.1): random, scale-
 
 Generate random DCOPs after the DMCMC paper, §6: dense local graphs, and a graph over the interface variables.
 
-A graph of n vertices has ⌊n(n−1)p/2⌋ edges here. The paper prints ⌊n(n−1)p⌋, which exceeds the complete graph at
-p = 1.
+A graph of n vertices has ⌊n(n−1)p/2⌋ edges here. The paper prints ⌊n(n−1)p⌋, which exceeds the complete graph at p = 1.
 
 Random graphs for the problem generators: an exact number of edges, and connected by a random spanning tree.
 

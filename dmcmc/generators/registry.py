@@ -94,7 +94,7 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 _FAMILIES = {
     "meeting-scheduling": Family(
-        "events of the members of a hierarchy get time slots (PEAV)", meetings.Meetings, meetings.generate
+        "events of the members of a hierarchy get time slots (PEAV)", meetings.Meetings, meetings.generate_meetings
     ),
     "timefold-meetings": Family(
         "meetings with attendees and places, in three levels, like Timefold's data",

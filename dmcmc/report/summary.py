@@ -368,19 +368,14 @@ def _cells(event: EventResult) -> list[str]:
         event.event,
         f"{event.clock:g} s",
         event.status,
-        _number_text(event.objective),
-        _number_text(event.bound),
+        _number(event.objective),
+        _number(event.bound),
         "-" if event.gap is None else f"{100 * event.gap:.4g} %",
         "-" if event.reaction is None else f"{event.reaction:.3f} s",
         f"{event.time:.3f} s",
         f"{event.moved:,}",
         f"{event.msg_count:,}",
     ]
-
-
-def _number_text(value: Number | None) -> str:
-    """Return a number as text; a dash for None."""
-    return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.10g}"
 
 
 def write_page(path: Path, output: Path) -> Path:

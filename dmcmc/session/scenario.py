@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dmcmc.config.document import Document, Key, read_data, show
-from dmcmc.config.settings import suggestion
+from dmcmc.files.document import Document, Key, read_data, show, suggestion
 from dmcmc.inference.runtime.errors import FileError
 
 SET_EXTERNAL_VARIABLE = "set_external_variable"

@@ -13,7 +13,7 @@ from imports import ROOT
 from dmcmc.calendars.explain import conflict_of, summary_of
 from dmcmc.calendars.file.clashes import clashes
 from dmcmc.calendars.file.read import read_calendar
-from dmcmc.calendars.pages.answer import answer_of, text_of, write
+from dmcmc.calendars.pages.answer import answer_of, text_of, write_ics
 from dmcmc.calendars.pages.page import page_of, page_without_answer
 from dmcmc.calendars.solve import as_calendar_result
 from dmcmc.cli.arguments import parse_arguments
@@ -150,7 +150,7 @@ def test_icalendar_files_are_read_back_by_another_library(text):
 
 
 def test_a_folder_has_one_file_per_person_also_for_equal_and_unusual_names(tmp_path):
-    assert write(answer(TOWN), str(tmp_path)) == f"{tmp_path} (4 files)"
+    assert write_ics(answer(TOWN), str(tmp_path)) == f"{tmp_path} (4 files)"
     assert {path.name for path in tmp_path.iterdir()} == {"all.ics", "Ann-née-B.ics", "Bob.ics", "bob-2.ics"}
     assert "A <b>&" in (tmp_path / "Bob.ics").read_text() and "A <b>&" not in (tmp_path / "bob-2.ics").read_text()
 

@@ -16,6 +16,7 @@ from support.runs import hard_problem, write_configuration
 from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.samplers.local_search.local_search import LocalSearch

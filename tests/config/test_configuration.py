@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from dmcmc.config.configuration import Config, parse, problem_of, read_config
-from dmcmc.config.settings import Budget, Cooling, Guarantee, Local, bytes_of, suggestion
+from dmcmc.config.settings import Budget, Cooling, Guarantee, Local, bytes_of
+from dmcmc.files.document import suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, ResourceError
 
 FULL = """\

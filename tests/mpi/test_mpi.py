@@ -17,8 +17,8 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.cli.main import main
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.formats import agent_files, native
 from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.placement import place_agents

@@ -22,6 +22,7 @@ from dmcmc.compilation import agent_kernel_sets
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime import compile

@@ -2,8 +2,8 @@
 
 Data of a calendar file: people, rooms, meetings and their rules on a time grid.
 
-A *slot* is a period of fixed length on one day; every day has the same slots. Arrays marked (slots,) have one entry
-per slot of the whole calendar. Durations are in minutes unless their name says slots.
+A *slot* is a period of fixed length on one day; every day has the same slots. Arrays marked (slots,) have one entry per
+slot of the whole calendar. Durations are in minutes unless their name says slots.
 
 The time grid of a calendar: slots of equal length on several days, and their local times in other time zones.
 
@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.config.document import show
+from dmcmc.files.document import show
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Array, Number
 

@@ -23,7 +23,7 @@ from dmcmc.calendars.file.plan import (
 )
 from dmcmc.calendars.file.read_meetings import move_cost_of, read_meetings
 from dmcmc.calendars.file.time_rules import CompanionFiles, EntryReader, RuleReader, date_of, span_of
-from dmcmc.config.document import Document, Key, read_data, show
+from dmcmc.files.document import Document, Key, read_data, show
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 from dmcmc.inference.runtime.types import Number

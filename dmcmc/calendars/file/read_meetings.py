@@ -22,8 +22,7 @@ from dmcmc.calendars.file.plan import (
     TimeRule,
 )
 from dmcmc.calendars.file.time_rules import CompanionFiles, RuleReader, moment_of
-from dmcmc.config.document import Key, show
-from dmcmc.config.settings import suggestion
+from dmcmc.files.document import Key, show, suggestion
 from dmcmc.inference.runtime.types import Number
 
 _KEYS = (

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.calendars.file.plan import DAY_MINUTES, Mask, Preference, TimeGrid, TimeRule, union
-from dmcmc.config.document import Document, Key, show
-from dmcmc.config.settings import suggestion
+from dmcmc.files.document import Document, Key, show, suggestion
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number

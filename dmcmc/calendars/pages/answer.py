@@ -35,7 +35,7 @@ from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.types import Number
 from dmcmc.report.summary import headlines, overview, table_of_changes
-from dmcmc.results.questions import CalendarConflict, CalendarResult
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Alternative
 
 
@@ -341,7 +341,7 @@ def table_of_alternatives(calendar: Calendar, alternatives: Sequence[Alternative
 _MAX_LINE_BYTES = 75  # RFC 5545, section 3.1
 
 
-def write(answer: CalendarAnswer, path: str) -> str:
+def write_ics(answer: CalendarAnswer, path: str) -> str:
     """Write ``NAME.ics`` with all meetings, or a folder with ``all.ics`` and one file per person.
 
     Returns the path, with the number of files for a folder, as a message shows it.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dmcmc.cli.progress import emit
 from dmcmc.cli.signals import SIGNALS
-from dmcmc.config.document import value_of
+from dmcmc.files.document import value_of
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.results.questions import has_events
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dmcmc.cli.inputs import load
 from dmcmc.cli.progress import emit
-from dmcmc.config.document import value_of
+from dmcmc.files.document import value_of
 from dmcmc.formats import agent_files
 from dmcmc.formats.registry import check, write
 from dmcmc.generators import registry

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dmcmc.cli.inputs import configuration, is_calendar, is_configuration
 from dmcmc.cli.progress import emit
-from dmcmc.config.document import value_of
+from dmcmc.files.document import value_of
 from dmcmc.inference.runtime.errors import ConfigError
 
 
@@ -33,17 +33,17 @@ def completion(arguments: Namespace) -> int:
 
 def warm_up(arguments: Namespace) -> int:
     """Compile all kernels in advance, or those of one configuration."""
-    from dmcmc.cli import warm_up as compiling
     from dmcmc.cli.progress import progress_for
+    from dmcmc.cli.warm_up import warm_up_by_runs, warm_up_kernels
 
     jobs = None if arguments.jobs is None else value_of(arguments.jobs, "--jobs")
     if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
         raise ConfigError(f"--jobs: expected a whole number of at least 1, got {arguments.jobs!r}")
     with progress_for(0) as progress:
         if arguments.config is None:
-            compiled = compiling.warm_up(arguments.device or "auto", progress, jobs)
+            compiled = warm_up_kernels(arguments.device or "auto", progress, jobs)
         else:
-            compiled = compiling.warm_up_by_runs(_short_runs(arguments.config, arguments.device), progress)
+            compiled = warm_up_by_runs(_short_runs(arguments.config, arguments.device), progress)
     emit(f"{compiled.new} kernels compiled, {compiled.stored} stored ({compiled.seconds:.0f} s)")
     return 0
 

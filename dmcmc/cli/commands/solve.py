@@ -22,7 +22,7 @@ from dmcmc.cli.on_all_ranks import on_all_ranks
 from dmcmc.cli.progress import progress_for
 from dmcmc.cli.solve_tasks import SolveJob, queried_variables, requested_alternatives, work
 from dmcmc.config.configuration import Config, config_of, option_place, override, problem_of, with_assigned_agents
-from dmcmc.config.document import Document, value_of
+from dmcmc.files.document import Document, value_of
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, Unavailable
@@ -204,7 +204,7 @@ def prepare_run(arguments: Namespace) -> "_RunJob | SolveJob":
         from dmcmc.cli.arguments import command_parsers
 
         defaults = {action.dest: action.default for action in command_parsers()["solve"]._actions}
-        return solve_command.prepare(Namespace(**defaults | vars(arguments) | {"file": arguments.config}))
+        return prepare_solve(Namespace(**defaults | vars(arguments) | {"file": arguments.config}))
     check_options(arguments, arguments.config)
     config, document = configuration(arguments.config, arguments.set, options_of(arguments))
     check_run(config, document)
@@ -232,7 +232,7 @@ def _work(job: "_RunJob | SolveJob", world: World, ending: RunHandle | None) -> 
     ``ending`` is the handle by which a signal ends the run.
     """
     if not isinstance(job, _RunJob):
-        from dmcmc.cli import solve_tasks as solve_job
+        from dmcmc.cli import solve_tasks
 
         return solve_job.work(job, world, ending)
     from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured

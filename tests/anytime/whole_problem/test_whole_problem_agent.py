@@ -29,6 +29,7 @@ from dmcmc.anytime.whole_problem.whole_problem_agent import (
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
 from dmcmc.results.result import BOUND, BRANCH, RECOMBINATION

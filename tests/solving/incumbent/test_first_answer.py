@@ -16,6 +16,7 @@ from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.compilation.search_components import first_search_of
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.inference.dpop import division, pseudotree
 from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.model.factor import Factor
