@@ -44,7 +44,6 @@ from typing import Any
 
 import dmcmc
 from dmcmc.anytime.solve_private import solve_directory
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files

@@ -26,7 +26,7 @@ from dmcmc.files.text import SourceFile
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, FileWarning, Unavailable
 from dmcmc.questions.alternatives import AlternativesRequest, solve_with_alternatives
-from dmcmc.results.questions import CalendarConflict, CalendarResult
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 from dmcmc.results.version import __version__
 

@@ -14,7 +14,6 @@ from support.ranks import MPIRUN, lines, needs_mpirun
 from support.runs import hard_problem, write_configuration
 
 from dmcmc.anytime.solve_private import solve_directory
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files

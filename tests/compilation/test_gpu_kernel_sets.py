@@ -8,7 +8,6 @@ import dmcmc
 from dmcmc.compilation import gpu_kernel_sets
 from dmcmc.compilation.gpu import agent_sets
 from dmcmc.compilation.gpu.agent_sets import GpuKernels
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.bounds.semidefinite.cuda import device_arrays

@@ -20,7 +20,6 @@ from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.solve import solve_tiny
 from dmcmc.compilation import agent_kernel_sets
 from dmcmc.compilation.kernel_supply import KernelSupply
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import native

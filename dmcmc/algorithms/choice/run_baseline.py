@@ -16,8 +16,8 @@ from dmcmc.algorithms import registry
 from dmcmc.algorithms.contract import Algorithm, Rewriting, Value, checked
 from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.anytime import solve as dmcmc_run
-from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
+from dmcmc.files.document import Document
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.densify import densify

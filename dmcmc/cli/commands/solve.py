@@ -234,7 +234,7 @@ def _work(job: "_RunJob | SolveJob", world: World, ending: RunHandle | None) -> 
     if not isinstance(job, _RunJob):
         from dmcmc.cli import solve_tasks
 
-        return solve_job.work(job, world, ending)
+        return solve_tasks.work(job, world, ending)
     from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
     from dmcmc.anytime.solve_private import solve_directory
 
