@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dmcmc
-from dmcmc.samplers.toulbar2.process import Toulbar2Process
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
+from dmcmc.samplers.toulbar2.background_search import Toulbar2Process
+from dmcmc.samplers.toulbar2.compact_problem import costs_of_problem
 
 SEARCH = """
 import sys, dmcmc, pytoulbar2

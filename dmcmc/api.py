@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.files.write import check_folder, check_writable
 from dmcmc.inference.building.builder import Builder, as_problem
+from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World

@@ -1,13 +1,19 @@
-"""Collective calls of MPI ranks: how they begin together, and how an error of one rank reaches all of them.
+"""Collective calls that wait without using a core.
+
+Collective calls of MPI ranks: how they begin together, and how an error of one rank reaches all of them.
 
 A collective call returns only if every rank makes it. Each one therefore begins with a small header from all ranks: a
 number for the name of the call, whether the rank has failed, and the number of bytes that it will send. So a rank whose
 work has failed can report its error in whichever call the others make next, and ranks that make different calls end
 with an error instead of waiting for each other. A call must not depend on a rank's own clock, memory or cache; what
 depends on them is agreed on first.
+
+Wait for other ranks by polling with pauses, so that the cores stay free for ranks that work.
 """
 
+import os
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
@@ -18,8 +24,46 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
-from dmcmc.mpi.idle_wait import wait_for
+from dmcmc.mpi import tuning
 from dmcmc.mpi.tuning import LONGEST_PAUSE_SECONDS
+
+
+class IdleWait:
+    """Pauses between polls: at first another process may use the core in between, then the pauses get longer.
+
+    Parameters
+    ----------
+    longest : float
+        The longest pause, in seconds.
+    """
+
+    def __init__(self, longest: float = tuning.LONGEST_PAUSE_SECONDS) -> None:
+        self._polls, self._seconds, self._longest = 0, tuning.LONGEST_PAUSE_SECONDS / 16, longest
+
+    def take(self) -> None:
+        """Pause for a moment; in the first polls only let another process run that waits for this core."""
+        self._polls += 1
+        if self._polls <= tuning.IMMEDIATE_POLLS:
+            os.sched_yield()
+        else:
+            time.sleep(self._seconds)
+            self._seconds = min(self._longest, 1.2 * self._seconds)  # 20 % longer each time
+
+
+def wait_for(request: Any, longest: float = tuning.LONGEST_PAUSE_SECONDS) -> None:
+    """Wait until a request of MPI is complete; a blocking call would wait without a pause.
+
+    Parameters
+    ----------
+    request : mpi4py request
+        The request, of a collective call or a message.
+    longest : float
+        The longest pause between polls, in seconds.
+    """
+    idle = IdleWait(longest)
+    while not request.Test():
+        idle.take()
+
 
 T = TypeVar("T")
 

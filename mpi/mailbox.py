@@ -15,7 +15,7 @@ import numpy as np
 from dmcmc.inference.dpop.agent_step import Clock, SentMessages
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi import tuning
-from dmcmc.mpi.idle_wait import IdleWait
+from dmcmc.mpi.collective_calls import IdleWait
 from dmcmc.mpi.wire_format import (
     KINDS,
     AgentMessage,

@@ -23,9 +23,16 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.collective_calls import CollectiveCalls, gathered, gathered_on_all
-from dmcmc.mpi.compute_node import ComputeNode, find_compute_node, use_gpu
-from dmcmc.mpi.launcher import announced_size, by_open_mpi, launched, speaks_pmix
-from dmcmc.samplers.tuning import common
+from dmcmc.mpi.compute_node import (
+    ComputeNode,
+    announced_size,
+    by_open_mpi,
+    find_compute_node,
+    launched,
+    speaks_pmix,
+    use_gpu,
+)
+from dmcmc.samplers.contract import tuning
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -232,7 +239,7 @@ class World:
     def wait(self) -> None:
         """Wait for all ranks, and leave the cores to those that still work."""
         if self.comm is not None:
-            self._calls.begin("wait", common.CHECK_SECONDS)
+            self._calls.begin("wait", tuning.CHECK_SECONDS)
 
     def abort(self, code: int) -> None:
         """End every rank at once with this exit code; does nothing without MPI."""

@@ -1,8 +1,14 @@
-"""A local solver made of a sampler; it decides between CPU and GPU.
+"""An agent's table by chains, and which rows they sample.
+
+A local solver made of a sampler; it decides between CPU and GPU.
 
 For each row of an agent's table, that is, for each assignment of the agent's boundary variables, Markov chains sample
 the hidden variables, and the best state is retained. Chains run on the CPU (:mod:`dmcmc.samplers.cpu.launch`) or on the
 GPU (:mod:`dmcmc.samplers.cuda.launch`). The modules for the GPU are imported when they are first needed.
+
+Select the rows of a large interface to sample: those that chains over all of the agent's variables visit.
+
+DMCMC paper, §4: if an interface has too many assignments, only some rows of the table are sampled.
 """
 
 import time
@@ -15,21 +21,27 @@ import numpy as np
 from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.dpop.division import LocalProblem, Rows
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import leave_to_cpu
 from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.contract.compile_error import explain
-from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
-from dmcmc.samplers.contract.team import RankTeam, broadcast_from_first, rows_of_rank
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.contract.protocol import (
+    RankTeam,
+    SampledTable,
+    Sampler,
+    Sampling,
+    broadcast_from_first,
+    explain,
+    rows_of_rank,
+)
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains, seconds_per_draw
+from dmcmc.samplers.methods.gibbs import SAMPLER
 from dmcmc.samplers.model.chain_model import check_chain_memory
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
-from dmcmc.samplers.tuning import chains as tuning
-from dmcmc.samplers.tuning import common
 
 _TINY_SAMPLES = 2  # samples of a pass that only loads kernels
 
@@ -289,8 +301,8 @@ def _another_pass(running: Sequence[DeviceSampling], stop: Deadline) -> bool:
     The work grows at most in proportion to the time: a pass of twice the work takes at most twice as long.
     """
     last_seconds = max(1e-4, sum({chains.seconds for chains in running}))
-    growth = min(tuning.MAX_PASS_GROWTH, common.PLANNED_SHARE * min(stop.left, tuning.MAX_PASS_SECONDS) / last_seconds)
-    if growth < common.UNTRIED_SHARE:
+    growth = min(tuning.MAX_PASS_GROWTH, tuning.PLANNED_SHARE * min(stop.left, tuning.MAX_PASS_SECONDS) / last_seconds)
+    if growth < tuning.UNTRIED_SHARE:
         return False
     share, start = min(1.0, growth * running[0].share), time.perf_counter()
     for device in running:
@@ -320,3 +332,44 @@ def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[
         if not leave_to_cpu(error):
             raise
     return None
+
+
+def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
+    """Return up to ``count`` distinct rows, (rows, boundary variables) int64: the end states of ``count`` short chains.
+
+    The incumbent's row comes first, if there is one. The chains sample the boundary variables together with the hidden
+    ones. If chains end in the same rows, rows that differ from these in one variable are added.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent's subproblem.
+    count : int
+        Number of rows.
+    sampling : Sampling
+        Settings of the chains.
+    """
+    n = len(local.domains)
+    joint_problem = LocalProblem(
+        agent=local.agent,
+        interface=(n,),  # belongs to no factor: its values number the chains
+        hidden=(*local.interface, *local.hidden),
+        factors=local.factors,
+        domains=np.append(local.domains, count),
+    )
+    short = replace(
+        sampling, runs=1, samples=tuning.ROW_CHOICE_TRIALS, incumbent=None, seconds=None, progress=lambda _: None
+    )
+    (chains,) = ChainSolver(SAMPLER).start([joint_problem], short)
+    rows: dict[tuple[int, ...], None] = {}
+    if sampling.incumbent is not None:
+        rows[tuple(sampling.incumbent[list(local.interface)].tolist())] = None
+    rows |= dict.fromkeys(map(tuple, chains.states[:, : len(local.interface)].astype(np.int64).tolist()))
+    sizes = [int(local.domains[v]) for v in local.interface]
+    for row in list(rows):
+        for i, size in enumerate(sizes):
+            for step in range(1, size):
+                if len(rows) >= min(count, local.rows):
+                    return np.array(list(rows)[:count], dtype=np.int64)
+                rows.setdefault((*row[:i], (row[i] + step) % size, *row[i + 1 :]))
+    return np.array(list(rows)[:count], dtype=np.int64)

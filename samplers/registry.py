@@ -1,13 +1,20 @@
-"""Local solvers by name: built-in ones, and plug-ins that are registered under ``dmcmc.samplers``."""
+"""Samplers and searches by name.
+
+Local solvers by name: built-in ones, and plug-ins that are registered under ``dmcmc.samplers``.
+
+The search engine of dmcmc itself, a branch and bound; its code is imported when it is needed.
+"""
 
 from typing import cast
 
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.plugins import Plugins
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import LocalSolver, Sampler
 from dmcmc.samplers.cp_sat import solver as cp_sat
 from dmcmc.samplers.methods import annealing, blocks, exact, gibbs, metropolis, metropolis_single, tempering
 from dmcmc.samplers.toulbar2 import solver as toulbar2
+from dmcmc.samplers.toulbar2.background_search import CostSearchEngine
 
 GROUP = "dmcmc.samplers"
 _SAMPLERS = (gibbs, annealing, tempering, metropolis, metropolis_single)
@@ -38,3 +45,19 @@ def name_of_kernel(name: str) -> str:
     """Return the name of a solver, or of its compiled chains, which changes with the source of the sampler."""
     solver = get(name)
     return solver.kernel_name if isinstance(solver, ChainSolver) else name
+
+
+def engine_thread(memory: int) -> CostSearchEngine:
+    """Return the engine, given its memory in bytes."""
+    from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
+
+    return BranchAndBound(memory)
+
+
+def own_engine(name: str | None) -> list[KernelSet]:
+    """Return the kernels of an engine, given its name; none for an engine of another package."""
+    if name != "branch-and-bound":
+        return []
+    from dmcmc.samplers.branch_and_bound.engine import compile_search
+
+    return [KernelSet(f"search {name}", compile_search)]

@@ -27,14 +27,14 @@ from dmcmc.cli.arguments import parse_arguments
 from dmcmc.files.text import SourceFile
 from dmcmc.formats import native
 from dmcmc.formats import registry as formats
-from dmcmc.inference.bounds import bounders
+from dmcmc.inference.bounds import search_rows as bounders
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
     run_boundary_searches,
 )
-from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.search_rows import create_boundary_search
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.storage.cache_folders import CACHE_VARIABLE

@@ -23,10 +23,10 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearchRequest,
     run_boundary_searches,
 )
-from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.search_rows import create_boundary_search
+from dmcmc.inference.bounds.semidefinite.agent_buffers import CpuArrays
 from dmcmc.inference.bounds.semidefinite.bounder import SemidefiniteRunner
-from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation, bound_single_rows
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.problem import Problem

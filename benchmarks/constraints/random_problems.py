@@ -38,9 +38,8 @@ from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
 from dmcmc.samplers.constraint_search.search_model import search_model
 from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
-from dmcmc.samplers.toulbar2 import process
-from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
+from dmcmc.samplers.toulbar2.background_search import available
+from dmcmc.samplers.toulbar2.compact_problem import CompactProblem, costs_of_compact
 
 _MOVES = 4000  # of the local search; one solution of 1,000 may need more
 _MAX_REPAIRS = 10  # repairs of the search for the first answer, each from a new construction
@@ -212,7 +211,7 @@ def main() -> int:
     parser.add_argument("--solved", type=int, default=10)
     parser.add_argument("--used", type=int, default=10)
     given = parser.parse_args()
-    engines = _ENGINES if process.available() else _ENGINES[:1]
+    engines = _ENGINES if available() else _ENGINES[:1]
     report, total = Report(__file__, given, engines=", ".join(engines)), 0
     for number, kind in enumerate(KINDS):
         if given.only not in kind:

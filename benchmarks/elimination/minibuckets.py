@@ -24,7 +24,7 @@ import numpy as np
 import dmcmc
 from benchmarks.harness import Report, instances, options, timed
 from dmcmc import Factor, Problem
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.moment_matching import with_headroom

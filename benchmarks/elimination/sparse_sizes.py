@@ -22,8 +22,7 @@ from benchmarks.jobs import JsonLine, PinnedJob, add_options, run_jobs, run_pinn
 from benchmarks.solving.solve_instances import CORRECTED, manifest_files
 from dmcmc import Problem
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery, plan_elimination
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.orders.best_order import best_order

@@ -20,10 +20,8 @@ from dmcmc import Factor
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.samplers.cuda.launch import sample_rows
 from dmcmc.samplers.methods import gibbs
-from dmcmc.samplers.model.chain_model import build_model
-from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.model.rounds import one_round
-from dmcmc.samplers.model.schedule import Temperature
+from dmcmc.samplers.model.chain_model import build_model, chain_key
+from dmcmc.samplers.model.schedule import Temperature, one_round
 
 _SIZES = ((10, 24), (25, 24), (10, 96))  # variables of an agent, values
 _WORK = ((1, 100), (10, 100), (100, 100), (100, 1000))  # runs, sweeps

@@ -20,7 +20,7 @@ import numpy as np
 from numba import cuda, float32, int32
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.model.rng_kernels import philox, uniform
+from dmcmc.samplers.model.state_kernels import philox, uniform
 
 
 @lru_cache

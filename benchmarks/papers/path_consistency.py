@@ -21,11 +21,10 @@ import numpy as np
 from benchmarks.harness import Columns, Report, options
 from dmcmc import Problem, generate, load
 from dmcmc.samplers.branch_and_bound.cost_network import FOUND, LOWER, NODES, TOP, cost_tables, network_of
-from dmcmc.samplers.branch_and_bound.engine import compile_search
-from dmcmc.samplers.branch_and_bound.path_consistency import make_path_consistent
+from dmcmc.samplers.branch_and_bound.engine import compile_search, make_path_consistent
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, search
+from dmcmc.samplers.toulbar2.compact_problem import costs_of_problem
 from dmcmc.samplers.toulbar2.costs import CostProblem
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
 _FILES = tuple(f"grids/{name}.uai" for name in ("50-14-5", "75-26-5", "90-20-5"))
 _FILES += tuple(f"linkage/{name}.uai" for name in ("pedigree1", "pedigree13", "pedigree20"))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dmcmc.algorithms.network import AgentNetwork
+from dmcmc.inference.model.names import plain_value
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.python_number import plain_value
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.types import Ints
 

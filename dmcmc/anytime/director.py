@@ -23,9 +23,9 @@ from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.size_statistics import total_statistics
+from dmcmc.inference.sparse.sparse_table import total_statistics
 from dmcmc.results.result import RECOMBINATION
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.solving.coordinator import roots_of
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of
 from dmcmc.solving.planning.combination_plan import relaxation_of, step_attempts
@@ -110,7 +110,7 @@ class Director:
         can_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
         recombines = any(Effect.LOWER_TABLES in effect_of(one.improver) for one in allocations if one.agent is None)
         can_help = can_help and incumbent.feasible and incumbent.settings.combine.method == "auto"
-        has_time = common.PAYBACK_FACTOR * incumbent.combination_seconds <= state.left
+        has_time = sampler_tuning.PAYBACK_FACTOR * incumbent.combination_seconds <= state.left
         return can_help and has_time and not recombines and not state.lag
 
     def _state(self, combined: Number | None) -> SchedulingState:
@@ -179,12 +179,14 @@ class CombinationLimits:
         previous_seconds
             Seconds that the previous combination took.
         """
-        delay = min(previous_seconds, common.UNNOTICED_SHARE * (setup.divided.config.budget.time or 0.0))
-        stop = setup.backend.stop.later(common.GRACE_SECONDS, extension=delay)
+        delay = min(previous_seconds, sampler_tuning.UNNOTICED_SHARE * (setup.divided.config.budget.time or 0.0))
+        stop = setup.backend.stop.later(sampler_tuning.GRACE_SECONDS, extension=delay)
         return (
             stop
             if self.enlarged_seconds is None
-            else stop.by(start_time + tuning.TABLE_GROWTH_FACTOR * max(common.GRACE_SECONDS, self.enlarged_seconds))
+            else stop.by(
+                start_time + tuning.TABLE_GROWTH_FACTOR * max(sampler_tuning.GRACE_SECONDS, self.enlarged_seconds)
+            )
         )
 
     def finish(self, seconds: float) -> list[MeasuredGain]:

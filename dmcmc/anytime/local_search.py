@@ -32,9 +32,9 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.results.result import LAST_RUN
+from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
-from dmcmc.samplers.tuning import common
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.plan import Setup
@@ -81,11 +81,11 @@ class BackgroundTurns:
 
         It does not pause before a whole tournament round of the chains is finished.
         """
-        search, spent, pause = self._search, 0.0, 5 * common.CHECK_SECONDS
+        search, spent, pause = self._search, 0.0, 5 * sampler_tuning.CHECK_SECONDS
         while not self._ended.wait(pause) and not search.stop.over:
             if self._low_priority and not spent:
                 lower_priority()
-            before, seconds, rounds_before = self.best, max(common.SLICE_SECONDS, spent), search.chains.rounds
+            before, seconds, rounds_before = self.best, max(sampler_tuning.SLICE_SECONDS, spent), search.chains.rounds
             self.best = search.improve(before, seconds, 0, self._report)
             improved = search.better(self.best, before)
             if min_relative_gain and improved:
@@ -155,9 +155,9 @@ def max_seconds_before_tables(setup: Setup, world: World, stop: Deadline, proven
     def seconds() -> float:
         left = max(0.0, stop.until - time.perf_counter())
         if not proven:
-            return common.UNNOTICED_SHARE * left
+            return sampler_tuning.UNNOTICED_SHARE * left
         work = sum(choice.seconds for choice in setup.choices) / max(1, setup.limits.threads * world.size)
-        return common.UNNOTICED_SHARE * min(left, work)
+        return sampler_tuning.UNNOTICED_SHARE * min(left, work)
 
     max_seconds: float = world.on_first_rank(seconds)
     return max_seconds
@@ -182,7 +182,8 @@ def brief_search_seconds(setup: Setup, world: World, stop: Deadline, columns: Ca
 
     def is_affordable() -> bool:  # other ranks may know too little
         return (
-            max_seconds >= common.CHECK_SECONDS / 2 and tuning.LAYOUT_SECONDS_PER_ENTRY * columns() <= 3 * max_seconds
+            max_seconds >= sampler_tuning.CHECK_SECONDS / 2
+            and tuning.LAYOUT_SECONDS_PER_ENTRY * columns() <= 3 * max_seconds
         )
 
     return max_seconds if world.on_first_rank(is_affordable) else 0.0
@@ -351,9 +352,11 @@ class IncumbentSearch(RankSearch):
     def improve_while_it_pays(self, max_seconds: float) -> None:
         """Search in slices of growing length while they bring a gain, up to ``max_seconds``; called by all ranks."""
         spent = 0.0
-        if max_seconds >= common.CHECK_SECONDS:
+        if max_seconds >= sampler_tuning.CHECK_SECONDS:
             self.improve(0.0)  # lays out the columns for the chains
-        while (seconds := min(max(common.SLICE_SECONDS, spent), max_seconds - spent)) >= common.CHECK_SECONDS:
+        while (
+            seconds := min(max(sampler_tuning.SLICE_SECONDS, spent), max_seconds - spent)
+        ) >= sampler_tuning.CHECK_SECONDS:
             before, start = self.quality, time.perf_counter()
             self.improve(seconds)
             spent, over = self.world.bcast((spent + time.perf_counter() - start, self._search.stop.over))
@@ -377,7 +380,7 @@ class IncumbentSearch(RankSearch):
             return 0.0 if self.incumbent.reached else self._search.stop.left
 
         left = self.world.on_first_rank(seconds)
-        if common.CHECK_SECONDS < left < float("inf"):
+        if sampler_tuning.CHECK_SECONDS < left < float("inf"):
             self.improve(left)
         self.incumbent.timed_out = self._search.stop.over
 
@@ -462,7 +465,7 @@ class BackgroundSearches:
         engine = None if self._search is None else self._search.engine.process
         until, stop = time.perf_counter() + seconds, None if self._search is None else self._search.stop
         while engine is not None and engine.on and time.perf_counter() < until and stop is not None and not stop.over:
-            engine.wait(common.CHECK_SECONDS)
+            engine.wait(sampler_tuning.CHECK_SECONDS)
         if seconds > 0:
             self._world.wait()
 

@@ -36,8 +36,8 @@ from dmcmc.inference.runtime.errors import GpuFault, OutOfMemory, OutOfTime, Res
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 from dmcmc.results.result import LOCAL_SEARCH, Result
-from dmcmc.samplers import improve_in_team
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning as sampler_tuning
+from dmcmc.samplers.in_team import end, help_on
 from dmcmc.solving.agent.checkpoint import UNION_NAME, keep_agent
 from dmcmc.solving.combine_tables import Cycle
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
@@ -162,10 +162,10 @@ class RankImprovers:
         """Improve this rank's agents, or help with another rank's agent."""
         tables = self._tables
         if tables.team.rank > 0:
-            tables.helped = improve_in_team.help_on(tables.helped, tables.setup.backend, tables.team)
+            tables.helped = help_on(tables.helped, tables.setup.backend, tables.team)
             return AgentWorkDone(False, [])
         done = improve_agents(self._improvers, slice, directive)
-        improve_in_team.end(tables.team)
+        end(tables.team)
         return done
 
     def _improve_whole_problem(self, slice: TimeSlice, active: Sequence[Improver], directive: Directive) -> None:
@@ -372,8 +372,8 @@ class RankRun:
         bounds = [agent.upper for agent in (*self.tables.agents.values(), *whole_problem)]
         on_gpu = [upper for upper in bounds if upper.dual is not None and upper.dual.remote is not None]
         begin, budget = time.perf_counter(), self.setup.divided.config.budget.time or 0.0
-        latest = max(begin + 2 * MAX_CHECK_INTERVAL, self.setup.backend.stop.until + common.GRACE_SECONDS / 2)
-        seconds = min(latest - begin, max(2 * MAX_CHECK_INTERVAL, common.UNNOTICED_SHARE * budget))
+        latest = max(begin + 2 * MAX_CHECK_INTERVAL, self.setup.backend.stop.until + sampler_tuning.GRACE_SECONDS / 2)
+        seconds = min(latest - begin, max(2 * MAX_CHECK_INTERVAL, sampler_tuning.UNNOTICED_SHARE * budget))
 
         def check() -> None:
             """Check agent by agent; each gets an equal part of the time."""

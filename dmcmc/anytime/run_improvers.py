@@ -21,7 +21,7 @@ from dmcmc.inference.dpop.agent_step import ChosenValues, UtilMessage
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.result import UNION_BOUND
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent_steps import Sides, exported_table
 from dmcmc.solving.combine_tables import Cycle
@@ -171,7 +171,7 @@ class WholeProblemPart:
         def utility() -> Number | None:
             return self._incumbent.utility if is_first else self._searches.feasible_utility
 
-        seconds = common.UNTRIED_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
+        seconds = tuning.UNTRIED_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
         shared = self._world.size > 1
         self.agent = WholeProblemAgent(setup, self.provider, utility, seconds, self._world.rank, shared)
         if is_first:

@@ -32,7 +32,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.samplers.auto.rates import NOMINAL, load_rates
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 from dmcmc.solving.first_answer import find_first_answer, result_of_first
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
@@ -164,7 +164,7 @@ def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, prove
     """Plan the run; the search goes on, because planning uses one core."""
     world, stop = search.world, search.stop
     with search.in_background(low_priority=False):
-        planning_deadline, divided, placement = stop.later(common.GRACE_SECONDS / 2), search.parts, None
+        planning_deadline, divided, placement = stop.later(tuning.GRACE_SECONDS / 2), search.parts, None
         if unscattered is not None:
             divided, placement = scatter_problem(unscattered, world, planning_deadline)
         speeds = (lambda: NOMINAL) if proves_soon else load_rates
@@ -178,7 +178,7 @@ def _has_start(problem: Problem | None, config: Settings) -> bool:
 
 def _before_division(stop: Deadline, seconds: float) -> Deadline:
     """Return a deadline that leaves time to divide the problem, for a time budget in seconds."""
-    return stop.by(stop.until - min(2 * common.GRACE_SECONDS, common.UNTRIED_SHARE / 2 * seconds))
+    return stop.by(stop.until - min(2 * tuning.GRACE_SECONDS, tuning.UNTRIED_SHARE / 2 * seconds))
 
 
 def _are_ready_in_time(kernels: KernelSupply, sets: list[KernelSet], stop: Deadline) -> bool:

@@ -25,8 +25,8 @@ from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.samplers.own_engines import own_engine
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.registry import own_engine
 from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Watch
@@ -144,7 +144,7 @@ def waiting_search(search: IncumbentSearch) -> ConcurrentWork:
     The compiler goes first. Where both have one core, the search is brief.
     """
     chains = search.world.bcast(None if search.components is None else search.components.chains)
-    brief_seconds = common.UNNOTICED_SHARE * max(0.0, search.stop.left)
+    brief_seconds = tuning.UNNOTICED_SHARE * max(0.0, search.stop.left)
     return ConcurrentWork(
         chains, partial(search.in_background, cores() > 1, low_priority=True, brief_seconds=brief_seconds)
     )

@@ -16,7 +16,7 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.results.calendar_result import CalendarConflict
 from dmcmc.results.questions import RelaxedConstraint
 from dmcmc.results.result import Result
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.tuning import run as tuning
 
 Solve = Callable[[Calendar, float], Result]
@@ -110,10 +110,10 @@ class _Explanation:
         answer = MeetingSearch(calendar).fits(must)
         if answer is False or (answer and not has_other_rules(calendar)):
             return answer
-        seconds = self.remaining(common.MAIN_SHARE)
+        seconds = self.remaining(sampler_tuning.MAIN_SHARE)
         if seconds <= 0:
             return None
-        result = self.solve(calendar, max(0.5, common.UNTRIED_SHARE * seconds))
+        result = self.solve(calendar, max(0.5, sampler_tuning.UNTRIED_SHARE * seconds))
         return False if result.status == "infeasible" else True if result.violation == 0 else None
 
     def relaxations(self, rules: Sequence[CalendarRule]) -> tuple[RelaxedConstraint, ...]:

@@ -38,7 +38,7 @@ from dmcmc.results.calendar_result import (
     YieldingAppointment,
 )
 from dmcmc.results.result import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, Result
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.tuning import run as tuning
 
 
@@ -80,7 +80,7 @@ def find_calendar_conflict(calendar: Calendar, settings: Settings) -> CalendarCo
         ``budget.time`` limits the proof and the explanation together.
     """
     start, limit = time.perf_counter(), settings.budget.time or tuning.EXPLANATION_SECONDS
-    result = solve_calendar(calendar, common.FIRST_SHARE * limit)
+    result = solve_calendar(calendar, sampler_tuning.FIRST_SHARE * limit)
     if result.status == "infeasible":
         conflict = explain(calendar, limit - (time.perf_counter() - start), solve_calendar)
         return msgspec.structs.replace(conflict, time=time.perf_counter() - start, provenance=result.provenance)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dmcmc.inference.runtime.errors import CheckpointWarning, DivisionWarning, DmcmcError, FileWarning
-from dmcmc.mpi.launcher import announced_rank, by_open_mpi
+from dmcmc.mpi.compute_node import announced_rank, by_open_mpi
 
 if TYPE_CHECKING:
     from dmcmc.mpi.world import World

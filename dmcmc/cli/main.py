@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from dmcmc.cli.signals import SIGNALS
-from dmcmc.mpi.launcher import announced_rank, launched
+from dmcmc.mpi.compute_node import announced_rank, launched
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dmcmc.cli.ending import PASSED_ON, BestResult, Delivery, ResultDelivery, RunProcesses, exit_process
-from dmcmc.mpi.launcher import print_as_launcher
+from dmcmc.mpi.compute_node import print_as_launcher
 
 if TYPE_CHECKING:
     from dmcmc.solving.monitoring.interrupt import RunHandle

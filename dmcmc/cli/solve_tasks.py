@@ -26,8 +26,8 @@ from dmcmc.files.document import value_of
 from dmcmc.files.text import STANDARD_INPUT
 from dmcmc.files.write import replace_file
 from dmcmc.formats.uai import read_query
+from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.mpi.world import World
 from dmcmc.questions.alternatives import AlternativesRequest

@@ -19,11 +19,10 @@ from dmcmc.cli.warm_up_child import MEASURE, tasks
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.interpreted import COMPILE_FIRST
 from dmcmc.inference.runtime.memory import process_memory
-from dmcmc.inference.runtime.processes import end_process, python_command
-from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.threads import cores, end_process, python_command
 from dmcmc.inference.storage.cache_contents import store_total
 from dmcmc.inference.storage.cache_folders import CacheFolders, find_folders, stored_kernels
-from dmcmc.mpi.launcher import launched
+from dmcmc.mpi.compute_node import launched
 
 _CHILD = "dmcmc.cli.warm_up_child"
 _CHILD_BYTES = 1 << 30  # memory of a child process that compiles: 300 MB of interpreter, up to 500 MB of compiler

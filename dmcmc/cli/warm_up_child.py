@@ -43,10 +43,10 @@ _FUNCTIONS = {
     "speed measurements": "dmcmc.samplers.auto.rates:load_rates",
     "constraint search": "dmcmc.compilation.search_components:compile_constraint_search",
     "elimination orders": "dmcmc.inference.orders.best_order:ORDER_SEARCH",
-    "bounds of rows": "dmcmc.inference.bounds.branch_and_bound_rows:BOUNDARY_SEARCH",
+    "bounds of rows": "dmcmc.inference.bounds.search_rows:BOUNDARY_SEARCH",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
     "orders of subtrees": "dmcmc.inference.orders.reorder_subtrees:SUBTREE_ORDERS",
-    "mini-bucket bounds": "dmcmc.inference.bounds.mini_bucket_steps:MINI_BUCKET_BOUNDS",
+    "mini-bucket bounds": "dmcmc.inference.bounds.mini_bucket:MINI_BUCKET_BOUNDS",
     "rounding": "dmcmc.inference.bounds.dual.rounding:ROUNDING_KERNELS",
     "semidefinite bounds": "dmcmc.inference.bounds.semidefinite.relaxation:RELAXATION_KERNELS",
 }
@@ -106,7 +106,7 @@ def _compile_for_gpu(sets: Callable[[], "Sequence[KernelSet]"], relaxes: bool, d
 
 def _relaxation_problem() -> str | None:
     """Return why this GPU cannot compute semidefinite relaxations; None if it can."""
-    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
+    from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
 
     return relaxation_gpu_problem()
 
@@ -121,7 +121,7 @@ def _gpu_ascent(width: int) -> "Sequence[KernelSet]":
 def _gpu_sampling(size: int, stage: int) -> "Sequence[KernelSet]":
     """Return the kernel of Gibbs sampling for domains of some size and a place of the columns in memory."""
     from dmcmc.compilation.gpu_kernel_sets import gibbs_sampling
-    from dmcmc.samplers.cuda.load_gibbs import shapes_of_domain
+    from dmcmc.samplers.cuda.launch import shapes_of_domain
 
     return [gibbs_sampling(shapes_of_domain(size)[stage])]
 

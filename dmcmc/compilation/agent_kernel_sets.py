@@ -15,9 +15,9 @@ from dmcmc.compilation.kernel_supply import compiles_before_clock
 from dmcmc.compilation.search_components import SearchComponents
 from dmcmc.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.config.settings import Settings
-from dmcmc.inference.bounds.branch_and_bound_rows import BOUNDARY_SEARCH
 from dmcmc.inference.bounds.dual.rounding import ROUNDING_KERNELS
-from dmcmc.inference.bounds.mini_bucket_steps import MINI_BUCKET_BOUNDS
+from dmcmc.inference.bounds.mini_bucket import MINI_BUCKET_BOUNDS
+from dmcmc.inference.bounds.search_rows import BOUNDARY_SEARCH
 from dmcmc.inference.bounds.semidefinite.relaxation import RELAXATION_KERNELS, is_suitable
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
 from dmcmc.inference.model.arithmetic import Arithmetic
@@ -27,8 +27,8 @@ from dmcmc.inference.sparse.function_filtering import filtering_kernels
 from dmcmc.mpi.world import World
 from dmcmc.results.result import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
 from dmcmc.samplers import registry
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.model.chain_model import is_compact
-from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _compile_union(work: KernelNeeds, provider: str) -> None:
 
     setup = prepare(_tiny_problem_of(work), settings({}), World())
     for _ in range(2):
-        WholeProblemAgent(setup, provider, lambda: None, common.SLICE_SECONDS)
+        WholeProblemAgent(setup, provider, lambda: None, tuning.SLICE_SECONDS)
 
 
 def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dmcmc.inference.runtime.processes import end_process, python_command
+from dmcmc.inference.runtime.threads import end_process, python_command
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ def gibbs_sampling(shape: "GibbsKernelShape") -> KernelSet:
 
 def gibbs_sampling_of(sampler: "Sampler", locals_: Sequence[LocalProblem], runs: Set[int]) -> list[KernelSet]:
     """Return the kernels with which a sampler draws the hidden variables of agents, with some numbers of runs a row."""
-    from dmcmc.samplers.cuda.load_gibbs import needed_shapes
+    from dmcmc.samplers.cuda.launch import needed_shapes
 
     return [gibbs_sampling(shape) for shape in needed_shapes(sampler, [build_model(local) for local in locals_], runs)]
 
@@ -79,7 +79,7 @@ def _load_search(variant: SearchVariant) -> None:
 
 def _load_gibbs(shape: "GibbsKernelShape") -> None:
     """Load a kernel of Gibbs sampling."""
-    from dmcmc.samplers.cuda.load_gibbs import load_gibbs
+    from dmcmc.samplers.cuda.launch import load_gibbs
 
     load_gibbs(shape)
 

@@ -33,7 +33,7 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, usable_folders
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
 
 # Names of the sets that finished runs without a time budget have needed: this process has compiled what they call.
@@ -234,9 +234,9 @@ class KernelSupply:
     def _pause(self, sets: Sequence[KernelSet]) -> None:
         """Wait a moment, or until this rank's kernels are ready."""
         if self._compiler is None:
-            time.sleep(common.CHECK_SECONDS)
+            time.sleep(tuning.CHECK_SECONDS)
         else:
-            self._compiler.wait(lambda: self.is_ready(*sets), common.CHECK_SECONDS)
+            self._compiler.wait(lambda: self.is_ready(*sets), tuning.CHECK_SECONDS)
 
     def supply(self, kernel: Kernel, signature: Any) -> None:
         """Wait until another process has compiled a kernel that this one calls; raise OutOfTime at the deadline.
@@ -249,7 +249,7 @@ class KernelSupply:
         while not compiler.is_done(needed):
             if self.stop.over:
                 raise_out_of_time()
-            compiler.wait(lambda: compiler.is_done(needed), common.CHECK_SECONDS)
+            compiler.wait(lambda: compiler.is_done(needed), tuning.CHECK_SECONDS)
 
     def _started_compiler(self) -> BackgroundCompiler:
         """Return the processes that compile, which are started with their first kernel set."""

@@ -163,9 +163,9 @@ def block_moves(variant: SearchVariant) -> KernelSet:
 
 def _compile_block_moves(variant: SearchVariant) -> None:
     """Make block moves on a tiny problem."""
-    from dmcmc.samplers.blocks.block_workspace import penalised_graph
-    from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
-    from dmcmc.samplers.blocks.sweep_kernels import mobility
+    from dmcmc.samplers.blocks.block_gibbs_kernels import mobility
+    from dmcmc.samplers.blocks.neighbourhood_search import penalised_graph
+    from dmcmc.samplers.blocks.starts import starts_of
     from dmcmc.samplers.local_search.block_moves import BlockMoves
 
     compile_search()  # blocks of variables follow an order

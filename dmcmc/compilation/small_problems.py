@@ -13,7 +13,7 @@ import numpy as np
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.estimate_cost import cells_upper_bound
+from dmcmc.inference.orders.best_order import cells_upper_bound
 from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.inference.runtime import interpreted
 from dmcmc.inference.runtime.interpreted import interpreted_if_short, interpreted_kernels

@@ -185,7 +185,7 @@ class Combine(Section, frozen=True):
     tree : str
         The pseudo-tree of the agents. ``auto``: the cheapest of many trees, which one rank finds for all.
         ``depth-first``: the agents find one by a token that goes from neighbour to neighbour. Otherwise the name of a
-        heuristic (:mod:`dmcmc.inference.dpop.trees.registry`): ``max-degree``, ``max-cardinality``,
+        heuristic (:mod:`dmcmc.inference.dpop.trees`): ``max-degree``, ``max-cardinality``,
         ``breadth-first``, ``min-depth``, ``min-fill`` or a plug-in.
     root : str or None
         Name of the agent that is the root of its connected component in the tree. None: the heuristic decides.
@@ -439,7 +439,7 @@ def _check_algorithm(settings: AlgorithmSettings, document: Document) -> None:
 def _check_combine(combine: Combine, document: Document) -> None:
     """Raise a ``ConfigError`` for an unknown tree, or for a key of mini-buckets if the method has none."""
     if combine.tree not in ("auto", "depth-first"):
-        from dmcmc.inference.dpop.trees import registry as trees
+        from dmcmc.inference.dpop import trees
 
         try:
             trees.get(combine.tree)

@@ -28,9 +28,9 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.samplers.external.process import SearchProgress
+from dmcmc.samplers.toulbar2.background_search import Toulbar2Process
+from dmcmc.samplers.toulbar2.compact_problem import costs_of_problem
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
-from dmcmc.samplers.toulbar2.process import Toulbar2Process
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
 
 class PeerAnswer(NamedTuple):

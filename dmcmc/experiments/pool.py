@@ -28,9 +28,9 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from dmcmc.inference.runtime.memory import format_bytes
-from dmcmc.inference.runtime.processes import end_process, python_command
-from dmcmc.mpi.launcher import launched
-from dmcmc.samplers.tuning import common
+from dmcmc.inference.runtime.threads import end_process, python_command
+from dmcmc.mpi.compute_node import launched
+from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.tuning import run as tuning
 
 READY = b"ready"  # written when the kernels are compiled: the time of the run starts
@@ -206,7 +206,7 @@ class Worker:
         except OSError:
             return self._died()
         while True:
-            if select.select([process.stdout], [], [], common.CHECK_SECONDS)[0]:
+            if select.select([process.stdout], [], [], sampler_tuning.CHECK_SECONDS)[0]:
                 chunk = os.read(process.stdout.fileno(), 1 << 16)
                 if not chunk:
                     return self._died()

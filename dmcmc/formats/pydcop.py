@@ -41,9 +41,9 @@ from dmcmc.formats.expressions.expression import Expression, StepBudget, parse_p
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.formats.pydcop_hosting import assign_owners, read_distribution
 from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, ProblemError, Unavailable
 from dmcmc.tuning import formats as tuning
 

@@ -13,8 +13,8 @@ from dmcmc.generators.meetings import (
 )
 from dmcmc.generators.networks import RandomDcop, generate_random_dcop
 from dmcmc.generators.parameters import Parameters
+from dmcmc.inference.model.names import plain_value
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.python_number import plain_value
 from dmcmc.inference.runtime.errors import ConfigError
 
 

@@ -1,7 +1,7 @@
 """Find several good assignments of one problem: the k best ones, or diverse ones.
 
 The k best assignments are exact where a junction tree of the whole problem fits the memory (Nilsson 1998,
-:mod:`dmcmc.inference.marginals.k_best`). Otherwise, and for assignments that differ in several variables, the problem
+:mod:`dmcmc.inference.marginals.junction_tree`). Otherwise, and for assignments that differ in several variables, the problem
 is solved again and again, each time with the constraint that the next assignment differs from all earlier ones.
 """
 
@@ -19,21 +19,19 @@ from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.compilation.kernel_supply import kernels_until
 from dmcmc.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.memory_shares import split_memory
+from dmcmc.inference.dpop.slicing import split_memory
 from dmcmc.inference.levels.one_after_the_other import check_weighted
-from dmcmc.inference.marginals.junction_tree import JunctionTree
-from dmcmc.inference.marginals.k_best import best_assignments
+from dmcmc.inference.marginals.junction_tree import JunctionTree, best_assignments
 from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, unroll
+from dmcmc.inference.model.names import plain_value, suggest_name
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.python_number import plain_value
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
 from dmcmc.questions.one_agent import undivided, undivided_settings
 from dmcmc.results.result import Alternative, Result
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
@@ -211,7 +209,7 @@ def k_best(
 ) -> list[Alternative] | None:
     """Return the k best assignments, proven; None if their junction tree does not fit the memory or the time."""
     now = time.perf_counter()
-    stop = Deadline(until if until == float("inf") else now + common.MAIN_SHARE * max(0.0, until - now))
+    stop = Deadline(until if until == float("inf") else now + tuning.MAIN_SHARE * max(0.0, until - now))
     try:
         with kernels_until(stop, settings), interpreted_tree_if_small(problem, settings):
             memory = split_memory(settings.budget.bytes, problem).work

@@ -18,7 +18,7 @@ from dmcmc.questions.one_agent import undivided, undivided_settings
 from dmcmc.results.questions import ConstraintConflict, RelaxedConstraint
 from dmcmc.results.result import Result
 from dmcmc.results.stored_result import provenance
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 
 
@@ -40,7 +40,7 @@ def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
     def solve(factors: Sequence[Factor], share: float) -> Result:
         """Solve the problem with other factors within a share of the time that is left."""
         seconds = (
-            None if limit is None else max(common.CHECK_SECONDS / 2, share * (start + limit - time.perf_counter()))
+            None if limit is None else max(tuning.CHECK_SECONDS / 2, share * (start + limit - time.perf_counter()))
         )
         limited = replace(settings, budget=replace(settings.budget, time=seconds))
         return choose_algorithm.solve_alone(dataclasses.replace(whole, factors=tuple(factors)), limited)
@@ -49,10 +49,10 @@ def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
         """Return whether some hard constraints cannot hold together; None if this is not known in time."""
         if limit is not None and time.perf_counter() >= start + limit:
             return None
-        result = solve([_without_utilities(problem.factors[hard[i]]) for i in items], common.UNTRIED_SHARE)
+        result = solve([_without_utilities(problem.factors[hard[i]]) for i in items], tuning.UNTRIED_SHARE)
         return True if result.status == "infeasible" else False if result.violation == 0 else None
 
-    first = solve(problem.factors, common.FIRST_SHARE)
+    first = solve(problem.factors, tuning.FIRST_SHARE)
     facts = provenance(settings, 1, 1)
     if first.status != "infeasible":
         elapsed = time.perf_counter() - start

@@ -29,7 +29,7 @@ from dmcmc.questions.sums import marginals
 from dmcmc.questions.value_intervals import ValueTable, bound_variables
 from dmcmc.results.questions import Marginals
 from dmcmc.results.stored_result import provenance
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.tuning import run as tuning
 
@@ -55,7 +55,7 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
     start, limit = time.perf_counter(), settings.budget.time
     assert limit is not None
     settings = with_memory_limit(settings, World())
-    seconds = common.FIRST_SHARE * limit
+    seconds = sampler_tuning.FIRST_SHARE * limit
     memory = min(settings.budget.bytes, int(seconds * tuning.TREE_BYTES_PER_SECOND))
     small = replace(settings, budget=replace(settings.budget, memory=memory))
     try:
@@ -65,7 +65,9 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
         pass
     settings = undivided_settings(settings)
     whole, end = undivided(problem, settings), start + limit
-    first = choose_algorithm.solve_alone(whole, _limited(settings, common.FIRST_SHARE * (end - time.perf_counter())))
+    first = choose_algorithm.solve_alone(
+        whole, _limited(settings, sampler_tuning.FIRST_SHARE * (end - time.perf_counter()))
+    )
     bounds = ValueTable(problem, first)
     if first.status != "infeasible":
         wanted = [problem.variables.index(name) for name in variables or problem.variables]
@@ -98,7 +100,7 @@ def _fix_values(whole: Problem, wanted: Sequence[int], settings: Settings, bound
             return
         if not bounds.is_proven(v, value):
             start = replace(settings, start=bounds.start_with(v, value))
-            limited = _limited(start, min(left, max(2 * common.GRACE_SECONDS, left / (len(queue) - i))))
+            limited = _limited(start, min(left, max(2 * sampler_tuning.GRACE_SECONDS, left / (len(queue) - i))))
             result = choose_algorithm.solve_alone(_fixed(whole, v, value), limited)
             bounds.record(v, value, bounds.answer_of(result))
 
@@ -113,4 +115,4 @@ def _fixed(problem: Problem, v: int, value: int) -> Problem:
 
 def _limited(settings: Settings, seconds: float) -> Settings:
     """Return settings with another time budget in seconds."""
-    return replace(settings, budget=replace(settings.budget, time=max(common.CHECK_SECONDS / 2, seconds)))
+    return replace(settings, budget=replace(settings.budget, time=max(sampler_tuning.CHECK_SECONDS / 2, seconds)))

@@ -13,8 +13,8 @@ from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.compilation.search_components import SearchComponents
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.memory_shares import split_memory
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.dpop.slicing import split_memory
+from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import RelaxedElimination, Resources, eliminate_within
 from dmcmc.inference.model.problem import Problem

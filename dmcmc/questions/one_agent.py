@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.memory_shares import split_memory
+from dmcmc.inference.dpop.slicing import split_memory
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable

@@ -20,8 +20,8 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
     next_above,
     run_boundary_searches,
 )
-from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.search_rows import create_boundary_search
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
@@ -36,8 +36,8 @@ from dmcmc.results.questions import ValueInterval
 from dmcmc.results.result import Result
 from dmcmc.samplers import registry as samplers
 from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.tuning import common
 
 
 def sampled_rows(
@@ -104,19 +104,19 @@ def search_values(
         backend, begun = Backend(settings.device, cores(), stop=Deadline(until)), time.perf_counter()
         known = start if local.domains.size == problem.n_variables else None
         for row, values in sampled_rows(
-            local, arithmetic, known, settings.seed, backend, 2 * common.UNTRIED_SHARE * (until - begun)
+            local, arithmetic, known, settings.seed, backend, 2 * tuning.UNTRIED_SHARE * (until - begun)
         ):
             found(row, values[: problem.n_variables])
         started = registry.get("triangles").start(local, backend)
         if not isinstance(started, DualState) or not started.enumerated:
             return None
         state = started
-        state.improve(2 * common.UNTRIED_SHARE * (until - begun))
-        search = create_boundary_search(state, int(common.MEMORY_SHARE / 2 * memory), until - begun, SearchedPart.ALL)
+        state.improve(2 * tuning.UNTRIED_SHARE * (until - begun))
+        search = create_boundary_search(state, int(tuning.MEMORY_SHARE / 2 * memory), until - begun, SearchedPart.ALL)
         while time.perf_counter() < until and not state.exhausted:
             attained = _attained(problem, v, best, state.integral)
             thresholds = next_above(attained) if state.integral else attained
-            run_boundary_searches([BoundarySearchRequest(search, thresholds, attained)], common.SLICE_SECONDS)
+            run_boundary_searches([BoundarySearchRequest(search, thresholds, attained)], tuning.SLICE_SECONDS)
             for row, leaf in zip(*(search.leaves() or ((), ())), strict=True):
                 found(int(row), joined(local, int(row), leaf)[: problem.n_variables])
             if search.exhausted:
@@ -242,7 +242,7 @@ def bound_variables(
     problem: Problem, wanted: Sequence[int], settings: Settings, bounds: ValueTable, end: float
 ) -> None:
     """Bound the values of some variables, one variable after the other, by an elimination or a search."""
-    until = time.perf_counter() + common.PLANNED_SHARE * (end - time.perf_counter())
+    until = time.perf_counter() + tuning.PLANNED_SHARE * (end - time.perf_counter())
     for i, v in enumerate(wanted):
         stop = Deadline(time.perf_counter() + (until - time.perf_counter()) / (len(wanted) - i))
         values = range(int(problem.domains[v]))

@@ -99,7 +99,7 @@ def _cpu_relaxation_note(setup: "Setup") -> str:
     """Return why semidefinite relaxations run on the CPU although a GPU is in use; empty otherwise."""
     if not _gpu_in_use(setup):
         return ""
-    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
+    from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
 
     reason = relaxation_gpu_problem()
     return "" if reason is None else f" (on the CPU: {reason})"
@@ -329,7 +329,7 @@ def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
 
     Function filtering drops the table entries that cannot beat the best answer. Sparse tables hold only the others.
     """
-    from dmcmc.inference.sparse.size_statistics import forecast, max_dense_cells
+    from dmcmc.inference.sparse.sparse_table import forecast, max_dense_cells
 
     divided, lines = setup.divided, []
     size, names = divided.arithmetic.dtype.itemsize, divided.problem.agents

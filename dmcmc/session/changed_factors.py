@@ -5,9 +5,8 @@ from typing import Any
 
 from dmcmc.inference.levels.weights import weighted_again
 from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.names import suggest_name, whole_number
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.python_number import whole_number
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 
 NUMBERS = "numbers of factors"  # attribute of a problem that caches the positions of its factors by name

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.inference.building.named_variables import domain_labels
+from dmcmc.inference.building.given_tables import domain_labels
+from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 
 Domain = int | Iterable[Label]

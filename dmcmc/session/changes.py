@@ -6,10 +6,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dmcmc.inference.building.global_constraints import as_names
+from dmcmc.inference.building.builder import as_names
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.presolve.restrict_domains import restrict_factor
+from dmcmc.inference.presolve.presolve import restrict_factor
 from dmcmc.session.changed_factors import NUMBERS, ChangedFactors
 from dmcmc.session.changed_variables import ChangedVariables, Domain
 

@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike
 
 from dmcmc.anytime.solve_private import read_inputs, solve_parts
 from dmcmc.config.settings import Keywords, Settings, settings_from
+from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.mpi.world import World, announce_end
 from dmcmc.results.result import Result

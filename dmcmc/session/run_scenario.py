@@ -10,7 +10,7 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.results.questions import EventResult, ScenarioResult
 from dmcmc.results.result import Result
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 from dmcmc.session.changes import Changes
 from dmcmc.session.scenario import SET_EXTERNAL_VARIABLE, ScenarioAction, ScenarioEvent
 
@@ -63,7 +63,7 @@ def run_scenario(
         with session.changes() as changes:
             for action in event.actions:
                 _change(changes, action, session.problem, values, external)
-        result = session.solve(None if budget is None else min(budget, max(event.seconds, common.CHECK_SECONDS / 2)))
+        result = session.solve(None if budget is None else min(budget, max(event.seconds, tuning.CHECK_SECONDS / 2)))
         found = _event_result(event, result, session, before)
         if result.assignment is not None:
             before = dict(result.assignment)

@@ -30,8 +30,7 @@ from dmcmc.inference.dpop.agent_step import (
     util_step_by_substitution,
 )
 from dmcmc.inference.dpop.division import InterfaceCompression, Rows
-from dmcmc.inference.dpop.predicted_steps import PredictedStep
-from dmcmc.inference.dpop.slicing import Slicing, condition_tables
+from dmcmc.inference.dpop.slicing import PredictedStep, Slicing, condition_tables
 from dmcmc.inference.dpop.step_workspace import StepWorkspaces
 from dmcmc.inference.elimination.eliminate import best_hidden_values, pieces_of
 from dmcmc.inference.execution.backend import Backend

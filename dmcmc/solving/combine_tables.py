@@ -29,10 +29,9 @@ from dmcmc.inference.dpop.agent_step import (
     tables_size,
     value_size,
 )
-from dmcmc.inference.dpop.contract_tree import contracted
 from dmcmc.inference.dpop.division import InterfaceCompression
-from dmcmc.inference.dpop.predicted_steps import PredictedStep
-from dmcmc.inference.dpop.slicing import Slicing
+from dmcmc.inference.dpop.pseudotree import contracted
+from dmcmc.inference.dpop.slicing import PredictedStep, Slicing
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.interpreted import is_interpreting

@@ -21,7 +21,7 @@ from dmcmc.inference.dpop.agent_step import latest
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
+from dmcmc.inference.sparse.sparse_table import SizeStatistics, total_statistics
 from dmcmc.mpi.world import World
 from dmcmc.results.result import BOUND, EXACT_ELIMINATION, SAMPLING, Result
 from dmcmc.samplers.auto.survey import SAMPLER

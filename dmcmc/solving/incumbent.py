@@ -21,7 +21,7 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.size_statistics import SizeStatistics
+from dmcmc.inference.sparse.sparse_table import SizeStatistics
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import LOCAL_SEARCH, RetainedEntries, TracePoint
 from dmcmc.solving.agent.bounds import ImproverRecord

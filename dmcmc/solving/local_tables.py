@@ -23,18 +23,15 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import MpiTeam, World
 from dmcmc.results.result import BOUND, EXACT_ELIMINATION, SAMPLING
-from dmcmc.samplers import improve_in_team, registry
+from dmcmc.samplers import in_team as improve_in_team
+from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import AgentChoice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
-from dmcmc.samplers.chain_solver import ChainSolver
-from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling
-from dmcmc.samplers.contract.team import broadcast_from_first
-from dmcmc.samplers.methods.block_chains import draws_are_frozen
-from dmcmc.samplers.methods.blocks import BlockSolver, sample_agent
+from dmcmc.samplers.chain_solver import ChainSolver, choose_rows
+from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling, broadcast_from_first
+from dmcmc.samplers.contract.tuning import FIRST_TABLE_SECONDS, UNTRIED_SHARE
+from dmcmc.samplers.methods.blocks import BlockSolver, draws_are_frozen, sample_agent
 from dmcmc.samplers.methods.exact import EliminatedTables, eliminate_in_turn
-from dmcmc.samplers.row_choice import choose_rows
-from dmcmc.samplers.tuning.auto import FIRST_TABLE_SECONDS
-from dmcmc.samplers.tuning.common import UNTRIED_SHARE
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.bounds import MeasuredGain, agents_with_relaxation_in_time, uncombined_bounds
 from dmcmc.solving.agent.checkpoint import Checkpoint, continue_sampling, resume_bound, start_bound

@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Rows
+from dmcmc.inference.bounds.contract.tuning import ENTRIES_PER_SWEEP, INITIAL_SWEEPS, LEADER_WEIGHT, STEP_FRACTION
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.reparametrised_tables import triplets_fit
-from dmcmc.inference.bounds.mini_bucket import MiniBucketState
-from dmcmc.inference.bounds.mini_bucket_steps import MINI_BUCKET_BOUNDS
-from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS
-from dmcmc.inference.bounds.tuning.mini_buckets import ENTRIES_PER_SWEEP, LEADER_WEIGHT, STEP_FRACTION
+from dmcmc.inference.bounds.dual.graph import triplets_fit
+from dmcmc.inference.bounds.mini_bucket import MINI_BUCKET_BOUNDS, MiniBucketState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable

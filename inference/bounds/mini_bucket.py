@@ -1,33 +1,96 @@
-"""Bound provider ``mini-bucket``: eliminate the hidden variables with tables of limited size, after a dual ascent.
+"""The mini-bucket bound of an agent's rows.
+
+Bound provider ``mini-bucket``: eliminate the hidden variables with tables of limited size, after a dual ascent.
 
 Mini-bucket elimination (Dechter and Rish) splits the tables of an eliminated variable into groups whose joint scopes
 are small enough, and eliminates the variable from each group separately. The interface variables stay free. Rows
 (assignments of the interface) need not be enumerated, so an agent may have any number of interface variables.
 
 The tables are the potentials of a dual ascent: reparametrised factors with the same sum, which give tighter bounds.
+
+The steps of mini-bucket bounds of an agent: the plan for a z, the largest z that fits, and the elimination.
 """
 
 import itertools
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from dmcmc.inference.bounds import mini_bucket_steps
 from dmcmc.inference.bounds.contract.protocol import Rows
+from dmcmc.inference.bounds.contract.tuning import DUAL_SWEEPS, MAX_Z_BYTES, MAX_Z_CELLS, SECONDS_PER_BUCKET, Z_SHARE
 from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.mini_buckets import DUAL_SWEEPS, MAX_Z_BYTES, MAX_Z_CELLS, Z_SHARE
-from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.bounds.dual.graph import elimination_of, tables_of
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW, MINUS_INFINITY
+from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.execution.cost_model import COSTS
+from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
+from dmcmc.inference.minibuckets.moment_matching import compile_matching
+from dmcmc.inference.minibuckets.plan import largest_fitting, least_z, plan_mini_buckets, upper_bound_on_z
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+
+Scopes = Sequence[tuple[int, ...]]
+
+
+def plan_of(local: LocalProblem, scopes: Scopes, z: int) -> EliminationPlan:
+    """Return the mini-bucket elimination of an agent's hidden variables, given the scopes of its tables and z."""
+    return plan_mini_buckets(scopes, local.domains, local.order.variables, local.interface, z, True)
+
+
+def least_z_of(local: LocalProblem, scopes: Scopes) -> int:
+    """Return the smallest z: each table fits a mini-bucket."""
+    return least_z(scopes, local.order.variables)
+
+
+def largest_z(local: LocalProblem, scopes: Scopes, entries: int) -> int:
+    """Return the largest z whose tables have at most ``entries`` entries; the smallest z if none has."""
+    most = upper_bound_on_z(local.domains, local.order.variables, entries, local.plan.width)
+    found, _ = largest_fitting(most, least_z_of(local, scopes), entries, partial(plan_of, local, scopes))
+    return found
+
+
+def seconds_of(plan: EliminationPlan, threads: int) -> float:
+    """Return the estimated seconds of a plan on a nominal machine: joined cells and an overhead per bucket."""
+    return plan.cells * COSTS.seconds_per_bound_cell / threads + SECONDS_PER_BUCKET * plan.buckets
+
+
+def eliminate(
+    local: LocalProblem, tables: Sequence[EncodedTable], z: int, backend: Backend
+) -> tuple[Arithmetic, tuple[EncodedTable, ...]]:
+    """Eliminate an agent's hidden variables with mini-buckets; return the arithmetic and the tables that remain.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline of the backend passes.
+    """
+    query = elimination_of(tables, local.domains, local.order.variables, local.interface)
+    done = eliminate_within(query, Relaxation("mini-bucket", z), Resources(backend=backend))
+    return query.arithmetic, done.elimination.remaining()
+
+
+def compile_mini_buckets() -> None:
+    """Compile the kernels of mini-buckets of potentials, with and without tables of three variables."""
+    pairs = tuple(Factor.of(scope, np.zeros((2, 2))) for scope in ((0, 1), (1, 2), (0, 2)))
+    local = divide(Problem(("x0", "x1", "x2"), np.full(3, 2), ("a",), np.zeros(3, dtype=np.int64), pairs)).locals[0]
+    tables = [EncodedTable(scope, np.zeros([2] * len(scope), dtype=np.int64)) for scope in ((0, 1), (1, 2), (0, 1, 2))]
+    for z, chosen in ((1, tables[:2]), (2, tables)):
+        eliminate(local, chosen, z, CPU)
+    compile_matching(np.dtype(np.int64))  # larger agents have split buckets
+
+
+MINI_BUCKET_BOUNDS = KernelSet("mini-bucket bounds", compile_mini_buckets)
 
 
 class MiniBucketState:
@@ -114,7 +177,7 @@ class MiniBucketState:
     def raise_z(self, entries: int) -> None:
         """Raise the z of the next step to the largest one whose tables have at most ``entries`` entries."""
         if not self.exhausted:
-            self.z = max(self.z, mini_bucket_steps.largest_z(self.local, self._scopes(), entries))
+            self.z = max(self.z, largest_z(self.local, self._scopes(), entries))
 
     def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
         """Return one table over the interface, or a sum of small tables if there are too many rows."""
@@ -132,13 +195,13 @@ class MiniBucketState:
     def _plan(self) -> EliminationPlan:
         """Return the elimination plan of the next step."""
         if self._cached_plan is None or self._cached_plan[0] != self.z:
-            self.z = max(self.z, mini_bucket_steps.least_z_of(self.local, self._scopes()))
-            self._cached_plan = self.z, mini_bucket_steps.plan_of(self.local, self._scopes(), self.z)
+            self.z = max(self.z, least_z_of(self.local, self._scopes()))
+            self._cached_plan = self.z, plan_of(self.local, self._scopes(), self.z)
         return self._cached_plan[1]
 
     def _estimate(self, plan: EliminationPlan) -> float:
         """Return the estimated seconds of a step on a nominal machine."""
-        return mini_bucket_steps.seconds_of(plan, self.backend.threads)
+        return seconds_of(plan, self.backend.threads)
 
     def _scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes of the reparametrised tables."""
@@ -156,7 +219,7 @@ class MiniBucketState:
     def _eliminate(self, tables: list[EncodedTable]) -> None:
         """Eliminate the hidden variables and lower the bounds by the result."""
         local = self.local
-        arithmetic, remaining = mini_bucket_steps.eliminate(local, tables, self.z, self.backend)
+        arithmetic, remaining = eliminate(local, tables, self.z, self.backend)
         if self._dual.enumerated:
             rows = np.zeros(local.interface_shape, dtype=np.int64)
             for scope, values in remaining:

@@ -25,13 +25,12 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     SearchBatch,
 )
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import allowed_values
+from dmcmc.inference.bounds.contract.tuning import MAX_NODES_PER_BATCH, PREPARED_CELLS
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.graph import LOWEST, elimination_of, tables_of
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.reparametrised_tables import LOWEST, elimination_of, tables_of
-from dmcmc.inference.bounds.tuning.search import MAX_NODES_PER_BATCH, PREPARED_CELLS
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.choose_z import upper_bound_on_z
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, upper_bound_on_z
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.tuning import SHORT_BUDGET

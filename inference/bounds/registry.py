@@ -11,7 +11,7 @@ from dmcmc.inference.bounds.calibration import CalibratedBoundState
 from dmcmc.inference.bounds.contract.protocol import BoundProvider, BoundState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.mini_bucket import MiniBucketState
-from dmcmc.inference.bounds.semidefinite.provider import SemidefiniteState
+from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.runtime.plugins import Plugins

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from dmcmc.inference.bounds.contract.protocol import BoundState
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.reparametrised_tables import elimination_of, tables_of, triplets_fit
+from dmcmc.inference.bounds.dual.graph import elimination_of, tables_of, triplets_fit
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery
 
 
 class Reparametrised(NamedTuple):

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
+from dmcmc.inference.bounds.contract.tuning import STEP_FRACTION
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.graph import table_width
-from dmcmc.inference.bounds.tuning.mini_buckets import STEP_FRACTION
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.subproblem import Subproblem
-from dmcmc.inference.runtime.time_shares import TimeShares
+from dmcmc.inference.runtime.deadline import TimeShares
 
 _GPU_PROVIDERS = ("dual", "triangles")  # providers whose bounds a GPU can tighten
 

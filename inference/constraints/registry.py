@@ -4,17 +4,13 @@
 ``GlobalConstraint``, adds a class.
 """
 
-from dmcmc.inference.constraints.adjacency import AdjacencyConstraint
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
-from dmcmc.inference.constraints.breaks import BreaksConstraint
 from dmcmc.inference.constraints.count import CountConstraint
-from dmcmc.inference.constraints.cumulative import CumulativeConstraint
+from dmcmc.inference.constraints.cumulative import BreaksConstraint, CumulativeConstraint
 from dmcmc.inference.constraints.element import ElementConstraint
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
-from dmcmc.inference.constraints.idle_slot import IdleSlotConstraint
-from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
-from dmcmc.inference.constraints.place_changes import PlaceChangesConstraint
-from dmcmc.inference.constraints.precedence import PrecedenceConstraint
+from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint, PrecedenceConstraint
+from dmcmc.inference.constraints.schedules import AdjacencyConstraint, IdleSlotConstraint, PlaceChangesConstraint
 from dmcmc.inference.runtime.plugins import Plugins
 
 

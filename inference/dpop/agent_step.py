@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
-from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationPlan, EliminationQuery, plan_elimination
 from dmcmc.inference.execution.exact_or_mini_buckets import (
     EXACT,
     UNLIMITED,
@@ -38,9 +37,14 @@ from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import Memo, is_short_key
-from dmcmc.inference.sparse.functional_variables import Substitution, substitute_functional
 from dmcmc.inference.sparse.sparse_elimination import SparseElimination, SparseQuery, eliminate_sparse
-from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable, as_dense
+from dmcmc.inference.sparse.sparse_table import (
+    AnyTable,
+    SparseBackedTable,
+    Substitution,
+    as_dense,
+    substitute_functional,
+)
 
 # Tables over parts of the sender's separator. Their sum is UTIL_i, or with mini-buckets (ADPOP) an upper bound on it.
 # Tables with mostly −∞ entries may be sparse (the CUBE paper calls them incomplete).

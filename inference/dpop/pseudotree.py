@@ -1,9 +1,16 @@
-"""Build pseudo-trees over agents: agents that share a factor are ancestor and descendant (DMCMC paper §2).
+"""The pseudo-tree of the agents.
+
+Build pseudo-trees over agents: agents that share a factor are ancestor and descendant (DMCMC paper §2).
 
 A *crossing* factor has variables of several agents; an agent's *interface* are its variables in such factors. Its
 *separator* are the variables of ancestors that its UTIL message to its parent may range over. By default, candidates
 are depth-first trees from many roots and the trees of elimination orders, and the candidate whose UTIL tables need the
 fewest cells wins. :mod:`dmcmc.inference.dpop.trees` has other heuristics.
+
+Contract a pseudo-tree: adjacent agents with the same owner become one node, whose agents are eliminated jointly.
+
+An *owner* is any integer label of agents, such as the number of a process. In a pseudo-tree, ``separators`` are the
+variables of ancestors that an agent's message ranges over, and ``placed`` the factors between agents that it adds.
 """
 
 import math
@@ -17,14 +24,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Division
-from dmcmc.inference.dpop.trees import registry
-from dmcmc.inference.dpop.trees.contract import AgentGraph, checked_parents, elimination_tree
-from dmcmc.inference.dpop.trees.depth_first import depth_first_forests
-from dmcmc.inference.dpop.trees.elimination_trees import rule_tree
+from dmcmc.inference.dpop.trees import (
+    AUTO,
+    AgentGraph,
+    checked_parents,
+    depth_first_forests,
+    elimination_tree,
+    get,
+    rule_tree,
+)
 from dmcmc.inference.dpop.tuning import MAX_ROOTS, MAX_TREE_NODES
 from dmcmc.inference.model.compact_sequences import IndexGroups, flatten_groups
+from dmcmc.inference.model.names import list_shortly
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.unknown_names import list_shortly
 from dmcmc.inference.orders.best_order import RULES, best_order
 from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES, MAX_RULE_AGENTS
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -156,7 +168,7 @@ def build_pseudotree(
     problem: Problem,
     division: Division,
     stop: Deadline = NO_DEADLINE,
-    heuristic: str = registry.AUTO,
+    heuristic: str = AUTO,
     root: str | None = None,
 ) -> PseudoTree:
     """Return the pseudo-tree of a heuristic.
@@ -170,7 +182,7 @@ def build_pseudotree(
     stop
         Deadline; the best tree of the portfolio so far, which then depends on the clock, is returned.
     heuristic
-        ``auto``, or a name of :mod:`dmcmc.inference.dpop.trees.registry`.
+        ``auto``, or a name of :mod:`dmcmc.inference.dpop.trees`.
     root
         Name of the agent that is the root of its component; None for any.
 
@@ -185,9 +197,9 @@ def build_pseudotree(
     def build() -> PseudoTree:
         """Build the tree, without the cache."""
         graph, root_index = agent_graph(problem, division), root_agent(problem, root)
-        if heuristic == registry.AUTO:
+        if heuristic == AUTO:
             return _cheapest(problem, division, _candidates(graph, root_index), stop)
-        parents = checked_parents(registry.get(heuristic), graph, root_index)
+        parents = checked_parents(get(heuristic), graph, root_index)
         return complete_tree(problem, division, parents, stop)
 
     if not is_short_key(problem.n_variables + len(division.crossing)):
@@ -205,7 +217,7 @@ def build_pseudotree(
 
 def tree_names(problem: Problem, heuristic: str, root: str | None) -> tuple[str, ...]:
     """Return the agents' names if the tree may depend on them; ``auto`` without a root depends on the graph only."""
-    return () if heuristic == registry.AUTO and root is None else tuple(problem.agents)
+    return () if heuristic == AUTO and root is None else tuple(problem.agents)
 
 
 def agent_graph(problem: Problem, division: Division) -> AgentGraph:
@@ -385,3 +397,72 @@ def _arranged(
         if parent[a] >= 0:
             reach.setdefault(parent[a], set()).update(variables)
     return PseudoTree(parent, children, top_down[::-1], separators, placed), cells
+
+
+class Contraction(NamedTuple):
+    """A pseudo-tree whose nodes are pieces: connected sets of agents that have the same owner.
+
+    All roots of one owner belong to one piece, although no tree edge connects them.
+
+    Attributes
+    ----------
+    pieces : tuple of tuple of int
+        The agents of each piece, children before parents.
+    tree : PseudoTree
+        The pseudo-tree over pieces; its ``placed`` tuples are empty, since they refer to single agents.
+    owner : tuple of int
+        The owner of each piece.
+    """
+
+    pieces: tuple[tuple[int, ...], ...]
+    tree: PseudoTree
+    owner: tuple[int, ...]
+
+
+def contracted(tree: PseudoTree, owner: Sequence[int]) -> Contraction:
+    """Return a pseudo-tree with adjacent agents of the same owner contracted, and likewise all roots of one owner.
+
+    A piece is numbered before its children, and its separator is that of its topmost agent.
+
+    Examples
+    --------
+    >>> tree = PseudoTree((-1, 0, 1, 0), ((1, 3), (2,), (), ()), (2, 3, 1, 0), ((), (5,), (6,), (5,)), ((),) * 4)
+    >>> found = contracted(tree, owner=[0, 0, 1, 0])
+    >>> found.pieces, found.tree.parent, found.tree.separators
+    (((3, 1, 0), (2,)), (-1, 0), ((), (6,)))
+    """
+    piece_of, pieces, top_agents, piece_of_root_owner = (
+        dict[int, int](),
+        list[list[int]](),
+        list[int](),
+        dict[int, int](),
+    )
+    parent_of_piece = list[int]()
+    for agent in reversed(tree.bottom_up):
+        parent = tree.parent[agent]
+        number = len(pieces)
+        if parent < 0:
+            number = piece_of_root_owner.setdefault(owner[agent], number)
+        elif owner[parent] == owner[agent]:
+            number = piece_of[parent]
+        if number == len(pieces):
+            pieces.append([])
+            top_agents.append(agent)
+            parent_of_piece.append(-1 if parent < 0 else piece_of[parent])
+        piece_of[agent] = number
+        pieces[number].append(agent)
+    children: list[list[int]] = [[] for _ in pieces]
+    for number, parent in enumerate(parent_of_piece):
+        if parent >= 0:
+            children[parent].append(number)
+    return Contraction(
+        tuple(tuple(reversed(piece)) for piece in pieces),
+        PseudoTree(
+            parent=tuple(parent_of_piece),
+            children=tuple(map(tuple, children)),
+            bottom_up=tuple(reversed(range(len(pieces)))),
+            separators=tuple(tree.separators[top] for top in top_agents),
+            placed=((),) * len(pieces),
+        ),
+        tuple(owner[top] for top in top_agents),
+    )

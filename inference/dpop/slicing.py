@@ -1,4 +1,6 @@
-"""Exact UTIL steps in little memory: some variables of large tables are fixed to one value at a time.
+"""Slices of tables that exceed the memory, predicted before they are made.
+
+Exact UTIL steps in little memory: some variables of large tables are fixed to one value at a time.
 
 In its UTIL step an agent joins its tables with its children's messages, eliminates its interface and sends the result
 to its parent; VALUE then chooses values from the roots down. A *cut* variable has one value at a time in all tables
@@ -7,22 +9,123 @@ below its agent. For each value the agent requests its children's messages anew 
 size. The work grows only for agents whose tables do not contain it.
 
 An agent cuts the variables that VALUE decides first, so that ties are broken as without cuts.
+
+Divide a memory budget among the data that exist at the same time; the shares were chosen by measurement.
+
+The UTIL steps of DPOP (messages from the leaves up) leave their tables in memory until VALUE has chosen the values from
+the roots down.
+
+Predict the agents' exact UTIL steps from scopes alone: elimination orders and message scopes.
+
+In its UTIL step an agent joins its tables, the crossing factors (over variables of several agents) placed at it, and
+its children's messages, and eliminates its interface. The prediction estimates memory and time before any table exists,
+for example for :mod:`dmcmc.inference.dpop.slicing`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dmcmc.inference.dpop.agent_step import UtilMessage
-from dmcmc.inference.dpop.predicted_steps import PredictedStep
+from dmcmc.inference.dpop.tuning import STEPS_SHARE, WORK_SHARE
+from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.arithmetic import EncodedTable
+from dmcmc.inference.model.problem import Problem, bytes_of_tables
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.tuning import DEFAULT_BUDGET, SHORT_BUDGET
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree
+
+
+Scope = tuple[int, ...]
+
+
+class PredictedStep(NamedTuple):
+    """The predicted UTIL step of one agent.
+
+    Attributes
+    ----------
+    scopes : tuple of tuple of int
+        Scopes of the joined tables: the agent's own tables, crossing factors, and its children's messages.
+    order : tuple of int
+        Its interface variables in elimination order.
+    separator : tuple of int
+        Variables of ancestors that the message may range over.
+    message : tuple of tuple of int
+        Scopes of the tables in its message.
+    """
+
+    scopes: tuple[Scope, ...]
+    order: tuple[int, ...]
+    separator: tuple[int, ...]
+    message: tuple[Scope, ...]
+
+    def plan(self, sizes: Ints) -> EliminationPlan:
+        """Return the elimination plan of the step for the given domain sizes."""
+        return plan_elimination(self.scopes, sizes, self.order, self.separator)
+
+
+class StepScopes(NamedTuple):
+    """The inputs of an agent's UTIL step that exist before any message arrives.
+
+    Attributes
+    ----------
+    local_scopes, crossing : sequence of tuple of int
+        Scopes of the agent's own tables, and of the crossing factors placed at it.
+    interface, separator : tuple of int
+        Its interface variables, and the variables of ancestors that its message may range over.
+    """
+
+    local_scopes: Sequence[Scope]
+    crossing: Sequence[Scope]
+    interface: Scope
+    separator: Scope
+
+
+def predict_steps(
+    tree: "PseudoTree", inputs: Sequence[StepScopes], sizes: Ints, short_search: bool = False
+) -> list[PredictedStep]:
+    """Return the predicted step of each agent, as ``util_step`` would compute it.
+
+    Parameters
+    ----------
+    tree
+        The agents' pseudo-tree.
+    inputs
+        Scopes known before the messages, per agent.
+    sizes : (variables,) int64
+        Domain sizes.
+    short_search
+        Search less for orders: some tenths of a millisecond per agent. The orders may then differ from those of the
+        step.
+    """
+    predicted: list[PredictedStep | None] = [None] * len(inputs)
+    for agent in tree.bottom_up:
+        local_scopes, crossing, interface, separator = inputs[agent]
+        messages = [step.message for child in tree.children[agent] if (step := predicted[child]) is not None]
+        scopes = (*local_scopes, *crossing, *(scope for message in messages for scope in message))
+        budget = SHORT_BUDGET if short_search else DEFAULT_BUDGET
+        order = best_order(scopes, sizes, interface, separator, budget).variables
+        step = PredictedStep(scopes, order, separator, ())
+        plan = step.plan(sizes)
+        predicted[agent] = step._replace(message=_absorbed([plan.scope(t) for t in plan.remaining]))
+    return [step for step in predicted if step is not None]
+
+
+def _absorbed(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
+    """Return the scopes that no larger scope contains: those that ``eliminate.absorb`` leaves."""
+    maximal: list[Scope] = []
+    for scope in sorted(scopes, key=lambda s: -len(s)):
+        if not any(set(scope) <= set(other) for other in maximal):
+            maximal.append(scope)
+    return tuple(maximal)
+
 
 _MAX_COUNT = 1e300  # upper limit on counted steps and cells, to avoid overflow
 
@@ -192,3 +295,82 @@ def _step_counts(
             requests[agent] = steps_made[parent] if separator.intersection(cut.get(parent, ())) else requests[parent]
         steps_made[agent] = min(_MAX_COUNT, requests[agent] * prod(float(sizes[v]) for v in cut.get(agent, ())))
     return steps_made
+
+
+class MemoryShares(NamedTuple):
+    """Shares of one rank's memory budget, in bytes.
+
+    Attributes
+    ----------
+    problem : int
+        The problem's tables, which every rank holds.
+    work : int
+        One elimination at a time, with its copies; after all agents have tables, the UTIL steps of all agents.
+    steps : int
+        The part of ``work`` for the UTIL steps that stay until VALUE; the remainder is for copies that the current
+        step makes.
+    agent_data : int
+        Tables, chains and bounds of all agents.
+    """
+
+    problem: int
+    work: int
+    steps: int
+    agent_data: int
+
+
+def split_memory(budget: int, *problems: Problem) -> MemoryShares:
+    """Divide a memory budget.
+
+    Parameters
+    ----------
+    budget
+        Bytes per rank.
+    problems
+        The problems in memory; tables that they share count once.
+
+    Raises
+    ------
+    ResourceError
+        If their tables alone exceed the budget.
+    """
+    return split_memory_after_tables(bytes_of_tables(*problems), budget)
+
+
+def split_memory_after_tables(size: int, budget: int) -> MemoryShares:
+    """Divide a memory budget of which the problem's tables take ``size`` bytes; see ``split_memory``."""
+    if size >= budget:
+        raise ResourceError(
+            f"the problem's own tables take {format_bytes(size)} and budget.memory allows {format_bytes(budget)};"
+            " raise budget.memory"
+        )
+    work = int(WORK_SHARE * (budget - size))
+    return MemoryShares(size, work, int(STEPS_SHARE * work), budget - size - work)
+
+
+def largest_share(needs: Sequence[float], total: float) -> float:
+    """Return the max-min fair limit per consumer, such that all consumers together take at most ``total``.
+
+    Consumers that need less than an equal share leave their unused part to the larger ones. If all needs fit,
+    the largest consumer gets the remainder.
+
+    Parameters
+    ----------
+    needs
+        The needs of each consumer, in any unit.
+    total
+        The amount to divide, in the same unit.
+
+    Examples
+    --------
+    >>> largest_share([1, 2, 30, 40], 23)
+    10.0
+    >>> largest_share([1, 2], 23)
+    22.0
+    """
+    remaining, n_remaining = float(total), len(needs)
+    for need in sorted(needs)[:-1]:
+        if need > remaining / n_remaining:
+            return remaining / n_remaining
+        remaining, n_remaining = remaining - need, n_remaining - 1
+    return remaining

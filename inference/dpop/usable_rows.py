@@ -24,7 +24,6 @@ from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resource
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, is_allowed
 from dmcmc.inference.model.cuda.device_table import largest_entry
 from dmcmc.inference.runtime.types import Ints, Number
-from dmcmc.inference.sparse.functional_variables import substitute_functional
 from dmcmc.inference.sparse.sparse_table import (
     AnyTable,
     KeyTooWide,
@@ -32,6 +31,7 @@ from dmcmc.inference.sparse.sparse_table import (
     SparseTable,
     as_dense,
     fields_of,
+    substitute_functional,
 )
 from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 

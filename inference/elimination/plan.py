@@ -1,4 +1,6 @@
-"""Plan an elimination before it runs: buckets, tables, joined cells and memory.
+"""The plan of an elimination, and a query of its memory.
+
+Plan an elimination before it runs: buckets, tables, joined cells and memory.
 
 A bucket joins all tables that contain the variable it eliminates; its message, a table over the other variables (the
 separator), goes to the bucket of the next of them. A joined cell is one entry of this join, the unit of work. All
@@ -6,6 +8,8 @@ tables of a plan lie in one array, the arena.
 
 The axes of every table follow the elimination order; kept variables come last. The variable that a bucket eliminates is
 therefore the first axis of each of its tables, and all its tables end with the same variables, contiguous in memory.
+
+The elimination query: one record shared by the exact solvers and the mini-bucket solvers.
 """
 
 from collections.abc import Sequence
@@ -18,7 +22,7 @@ import numpy as np
 
 from dmcmc.inference import tuning
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
-from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import digest
@@ -291,3 +295,41 @@ def check_memory(plan: EliminationPlan, arithmetic: Arithmetic, memory: int, wha
             f"{what} needs {need:,} bytes (largest table: {len(plan.scope(largest))} variables,"
             f" {int(plan.sizes[largest]):,} entries) and budget.memory leaves it {memory:,}; {remedy}"
         )
+
+
+@dataclass(frozen=True)
+class EliminationQuery:
+    """Maximise the sum of ``tables`` over the variables of ``order``, as a function of the variables in ``keep``.
+
+    Attributes
+    ----------
+    tables : sequence of EncodedTable
+        Encoded tables.
+    domains : (variables,) int64
+        Domain sizes of all variables of the problem.
+    order : sequence of int
+        The variables to eliminate, first to last.
+    keep : sequence of int
+        The variables that are not eliminated.
+    arithmetic : Arithmetic
+        The arithmetic in which the tables are encoded.
+    plan : EliminationPlan or None
+        The plan of exact elimination if the caller already has it.
+    """
+
+    tables: Sequence[EncodedTable]
+    domains: Ints
+    order: Sequence[int]
+    keep: Sequence[int]
+    arithmetic: Arithmetic
+    plan: EliminationPlan | None = None
+
+    @property
+    def scopes(self) -> list[tuple[int, ...]]:
+        """Scopes of the tables."""
+        return [t.scope for t in self.tables]
+
+    @property
+    def exact(self) -> EliminationPlan:
+        """The plan of exact elimination; computed if none was given."""
+        return self.plan or plan_elimination(self.scopes, self.domains, self.order, self.keep)

@@ -6,13 +6,11 @@ from functools import cached_property
 from typing import Literal
 
 from dmcmc.inference.elimination.eliminate import Elimination
-from dmcmc.inference.elimination.plan import EliminationPlan, check_memory
+from dmcmc.inference.elimination.plan import EliminationPlan, EliminationQuery, check_memory
 from dmcmc.inference.elimination.plan_kernels import HUGE
-from dmcmc.inference.elimination.query import EliminationQuery
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
 from dmcmc.inference.minibuckets.content_partition import eliminate_by_content
-from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets
+from dmcmc.inference.minibuckets.plan import check_z, largest_fitting, least_z, plan_mini_buckets, upper_bound_on_z
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 
 MagnitudeLimit = int | float | Callable[[], int | float]  # a function is called only when mini-buckets need the limit

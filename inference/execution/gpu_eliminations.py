@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.eliminate import eliminate_batch, eliminate_hybrid
+from dmcmc.inference.elimination.cuda.eliminate import divide_work, eliminate_batch, eliminate_hybrid
 from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
 from dmcmc.inference.elimination.eliminate import Elimination, MergedPlan, flat_tables
 from dmcmc.inference.elimination.plan import EliminationPlan

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
-from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.eliminate import divide_work
 from dmcmc.inference.elimination.eliminate import merge_plans
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import MAX_PLUS

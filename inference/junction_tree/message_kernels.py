@@ -12,7 +12,7 @@ offset. If later another value of a variable of its separator is observed, the m
 Shared arguments
 ----------------
 program
-    A :class:`dmcmc.inference.junction_tree.table_layout.CliqueTreeProgram`: the tree as flat arrays. Tables
+    A :class:`dmcmc.inference.junction_tree.cliques.CliqueTreeProgram`: the tree as flat arrays. Tables
     are numbered: factors, upward messages, downward messages, tables of single variables.
 arena : (entries,)
     The entries of all tables, in the dtype of the arithmetic; table t begins at ``program.at[t]``.

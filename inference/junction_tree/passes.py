@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference import tuning
 from dmcmc.inference.elimination.semirings import LOG_SUM, Semiring
+from dmcmc.inference.junction_tree.cliques import CliqueTreeLayout
 from dmcmc.inference.junction_tree.message_kernels import (
     ADD,
     DOWN,
@@ -43,7 +44,6 @@ from dmcmc.inference.junction_tree.sum_product_kernels import (
     sweep_products,
     to_logarithms,
 )
-from dmcmc.inference.junction_tree.table_layout import CliqueTreeLayout
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Array, Ints

@@ -10,7 +10,7 @@ exponential is computed per row. These kernels are building blocks of
 Shared arguments
 ----------------
 program
-    A :class:`dmcmc.inference.junction_tree.table_layout.CliqueTreeProgram`: the tree as flat arrays.
+    A :class:`dmcmc.inference.junction_tree.cliques.CliqueTreeProgram`: the tree as flat arrays.
 arena : (entries,) float64
     The entries of all tables, logarithms.
 numbers : (entries,) float64

@@ -14,10 +14,10 @@ from functools import reduce
 import numpy as np
 
 from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Floats, Label
 

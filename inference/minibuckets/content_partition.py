@@ -18,8 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate
-from dmcmc.inference.elimination.plan import rank_of
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery, rank_of
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched, magnitude_limit_of
 from dmcmc.inference.minibuckets.plan import Partition, assemble, check_z
 from dmcmc.inference.minibuckets.plan_kernels import greedy_merges

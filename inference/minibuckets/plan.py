@@ -1,13 +1,20 @@
-"""Mini-bucket plans: an elimination whose messages have at most z variables (GpuBE journal paper, §2.2).
+"""The plan of mini-buckets, and the largest size that fits.
+
+Mini-bucket plans: an elimination whose messages have at most z variables (GpuBE journal paper, §2.2).
 
 A bucket whose message would have more variables is split into mini-buckets, which are eliminated separately
 (mini-bucket elimination, Dechter and Rish 2003). Each of them may choose another value of the variable, so the result
 is an upper bound on the exact one. A mini-bucket plan is an ordinary ``EliminationPlan`` in which consecutive buckets
 of one variable are its mini-buckets. The same kernels run it, and VALUE reads all mini-buckets of a variable together.
 With z at least the induced width it is the exact plan.
+
+Choose z, the largest number of variables of a mini-bucket's message, so that the tables of a plan fit the memory.
+
+A larger z gives a tighter bound and larger tables: an entry count of up to (domain size)^z per message.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -150,3 +157,55 @@ def shares_variable(variable: Ints) -> NDArray[np.bool_]:
     has_sibling[:-1] |= equals_next
     has_sibling[1:] |= equals_next
     return has_sibling
+
+
+def plan_within(
+    scopes: Sequence[Sequence[int]], domains: Ints, order: Sequence[int], keep: Sequence[int], entries: int
+) -> tuple[int, EliminationPlan]:
+    """Return the largest z whose plan has at most ``entries`` table entries, and its plan.
+
+    If no z fits, the smallest z and its plan are returned. Parameters are those of ``plan_mini_buckets``.
+    """
+    max_z = upper_bound_on_z(domains, [*order, *keep], entries)
+    return largest_fitting(
+        max_z, least_z(scopes, order), entries, lambda z: plan_mini_buckets(scopes, domains, order, keep, z)
+    )
+
+
+def upper_bound_on_z(domains: Ints, variables: Sequence[int], entries: int, limit: float = math.inf) -> int:
+    """Return an upper bound on the useful z: no table over more of the variables fits ``entries``.
+
+    The bound is log(entries) / log(smallest domain size above 1), plus the number of variables with one value, which do
+    not enlarge a table. The result is at most ``limit``, and at most the number of variables.
+    """
+    involved = np.unique(np.array(variables, dtype=np.int64))
+    domain_sizes = domains[involved]
+    smallest = min((int(d) for d in domain_sizes if d > 1), default=2)
+    bound = math.log2(max(1, entries)) / math.log2(smallest) + int((domain_sizes < 2).sum())
+    return int(min(len(involved), bound, limit))
+
+
+def largest_fitting(
+    max_z: int, min_z: int, entries: int, plan_of: Callable[[int], EliminationPlan]
+) -> tuple[int, EliminationPlan]:
+    """Return the largest z up to ``max_z`` whose plan has at most ``entries`` table entries, and its plan.
+
+    If no z fits, ``min_z``, the smallest possible z, and its plan are returned. A plan reports by its width the z that
+    it really needs. Every z between this width and the z of the plan gives the same plan and is skipped.
+
+    Parameters
+    ----------
+    max_z, min_z : int
+        Limits of z.
+    entries : int
+        Largest number of table entries.
+    plan_of : callable
+        Returns the plan for a z.
+    """
+    z = max(min_z, max_z)
+    while True:
+        plan = plan_of(z)
+        z = max(min_z, min(z, plan.width))
+        if plan.entries <= entries or z == min_z:
+            return z, plan
+        z -= 1

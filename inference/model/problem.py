@@ -18,9 +18,9 @@ from dmcmc.inference.model.factor import Level as Level
 from dmcmc.inference.model.factor import choose_arithmetic as choose_arithmetic
 from dmcmc.inference.model.factor import has_booleans
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
+from dmcmc.inference.model.names import list_values, suggest_name
 from dmcmc.inference.model.summary import html_table, one_line, problem_facts
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden_value
-from dmcmc.inference.model.unknown_names import list_values, suggest_name
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts, Memo, digest, is_short_key
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit

@@ -1,16 +1,21 @@
 # mypy: ignore-errors
-"""Graphs as rows of bits: the neighbours of vertex v are the bits set in ``graph[v]``, 64 per word.
+"""Sets of variables as bits.
+
+Graphs as rows of bits: the neighbours of vertex v are the bits set in ``graph[v]``, 64 per word.
 
 Set operations on whole neighbourhoods take a few machine words each; that makes thousands of elimination orders
 affordable. Argument meanings in this file:
 
 * ``graph`` (n, words) uint64: a graph, with words = ⌈n / 64⌉; ``row`` (words,) uint64: a set of vertices;
 * ``v``: a vertex, 0 to n − 1.
+
+Convert adjacency matrices to rows of bits, the graph format of ``bitset_kernels``.
 """
 
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.runtime.interpreted import intrinsic
@@ -121,3 +126,14 @@ def subgraph(graph, chosen):
                 if j >= 0:
                     induced[i, j >> 6] |= bit(j)
     return induced
+
+
+def pack(adjacent: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Return an (n, n) bool adjacency matrix as (n, words) uint64 rows of bits.
+
+    Bit ``u & 63`` of word ``u >> 6`` in row v stands for edge v-u.
+    """
+    n = adjacent.shape[0]
+    bits = np.zeros((n, (n + 63) // 64 * 64), dtype=np.bool_)
+    bits[:, :n] = adjacent
+    return np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64)

@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""Search for a cheap elimination order: simplicial variables first, every rule once, then noisy rules and windows.
+"""Compiled search for elimination orders.
+
+Search for a cheap elimination order: simplicial variables first, every rule once, then noisy rules and windows.
 
 Windows are small connected parts of the bucket tree that are ordered optimally (``window_kernels``). Counted work
 (accessed words) limits the search, never the clock, so the result is the same on every machine. Arguments of all
@@ -10,12 +12,16 @@ functions:
 * ``order``, ``best`` (eliminate,) int64: receive an order; ``state`` (1,) uint64: a random generator's state;
 * rules by number: 0 min-fill, 1 min-weight, 2 weighted-min-fill, 3 min-degree (greedy); 4 and 5 depth-first, least and
   most connected vertex first.
+
+Orders of depth-first pseudo-trees, as in the papers: every variable is eliminated before its ancestors.
+
+Roots and children are taken by degree. GpuBE's journal version (§6.2) sorts x_i before x_j iff |N(x_i)| < |N(x_j)|;
+DPOP's usual choice is the most connected variable first.
 """
 
 import numpy as np
 
-from dmcmc.inference.orders.bitset_kernels import bit, members, subgraph
-from dmcmc.inference.orders.depth_first_kernels import depth_first
+from dmcmc.inference.orders.bitset_kernels import bit, members, popcount, subgraph
 from dmcmc.inference.orders.greedy_kernels import MIN_WEIGHT, first_costs, greedy
 from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.orders.tuning import (
@@ -28,6 +34,65 @@ from dmcmc.inference.orders.tuning import (
 )
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree, totals
 from dmcmc.inference.runtime.compile import njit
+
+
+@njit(nogil=True)
+def depth_first(graph, eliminate, most_connected, order):
+    """Write the elimination order of a depth-first forest of vertices 0..eliminate−1; return the work in words.
+
+    Kept vertices are above every root. Ties go to the lowest index.
+
+    Parameters
+    ----------
+    graph : (n, words) uint64
+        The graph as rows of bits.
+    eliminate : int
+        The number of vertices to eliminate.
+    most_connected : bool
+        Whether vertices of high degree come first as roots and children, or those of low degree.
+    order : (eliminate,) int64
+        Receives the order.
+    """
+    n, words = graph.shape
+    degree = np.zeros(eliminate)
+    for v in range(eliminate):
+        for k in range(words):
+            degree[v] += popcount(graph[v, k])
+    ranked = np.argsort(-degree if most_connected else degree, kind="mergesort")
+    rank = np.empty(eliminate, dtype=np.int64)
+    for i in range(eliminate):
+        rank[ranked[i]] = i
+    seen = np.zeros(n, dtype=np.bool_)
+    for v in range(eliminate, n):
+        seen[v] = True
+    path = np.empty(eliminate + 1, dtype=np.int64)
+    neighbours = np.empty(n, dtype=np.int64)
+    done, work = 0, eliminate * words
+    for root in ranked:
+        if seen[root]:
+            continue
+        depth = 0
+        path[0] = root
+        seen[root] = True
+        while depth >= 0:
+            v = path[depth]
+            child = -1
+            count = members(graph[v], neighbours)
+            work += words + count
+            for i in range(count):
+                u = neighbours[i]
+                if not seen[u] and (child < 0 or rank[u] < rank[child]):
+                    child = u
+            if child >= 0:
+                seen[child] = True
+                depth += 1
+                path[depth] = child
+            else:
+                order[done] = v
+                done += 1
+                depth -= 1
+    return work
+
 
 GREEDY_RULES = 4
 PLAIN_RULES = 6  # the greedy rules and the two depth-first ones

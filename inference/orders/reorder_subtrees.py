@@ -28,8 +28,7 @@ from dmcmc.inference.orders.bitset_kernels import subgraph
 from dmcmc.inference.orders.greedy_kernels import first_costs, greedy
 from dmcmc.inference.orders.random_kernels import random_unit, seeded
 from dmcmc.inference.orders.reorder_subtrees_kernels import extract_piece, insert_piece
-from dmcmc.inference.orders.safe_elimination_kernels import eliminate_almost_simplicial
-from dmcmc.inference.orders.sweep_order_kernels import sweep_order
+from dmcmc.inference.orders.sweep_order_kernels import eliminate_almost_simplicial, sweep_order
 from dmcmc.inference.orders.tuning import (
     DEFAULT_BUDGET,
     HIGH_NOISE,

@@ -1,15 +1,32 @@
-"""Dead-end elimination: remove a value if another value of the variable is at least as good in every context."""
+"""Values and entries that another one dominates, and values without support.
+
+Dead-end elimination: remove a value if another value of the variable is at least as good in every context.
+
+Generalised arc consistency: remove values without support in a table, or in a matching of an all-different group.
+
+Forbid table entries that are dominated by the incumbent: each alone loses more than the incumbent loses in total.
+
+The *loss* of an entry is how far it is below the largest entry of its table.
+
+Constraints written as large costs become hard constraints, so that they do not set the temperatures of the chains.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.presolve.tuning import MAX_RIVALS
-from dmcmc.inference.presolve.working_problem import WorkingProblem
+from dmcmc.inference.constraints.all_different import supported_values
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.flat_tables import flatten
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.presolve.tuning import MAX_CONSISTENCY_PASSES, MAX_RIVALS, MIN_LOSS_RATIO
+from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
 
 
 def remove_dominated(working: WorkingProblem) -> int:
@@ -103,3 +120,129 @@ def _advantages(table: Array, rival: int) -> _Advantages:
     least = np.where(both_allowed.any(axis=1), differences, 0)
     only_rival = ~hard & hard[rival]
     return _Advantages(least, np.asarray(hard.all(axis=1)), np.asarray(only_rival.any(axis=1)))
+
+
+def enforce_arc_consistency(working: WorkingProblem, groups: Sequence[tuple[int, ...]] = ()) -> int:
+    """Remove values without support until all have some; return the number of removed values.
+
+    A table is read again after a variable of it has lost a value. Automata that were expanded to chains of tables
+    (:mod:`dmcmc.inference.model.densify`) become fully consistent this way: their hypergraph has no cycles.
+
+    Parameters
+    ----------
+    working
+        The problem; changed in place.
+    groups
+        Groups of variables that must all take different values (as value indices of the problem).
+
+    Raises
+    ------
+    Infeasible
+        If a variable has lost all its values, or a group has too few: a proof of infeasibility.
+    """
+    remaining_cells, removed = (
+        MAX_CONSISTENCY_PASSES * sum(working.tables[scope].size for scope in working.consistency_pending),
+        0,
+    )
+    value_counts = [-1] * len(groups)  # remaining values of each group's variables at its last revision
+    while remaining_cells > 0 and not working.limit.over:
+        if working.consistency_pending:
+            scope = next(iter(working.consistency_pending))
+            remaining_cells -= working.tables[scope].size
+            removed += _revise(working, scope)
+            continue
+        changed = [i for i, group in enumerate(groups) if _remaining_values(working, group) != value_counts[i]]
+        if not changed:
+            break
+        for i in changed:
+            removed += _revise_group(working, groups[i])
+            value_counts[i] = _remaining_values(working, groups[i])
+    return removed
+
+
+def _revise(working: WorkingProblem, scope: tuple[int, ...]) -> int:
+    """Remove the values that one table does not support; return their number."""
+    table, removed = working.tables[scope], 0
+    working.limit.charge(1, table.size)
+    allowed = ~forbidden(table)
+    if not allowed.all():
+        for axis, v in enumerate(scope):
+            keeps = np.asarray(allowed.any(axis=tuple(i for i in range(len(scope)) if i != axis)))
+            if not keeps.all():
+                removed += working.keep(v, keeps)
+                allowed = np.compress(keeps, allowed, axis=axis)
+    del working.consistency_pending[scope]  # what remains of the table supports all remaining values
+    return removed
+
+
+def _remaining_values(working: WorkingProblem, group: tuple[int, ...]) -> int:
+    """Return the number of remaining values of a group's variables."""
+    return sum(len(working.remaining[v]) for v in group)
+
+
+def _revise_group(working: WorkingProblem, group: tuple[int, ...]) -> int:
+    """Remove the values of a group that no assignment of different values uses; return their number."""
+    working.limit.charge(len(group), _remaining_values(working, group))
+    keeps = supported_values([working.remaining[v].tolist() for v in group])
+    if keeps is None:
+        raise Infeasible
+    return sum(working.keep(v, np.array(keep)) for v, keep in zip(group, keeps, strict=True) if not all(keep))
+
+
+_ROUNDING = 1e-9  # exceeds all rounding errors; relative to the sum of the absolute utilities
+
+
+def slack_of(problem: Problem, values: NDArray[np.int64]) -> float:
+    """Return the loss of an assignment against the sum of the tables' maxima; ∞ if the assignment gives no bound.
+
+    No better assignment has an entry that is below the maximum of its table by more than this loss. The result includes
+    a margin for rounding.
+
+    Parameters
+    ----------
+    problem : Problem
+        A problem of dense tables.
+    values : (n,) int64
+        The assignment; if it has a violation, or the problem is large, the result is ∞.
+    """
+    if sum(f.table.size for f in problem.factors) > MAX_EXAMINED_ENTRIES or problem.appraise(values)[0].violation:
+        return np.inf
+    flat = problem.flat
+    if not flat.tables:
+        return 0.0
+    largest = np.maximum.reduceat(flat.data, flat.at[:-1]).astype(np.float64)
+    entries = flat.selected_entries(values, flat.strides(problem.domains)).astype(np.float64)
+    # Cumulative sums add one number after the other; a pairwise sum would round differently.
+    loss, total = np.cumsum(largest - entries)[-1], np.cumsum(np.abs(largest) + np.abs(entries))[-1]
+    return float(loss + _ROUNDING * total)
+
+
+def forbid_dominated(problem: Problem, slack: float) -> Problem:
+    """Return a problem whose dense tables forbid entries that lose more than ``slack``.
+
+    The problem itself is returned if the entries to forbid are not much worse than those that remain.
+    """
+    if not np.isfinite(slack):
+        return problem
+    dense = [number for number, factor in enumerate(problem.factors) if type(factor) is Factor and factor.scope]
+    tables = [problem.factors[number].table for number in dense]
+    if not tables:
+        return problem
+    flat = problem.flat if len(dense) == len(problem.factors) else flatten([()] * len(tables), tables)
+    starts, allowed = flat.at[:-1], ~forbidden(flat.data)
+    largest = np.repeat(np.maximum.reduceat(flat.data, starts).astype(np.float64), np.diff(flat.at))
+    loss = largest - np.where(allowed, flat.data, 0).astype(np.float64)
+    dominated = allowed & (loss > slack)
+    largest_kept_loss = float(loss[allowed & ~dominated].max(initial=0.0))
+    smallest_forbidden_loss = float(loss[dominated].min(initial=np.inf))
+    if not MIN_LOSS_RATIO * largest_kept_loss < smallest_forbidden_loss < np.inf:
+        return problem
+    factors = list(problem.factors)
+    for index in np.flatnonzero(np.logical_or.reduceat(dominated, starts)).tolist():
+        factor, at = factors[dense[index]], flat.at[index : index + 2]
+        table = np.where(
+            dominated[at[0] : at[1]].reshape(factor.shape), forbidden_value(factor.table.dtype), factor.table
+        ).astype(factor.table.dtype)
+        table.flags.writeable = False
+        factors[dense[index]] = Factor(factor.scope, table, factor.name)
+    return replace(problem, factors=tuple(factors))

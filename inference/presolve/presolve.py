@@ -1,6 +1,20 @@
-"""Presolve a problem: remove what at least one optimal solution does not need, and restore solutions of the result."""
+"""Presolve: domains and variables that can go, without losing the optimum.
+
+Presolve a problem: remove what at least one optimal solution does not need, and restore solutions of the result.
+
+Merge equivalent variables: a variable that determines another one, and is determined by it, replaces it.
+
+Several agents that have to agree (PEAV: each participant has a variable for a meeting's time) share one decision by
+hard equalities. A search that changes one variable at a time cannot move any of them; it can move the merged
+variable.
+
+Restrict a problem to some values of its variables; the representation of each factor is kept.
+
+Propagate hard global constraints: remove values that no assignment within the remaining domains uses.
+"""
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
@@ -8,21 +22,158 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.tables import normalise
+from dmcmc.inference.model.sparse_factor import SparseFactor
+from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.presolve.all_different import all_different_groups
-from dmcmc.inference.presolve.arc_consistency import enforce_arc_consistency
-from dmcmc.inference.presolve.dominance import remove_dominated
-from dmcmc.inference.presolve.equivalent_variables import merge_equivalent_variables
-from dmcmc.inference.presolve.limits import PresolveLimit
-from dmcmc.inference.presolve.propagate_constraints import propagate_constraints
-from dmcmc.inference.presolve.restrict_domains import restrict_domains
+from dmcmc.inference.presolve.dominance import enforce_arc_consistency, remove_dominated
 from dmcmc.inference.presolve.small_buckets import eliminate_small
-from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
+from dmcmc.inference.presolve.working_problem import EliminatedVariable, Infeasible, PresolveLimit, WorkingProblem
 from dmcmc.inference.tuning import MIN_COMPRESSION, SMALL_TABLE_ENTRIES
+
+
+def merge_equivalent_variables(working: WorkingProblem) -> int:
+    """Replace each variable by one that it is equivalent to, whoever owns them; return the number of removed variables.
+
+    Two variables are equivalent if a table over just these two allows each value of one with exactly one value of the
+    other.
+    """
+    count = 0
+    for scope in [scope for scope in working.tables if len(scope) == 2]:
+        if scope not in working.tables or working.limit.over:  # an earlier merge may have removed the table
+            continue
+        allowed = ~forbidden(working.tables[scope])
+        if (allowed.sum(axis=0) == 1).all() and (allowed.sum(axis=1) == 1).all():
+            _merge(working, *scope, allowed.argmax(axis=1))
+            count += 1
+    return count
+
+
+def _merge(working: WorkingProblem, kept: int, copy: int, image: NDArray[np.int64]) -> None:
+    """Replace the variable ``copy`` by ``kept``.
+
+    ``image`` (values of ``kept``,) int64 holds the copy's value for each value of the kept variable.
+    """
+    remaining = working.remaining
+    working.eliminated.append(EliminatedVariable(copy, (kept,), (remaining[kept],), remaining[copy][image]))
+    working.private[kept] &= working.private[copy]
+    for scope in list(working.touching[copy]):
+        table, axis = working.take(scope), scope.index(copy)
+        table = table.take(image, axis=axis)
+        if kept in scope:
+            table = np.diagonal(table, axis1=scope.index(kept), axis2=axis)  # the common axis comes last
+            new_scope = (*(v for v in scope if v not in (kept, copy)), kept)
+        else:
+            new_scope = tuple(kept if v == copy else v for v in scope)
+        order = np.argsort(new_scope, kind="stable").tolist()
+        working.add(tuple(new_scope[i] for i in order), np.ascontiguousarray(table.transpose(order)))
+
+
+Values = Sequence[NDArray[np.int64]]
+
+
+def restrict_domains(problem: Problem, remaining: Values) -> Problem:
+    """Return a problem over the remaining values of each variable (ascending); the representation of factors is kept.
+
+    Variables without labels whose values have gaps are labelled with their old indices.
+    """
+    labels = [
+        None if names is None else tuple(names[x] for x in remaining[v]) for v, names in enumerate(problem.labels)
+    ]
+    all_labels = [
+        tuple(remaining[v].tolist()) if names is None and _has_gaps(remaining[v]) else names
+        for v, names in enumerate(labels)
+    ]
+    return Problem(
+        variables=problem.variables,
+        domains=np.array([len(values) for values in remaining], dtype=np.int64),
+        agents=problem.agents,
+        owner=problem.owner,
+        factors=tuple(restrict_factor(factor, [remaining[v] for v in factor.scope]) for factor in problem.factors),
+        labels=tuple(all_labels),
+        sense=problem.sense,
+        name=problem.name,
+    )
+
+
+def _has_gaps(values: NDArray[np.int64]) -> bool:
+    """Return whether ascending values are not 0, 1, 2, ..."""
+    return bool(values[-1] != len(values) - 1)
+
+
+def restrict_factor(factor: Factor, remaining: Values) -> Factor:
+    """Return a factor of the same kind over some values of its variables, in the given order."""
+    if all(np.array_equal(values, np.arange(size)) for values, size in zip(remaining, factor.shape, strict=True)):
+        return factor
+    if isinstance(factor, AutomatonFactor | GlobalConstraint):
+        return factor.restricted(remaining)
+    if isinstance(factor, SparseFactor):
+        return _restrict_sparse(factor, remaining)
+    return Factor(factor.scope, normalise(factor.table[np.ix_(*remaining)]), factor.name)
+
+
+def _restrict_sparse(factor: SparseFactor, remaining: Values) -> SparseFactor:
+    """Return a sparse factor over the remaining values of its variables."""
+    positions, retained = np.zeros_like(factor.tuples), np.ones(len(factor.tuples), dtype=np.bool_)
+    for axis, values in enumerate(remaining):
+        position = np.full(factor.shape[axis], -1, dtype=np.int64)
+        position[values] = np.arange(len(values))
+        positions[:, axis] = position[factor.tuples[:, axis]]
+        retained &= positions[:, axis] >= 0
+    kept = np.flatnonzero(retained)
+    kept = kept[np.lexsort(positions[kept].T[::-1])]
+    utilities = np.append(factor.utilities[:-1][kept], factor.utilities[-1:])
+    utilities.flags.writeable = False
+    shape = tuple(len(values) for values in remaining)
+    return SparseFactor(factor.scope, shape, np.ascontiguousarray(positions[kept]), utilities, factor.name)
+
+
+Masks = Sequence[NDArray[np.bool_]]
+
+
+def propagate_constraints(problem: Problem, limit: PresolveLimit) -> Masks | None:
+    """Propagate the hard global constraints of a problem until nothing changes or the limit is reached.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    limit : PresolveLimit
+        Limit on the work.
+
+    Returns
+    -------
+    sequence of ndarray of bool, shape (values,), or None
+        For each variable, its remaining values; None if the problem is proven infeasible.
+    """
+    masks = [np.ones(size, dtype=np.bool_) for size in problem.domains.tolist()]
+    hard = [f for f in problem.factors if isinstance(f, GlobalConstraint) and f.cost is None]
+    of_variable: dict[int, list[int]] = {}
+    for number, constraint in enumerate(hard):
+        for v in constraint.scope:
+            of_variable.setdefault(v, []).append(number)
+    queue, waiting = deque(range(len(hard))), [True] * len(hard)
+    while queue and not limit.over:
+        number = queue.popleft()
+        waiting[number], constraint = False, hard[number]
+        limit.charge(1, sum(constraint.shape))
+        kept = constraint.propagate([masks[v] for v in constraint.scope])
+        if kept is None:
+            return None
+        for v, mask in zip(constraint.scope, kept, strict=True):
+            if np.count_nonzero(mask) == np.count_nonzero(masks[v]):
+                continue
+            masks[v] = mask
+            for other in of_variable[v]:
+                if not waiting[other]:
+                    waiting[other] = True
+                    queue.append(other)
+    return masks
+
 
 Groups = Sequence[tuple[int, ...]]
 

@@ -1,4 +1,9 @@
-"""The problem during presolve, which all steps change: remaining values of each variable, and tables over them."""
+"""The problem that presolve changes, and its limits.
+
+The problem during presolve, which all steps change: remaining values of each variable, and tables over them.
+
+The limit on the work of presolve, in estimated seconds that are equal on all ranks.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +14,46 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude
-from dmcmc.inference.presolve.limits import PresolveLimit
+from dmcmc.inference.presolve.tuning import SECONDS_PER_TABLE, SECONDS_PER_TABLE_CELL
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Array
+
+
+@dataclass
+class PresolveLimit:
+    """A limit on the work of presolve; when it is reached, presolve ends with the result so far.
+
+    Attributes
+    ----------
+    seconds : float
+        Limit on the estimated time. It is computed from the work done, not measured: equal on all ranks.
+    stop : Deadline
+        An additional deadline.
+    spent : float
+        Estimated seconds so far.
+    """
+
+    seconds: float = float("inf")
+    stop: Deadline = NO_DEADLINE
+    spent: float = 0.0
+
+    def charge(self, tables: int, cells: int) -> None:
+        """Add the estimated time of operations on some tables.
+
+        Parameters
+        ----------
+        tables
+            The number of operations on tables.
+        cells
+            The number of cells of these tables in total.
+        """
+        self.spent += SECONDS_PER_TABLE * tables + SECONDS_PER_TABLE_CELL * cells
+
+    @property
+    def over(self) -> bool:
+        """Whether the limit is reached."""
+        return self.spent >= self.seconds or self.stop.over
+
 
 Number = np.dtype[np.int64] | np.dtype[np.float64]
 

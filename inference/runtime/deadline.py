@@ -1,13 +1,18 @@
-"""Deadlines and cancellation: work ends at a time, or soon after somebody requests it (Ctrl-C).
+"""Deadlines, and shares of the time.
+
+Deadlines and cancellation: work ends at a time, or soon after somebody requests it (Ctrl-C).
 
 Work checks its deadline in one of two ways. Work that is done in pieces of at most ``MAX_CHECK_INTERVAL`` seconds
 (``inference/tuning.py``) checks between them: with ``Deadline.check``, or with ``deadline.over`` if its intermediate
 results are useful. A long kernel reads a flag, an array ``halt`` of one ``uint8``, every few milliseconds of its loops
 and returns early when it is set; ``dmcmc.inference.runtime.threads.run_until_deadline`` runs the kernel and sets the
 flag from another thread.
+
+Split a time budget over several consecutive steps.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dmcmc.inference.runtime.errors import OutOfTime
@@ -78,3 +83,26 @@ class Deadline:
 
 
 NO_DEADLINE = Deadline()
+
+
+class TimeShares:
+    """Seconds for consecutive steps in the planned proportions, starting now.
+
+    Unused or overdrawn time of a step is carried over to the remaining steps.
+
+    Parameters
+    ----------
+    planned : sequence of float
+        Planned seconds of each step.
+    """
+
+    def __init__(self, planned: Sequence[float]) -> None:
+        self._planned, self._next = planned, 0
+        self._end, self._planned_left = time.perf_counter() + sum(planned), sum(planned)
+
+    def next(self) -> float:
+        """Return the seconds for the next step: its share of the remaining time, in proportion to the plan."""
+        planned, remaining = self._planned[self._next], max(0.0, self._end - time.perf_counter())
+        seconds = remaining * planned / self._planned_left if self._planned_left > 0 else 0.0
+        self._next, self._planned_left = self._next + 1, self._planned_left - planned
+        return seconds

@@ -1,6 +1,10 @@
-"""Threads and CPU cores of this process.
+"""Threads and processes of a run, and the cores that they may use.
+
+Threads and CPU cores of this process.
 
 Kernels release Python's global interpreter lock, so plain threads run them in parallel.
+
+Child processes.
 """
 
 import math
@@ -12,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from functools import cache, lru_cache
+from subprocess import Popen
 from typing import Any
 
 from numpy.typing import NDArray
@@ -138,3 +143,23 @@ def run_until_deadline(
     for future in futures:
         future.result()
     return not halt[0]
+
+
+def python_command() -> list[str]:
+    """Return the command for a Python that imports modules from the working directory only if this process does."""
+    try:
+        here = os.getcwd()
+    except OSError:  # the working directory was deleted
+        here = ""
+    return [sys.executable] if "" in sys.path or here in sys.path else [sys.executable, "-P"]
+
+
+def end_process(process: "Popen[bytes]") -> None:
+    """Kill a child process, wait until it has ended, and close its pipes."""
+    with suppress(OSError):
+        process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()

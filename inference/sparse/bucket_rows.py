@@ -17,8 +17,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.sparse import tuning
-from dmcmc.inference.sparse.join_steps import JoinStep
-from dmcmc.inference.sparse.row_steps import RowLimits, Rows, RowSteps
+from dmcmc.inference.sparse.join_steps import JoinStep, RowLimits, Rows, RowSteps
 from dmcmc.inference.sparse.sparse_table import SparseTable
 
 

@@ -1,35 +1,79 @@
-"""Eliminate all variables with function filtering: rows that cannot beat the incumbent are not made.
+"""Function filtering: rows that cannot be part of a better answer go.
+
+Eliminate all variables with function filtering: rows that cannot beat the incumbent are not made.
 
 Sánchez, Larrosa and Meseguer, "Tree decomposition with function filtering" (CP 2005). A row of a message is retained
 only if its utility plus an upper bound on everything outside the bucket's subtree exceeds the incumbent. If a message
 has no row left, or the optimum is not better, the incumbent is proven optimal. Otherwise the best assignment is read
 back. Small messages are dense tables; the others are sparse (CUBE calls them incomplete).
+
+Read the best assignment back from the inputs of all buckets.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
-from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.minibuckets.choose_z import largest_fitting, upper_bound_on_z
+from dmcmc.inference.elimination.plan import EliminationPlan, EliminationQuery, plan_elimination
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
+from dmcmc.inference.minibuckets.plan import largest_fitting, least_z, plan_mini_buckets, upper_bound_on_z
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice
-from dmcmc.inference.sparse.dense_messages import dense_message, drop_dominated
-from dmcmc.inference.sparse.join_steps import Bucket, BucketInput, steps_of
+from dmcmc.inference.sparse.join_steps import (
+    Bucket,
+    BucketInput,
+    RowLimits,
+    TooManyRows,
+    dense_message,
+    drop_dominated,
+    steps_of,
+)
 from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds, with_wider_numbers
-from dmcmc.inference.sparse.read_back import read_back
-from dmcmc.inference.sparse.row_steps import RowLimits, TooManyRows
-from dmcmc.inference.sparse.size_statistics import BucketCost, SizeStatistics, max_dense_cells
-from dmcmc.inference.sparse.sparse_table import SparseTable, is_nearly_full, size_of
+from dmcmc.inference.sparse.sparse_table import (
+    BucketCost,
+    SizeStatistics,
+    SparseTable,
+    is_nearly_full,
+    max_dense_cells,
+    size_of,
+)
+
+
+def read_back(query: EliminationQuery, inputs: Sequence[Sequence[BucketInput]]) -> NDArray[np.int64]:
+    """Return the best values, last bucket first; ties go to the lowest value."""
+    values: dict[int, int] = {}
+    for b in reversed(range(len(query.order))):
+        variable, best = query.order[b], None
+        for x in range(int(query.domains[variable])):
+            values[variable] = x
+            utility = _utility(query, inputs[b], values)
+            if utility is not None and (best is None or utility > best[0]):
+                best = utility, x
+        values[variable] = 0 if best is None else best[1]
+    assignment = np.zeros(query.domains.size, dtype=np.int64)
+    assignment[list(values)] = list(values.values())
+    return assignment
+
+
+def _utility(query: EliminationQuery, inputs: Sequence[BucketInput], values: Mapping[int, int]) -> Number | None:
+    """Return the sum of a bucket's tables for an assignment; None for −∞."""
+    total: Number = 0
+    for bucket_input in inputs:
+        if isinstance(bucket_input.table, SparseTable):
+            entry = bucket_input.table.entry(values, query.domains)
+        else:
+            entry = bucket_input.table.values[tuple(values[v] for v in bucket_input.scope)].item()
+        if entry is None or query.arithmetic.is_lowest(entry):
+            return None
+        total += entry
+    return total
+
 
 _ROUNDING_FACTOR = 8  # the rounding error of a sum of all tables, times this, is added to the cutoff's tolerance
 

@@ -1,4 +1,6 @@
-"""Plan how the rows of a bucket's message are made: the first table, what each step adds, and the bounds at each step.
+"""The steps of a join of sparse tables.
+
+Plan how the rows of a bucket's message are made: the first table, what each step adds, and the bounds at each step.
 
 The largest sparse table comes first. The other sparse tables are joined with it, those with the fewest
 matches per row first. Then the remaining variables are added one by one, first those that complete tables
@@ -6,18 +8,35 @@ with many −∞ entries. A dense table is added as soon as all of its variables
 bounds the rows, together with the bounds on everything outside the bucket's subtree. The variables that are
 not present yet are eliminated from these tables with mini-buckets, in the reverse order of the steps; this
 yields the bounds of all steps at once. The steps are run by :mod:`dmcmc.inference.sparse.bucket_rows`.
+
+Lay out the tables of a bucket in the form that the kernels of sparse rows read.
+
+The layouts are made once per step by :mod:`dmcmc.inference.sparse.join_steps` and read by
+:mod:`dmcmc.inference.sparse.row_kernels` and its GPU version.
+
+Carry rows through the steps of a bucket: joins with tables and new variables, one block of rows at a time.
+
+Eliminate a variable with dense tables, and drop the entries of its message that cannot beat the incumbent.
 """
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from dmcmc.inference import tuning
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.runtime.types import Ints
-from dmcmc.inference.sparse.lookups import JoinPartner, LookupTables, RowLayout, lay_out_lookups, lay_out_partner
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.errors import OutOfMemory
+from dmcmc.inference.runtime.threads import run_parallel
+from dmcmc.inference.runtime.types import Array, Ints, Number
+from dmcmc.inference.sparse.row_kernels import best_of, extend, fill_vectors, join_rows, starts_of
 from dmcmc.inference.sparse.sparse_table import (
     GroupedTable,
     KeyTooWide,
@@ -26,7 +45,159 @@ from dmcmc.inference.sparse.sparse_table import (
     fields_of,
     group_by_variable,
     size_of,
+    strides,
 )
+from dmcmc.inference.sparse.tuning import ROWS_PER_BLOCK
+from dmcmc.inference.tuning import SMALL_STEP_CELLS
+
+
+class LookupTables(NamedTuple):
+    """Dense tables in which the entries for a row are looked up.
+
+    The first ``exact`` tables are added to the row; the others bound the contribution of tables that are not joined
+    yet.
+
+    Attributes
+    ----------
+    exact : int
+        Number of tables that are added.
+    offset : (tables,) int64
+        Offset of each table in ``data``.
+    field_start : (tables + 1,) int64
+        Table t depends on the key fields ``field_start[t]`` to ``field_start[t + 1]`` − 1 of the following arrays.
+    shift, mask, stride : (fields,) int64
+        Shift and mask of the field in the key, and the table's stride of its variable.
+    x_stride, y_stride : (tables,) int64
+        Stride of the bucket's variable, and of the variable that is being added; 0 if the table does not depend on it.
+    data : (entries,)
+        The entries of all tables, in the dtype of the arithmetic.
+    """
+
+    exact: int
+    offset: Ints
+    field_start: Ints
+    shift: Ints
+    mask: Ints
+    stride: Ints
+    x_stride: Ints
+    y_stride: Ints
+    data: Array
+
+
+class JoinPartner(NamedTuple):
+    """A sparse table with which rows are joined: vectors over the bucket's variable, grouped by shared variables.
+
+    Attributes
+    ----------
+    shift, mask, target_shift : (shared variables,) int64
+        Shift and mask of each shared variable's field in a row's key, and its shift in the packed values ``shared``.
+    shared : (groups,) int64
+        Packed values of the shared variables, ascending.
+    group_start : (groups + 1,) int64
+        First vector of each group.
+    new_values : (vectors,) int64
+        Packed values of the variables that the join adds.
+    start : (vectors + 1,) int64
+        Start of each vector's entries in ``x`` and ``values``.
+    x : (rows,) int64
+        Value of the bucket's variable of each entry.
+    values : (rows,)
+        Utility of each entry, in the dtype of the arithmetic.
+    bits : int
+        Number of bits of ``new_values``.
+    """
+
+    shift: Ints
+    mask: Ints
+    target_shift: Ints
+    shared: Ints
+    group_start: Ints
+    new_values: Ints
+    start: Ints
+    x: Ints
+    values: Array
+    bits: int
+
+
+class RowLayout(NamedTuple):
+    """Which variables the parts of a row stand for.
+
+    Attributes
+    ----------
+    scope
+        Variables of the keys.
+    variable
+        The bucket's variable, whose values index the vectors.
+    added
+        The variable that is being added, or None.
+    domains : (variables,) int64
+        Domain sizes.
+    """
+
+    scope: Sequence[int]
+    variable: int
+    added: int | None
+    domains: Ints
+
+
+def lay_out_lookups(
+    exact: Sequence[EncodedTable], bounds: Sequence[EncodedTable], layout: RowLayout, arithmetic: Arithmetic
+) -> LookupTables:
+    """Lay out tables for rows: ``exact`` are added to them, ``bounds`` bound what is not joined yet."""
+    fields = fields_of(layout.scope, layout.domains)
+    position = {v: i for i, v in enumerate(layout.scope)}
+    offset, field_start, x_stride, y_stride, data = [0], [0], list[int](), list[int](), list[Array]()
+    field_of_axis, stride = list[int](), list[int]()
+    for table in (*exact, *bounds):
+        sizes = [int(layout.domains[v]) for v in table.scope]
+        stride_of = dict(zip(table.scope, strides(sizes).tolist(), strict=True))
+        x_stride.append(stride_of.pop(layout.variable, 0))
+        y_stride.append(0 if layout.added is None else stride_of.pop(layout.added, 0))
+        field_of_axis += [position[v] for v in stride_of]
+        stride += stride_of.values()
+        field_start.append(len(field_of_axis))
+        data.append(np.ascontiguousarray(table.values).reshape(-1))
+        offset.append(offset[-1] + data[-1].size)
+    field_index = np.array(field_of_axis, dtype=np.int64)
+    return LookupTables(
+        len(exact),
+        np.array(offset[:-1], dtype=np.int64),
+        np.array(field_start, dtype=np.int64),
+        fields.shift[field_index],
+        fields.mask[field_index],
+        np.array(stride, dtype=np.int64),
+        np.array(x_stride, dtype=np.int64),
+        np.array(y_stride, dtype=np.int64),
+        np.concatenate([np.zeros(0, dtype=arithmetic.dtype), *data]),
+    )
+
+
+def lay_out_partner(
+    table: SparseTable, before: Sequence[int], new: Sequence[int], variable: int, domains: Ints
+) -> JoinPartner:
+    """Lay out a sparse table for a join with rows over ``before``; the join adds the variables ``new``."""
+    shared = [v for v in before if v in table.scope]
+    rows = group_by_variable(table, [*shared, *new], variable, domains)
+    row_fields, shared_fields, bits = (
+        fields_of(before, domains),
+        fields_of(shared, domains),
+        fields_of(new, domains).bits,
+    )
+    columns = [list(before).index(v) for v in shared]
+    group = starts_of(rows.keys, bits)
+    return JoinPartner(
+        row_fields.shift[columns],
+        row_fields.mask[columns],
+        shared_fields.shift,
+        rows.keys[group[:-1]] >> bits,
+        group,
+        rows.keys & ((1 << bits) - 1),
+        rows.start,
+        rows.x,
+        rows.values,
+        bits,
+    )
+
 
 # From tables and variables to tables whose sum is an upper bound on the maximum of the given tables' sum over these
 # variables.
@@ -265,3 +436,213 @@ class _StepOrder:
             possible = table.values > self.bucket.arithmetic.forbidden_below
             self.fill[id(table)] = float(np.count_nonzero(possible)) / max(1, table.values.size)
         return self.fill[id(table)]
+
+
+# Keys (n,) int64 and vectors (n, x_size), one utility per value of the bucket's variable; of finished rows: keys and
+# values (n,), the largest utility of each vector.
+Rows = tuple[Ints, Array]
+
+
+class TooManyRows(OutOfMemory):
+    """The rows exceed the memory or the admissible work."""
+
+
+@dataclass
+class RowLimits:
+    """The rows that may still be made; all threads count on the same object.
+
+    Attributes
+    ----------
+    message_rows : int
+        Remaining rows of the message.
+    step_rows : int
+        Remaining rows of all steps; the default 2^62 means no limit.
+    """
+
+    message_rows: int
+    step_rows: int = 1 << 62
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, message_rows: int, step_rows: int) -> None:
+        """Count rows of the message and of all steps.
+
+        Raises
+        ------
+        TooManyRows
+            If either count exceeds its limit.
+        """
+        with self._lock:
+            self.message_rows -= message_rows
+            self.step_rows -= step_rows
+            if self.message_rows < 0:
+                raise TooManyRows("a sparse message of an elimination has more rows than fit the memory limit")
+            if self.step_rows < 0:
+                raise TooManyRows("an elimination exceeds its limit on the number of rows made")
+
+
+class RowSteps:
+    """The steps of a bucket, which rows pass one after another.
+
+    Parameters
+    ----------
+    steps
+        The steps, from :func:`steps_of`.
+    size
+        Domain size of the bucket's variable.
+    arithmetic
+        The arithmetic of the tables.
+    threshold
+        The sum of a row's value and the bound on the remaining tables must exceed it.
+    row_limits
+        The number of rows that may still be made.
+
+    Attributes
+    ----------
+    lowest_and_threshold : tuple
+        The −∞ of the arithmetic, and the threshold as int64 or float64.
+    candidates : int
+        Number of candidates that were checked; approximate, because threads update it without a lock.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[JoinStep],
+        size: int,
+        arithmetic: Arithmetic,
+        threshold: int | float,
+        row_limits: RowLimits,
+    ) -> None:
+        self.steps, self.size, self.row_limits, self.dtype = steps, size, row_limits, arithmetic.dtype
+        number = np.int64 if arithmetic.exact else np.float64
+        self.lowest_and_threshold = arithmetic.dtype.type(arithmetic.lowest), number(threshold)
+        self.candidates = 0
+
+    def finished(self, j: int, rows: Rows, stop: Deadline) -> list[Rows]:
+        """Return what rows become in the steps from ``j`` on, in blocks."""
+        finished_rows = list[Rows]()
+        self._run_steps(j, rows, {}, finished_rows, stop)
+        return finished_rows
+
+    def first(self, begin: int, end: int) -> Rows:
+        """Return vectors ``begin`` to ``end`` − 1 of the first table as rows."""
+        step = self.steps[0]
+        assert step.table is not None
+        keys, vectors = np.empty(end - begin, dtype=np.int64), np.empty((end - begin, self.size), dtype=self.dtype)
+        n_rows = fill_vectors(step.table, begin, end, step.lookups, *self.lowest_and_threshold, keys, vectors)
+        return keys[:n_rows], vectors[:n_rows]
+
+    def blocks(self, j: int, rows: Rows, scratch: dict[int, Rows], stop: Deadline) -> Iterator[Rows]:
+        """Yield the rows that step ``j`` makes, one block at a time in the same buffers."""
+        step, at = self.steps[j], np.zeros(3, dtype=np.int64)
+        if j not in scratch:
+            scratch[j] = (
+                np.empty(ROWS_PER_BLOCK, dtype=np.int64),
+                np.empty((ROWS_PER_BLOCK, self.size), dtype=self.dtype),
+            )
+        keys, vectors = scratch[j]
+        while at[0] < rows[0].size:
+            stop.check()
+            if step.partner is not None:
+                n_rows = join_rows(*rows, step.lookups, step.partner, *self.lowest_and_threshold, at, keys, vectors)
+            else:
+                n_rows = extend(
+                    *rows, step.lookups, step.size, step.bits, *self.lowest_and_threshold, at, keys, vectors
+                )
+            if n_rows:
+                yield keys[:n_rows], vectors[:n_rows]
+        self.candidates += int(at[2])
+
+    def _run_steps(
+        self, j: int, rows: Rows, scratch: dict[int, Rows], finished_rows: list[Rows], stop: Deadline
+    ) -> None:
+        """Carry rows through the steps from ``j`` on; append each finished block to ``finished_rows``.
+
+        ``scratch`` holds the output block of each step, by its number; it is filled on demand.
+        """
+        last = j == len(self.steps)
+        self.row_limits.count(rows[0].size if last else 0, rows[0].size)
+        if last:
+            best = np.empty(rows[0].size, dtype=self.dtype)
+            best_of(rows[1], best)
+            finished_rows.append((rows[0].copy(), best))
+            return
+        for block in self.blocks(j, rows, scratch, stop):
+            self._run_steps(j + 1, block, scratch, finished_rows, stop)
+
+
+def dense_message(bucket: Bucket, threads: int, stop: Deadline) -> EncodedTable:
+    """Return the message of a bucket with all entries.
+
+    Parameters
+    ----------
+    bucket : Bucket
+        The bucket; its sparse input tables are expanded.
+    threads : int
+        Number of CPU threads.
+    stop : Deadline
+        When to give up with ``OutOfTime``.
+    """
+    tables = [bucket_input.table for bucket_input in bucket.inputs]
+    dense = [t if isinstance(t, EncodedTable) else t.dense(bucket.domains, bucket.arithmetic) for t in tables]
+    plan = plan_elimination([t.scope for t in dense], bucket.domains, [bucket.variable], bucket.separator)
+    result = eliminate(dense, plan, bucket.arithmetic, threads, stop=stop).table(plan.output(0))
+    return EncodedTable(result.scope, result.values.copy())
+
+
+def drop_dominated(
+    message: EncodedTable,
+    bounds: Sequence[EncodedTable],
+    threshold: Number,
+    arithmetic: Arithmetic,
+    threads: int,
+    stop: Deadline,
+) -> None:
+    """Set entries to −∞ whose sum with the outside bounds does not exceed a threshold.
+
+    Parameters
+    ----------
+    message : EncodedTable
+        The message of a bucket; it is changed, in pieces that fit a core's cache.
+    bounds : sequence of EncodedTable
+        The outside bounds over variables of the message.
+    threshold : number
+        Number that the sum must exceed.
+    arithmetic : Arithmetic
+        The number type of all tables.
+    threads : int
+        Number of CPU threads.
+    stop : Deadline
+        When to give up with ``OutOfTime``.
+    """
+    tables = [_broadcast(table, message.scope) for table in bounds]
+    number = np.int64 if arithmetic.exact else np.float64
+    lowest, values = number(arithmetic.lowest), message.values
+    axes, piece = 0, values.size
+    while piece > SMALL_STEP_CELLS and axes < values.ndim:
+        piece //= values.shape[axes]
+        axes += 1
+
+    def filter_pieces(pieces: Sequence[tuple[int, ...]]) -> None:
+        """Filter the pieces at these indices."""
+        for index in pieces:
+            entries = values[index]
+            bound = entries.astype(number)
+            for table in tables:
+                bound += table[tuple(i if n > 1 else 0 for i, n in zip(index, table.shape, strict=False))]
+                np.maximum(bound, lowest, out=bound)
+            dominated = bound <= threshold
+            dominated |= entries < arithmetic.forbidden_below
+            entries[dominated] = arithmetic.lowest
+
+    pieces = list(np.ndindex(values.shape[:axes]))
+    per_task = -(-len(pieces) // (4 * threads))  # four tasks per thread, so that all finish together
+    tasks = [partial(filter_pieces, pieces[i : i + per_task]) for i in range(0, len(pieces), per_task)]
+    if not run_parallel(tasks, threads if axes else 1, stop):
+        stop.check()
+
+
+def _broadcast(table: EncodedTable, scope: Sequence[int]) -> Array:
+    """Return a table's entries with one axis per variable of ``scope``, which contains the table's scope."""
+    axes = sorted(range(len(table.scope)), key=lambda axis: scope.index(table.scope[axis]))
+    shape = [table.values.shape[table.scope.index(v)] if v in table.scope else 1 for v in scope]
+    return table.values.transpose(axes).reshape(shape)

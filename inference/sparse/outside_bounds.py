@@ -16,8 +16,7 @@ separator (mini-cluster-tree elimination: Dechter, Kask and Larrosa, CP 2001).
 from collections.abc import Sequence
 
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
-from dmcmc.inference.elimination.plan import EliminationPlan
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationPlan, EliminationQuery
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched, with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable

@@ -1,4 +1,6 @@
-"""``auto``: choose each agent's method by its estimated time: exact elimination, or sampling with a bound.
+"""Which sampler an agent uses.
+
+``auto``: choose each agent's method by its estimated time: exact elimination, or sampling with a bound.
 
 A sampled agent has one *row* per assignment of its boundary variables (its interface); its table is a lower bound. A
 *bound provider* computes the upper bound: dual ascent over pairs or triangles (triples of pairwise connected
@@ -7,19 +9,21 @@ variables) in *sweeps*, passes over the agent's graph, or mini-buckets (eliminat
 :func:`choose` decides for all agents at once, only from the counts of :mod:`dmcmc.samplers.auto.survey`, so that every
 rank makes the same choice. Without a time budget the caller passes nominal rates, which makes the choice the same on
 every machine.
+
+Inspect this machine for ``auto``: its rates, and whether a GPU is available.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS
+from dmcmc.inference.bounds.contract.tuning import INITIAL_SWEEPS
+from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES, MAX_WORKSPACE_BYTES
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, sweep_units, update_seconds
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts
-from dmcmc.samplers.tuning import auto as tuning
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 
 _ON_TRIANGLES = ("triangles", "triangles+mini-bucket")
 
@@ -144,7 +148,7 @@ def provider_of(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates) -> 
     if work.rows > MAX_ENUMERATED_ENTRIES:
         return "mini-bucket"  # the other providers enumerate rows
     on_gpu, triangles = limits.gpu and limits.opened, _affords_triangles(work, limits, rates)
-    if work.rows == 1 or (work.rows <= common.FEW_ROWS and not on_gpu):
+    if work.rows == 1 or (work.rows <= tuning.FEW_ROWS and not on_gpu):
         return "triangles+mini-bucket" if triangles else "dual+mini-bucket"
     if triangles:
         return "triangles"
@@ -159,7 +163,7 @@ def _affords_triangles(work: AgentWorkCounts, limits: ResourceLimits, rates: Rat
     if limits.time is None:
         return True
     # The first sweeps may take up to the whole time budget: 10 · 0.1 = 1 (factor chosen by measurement).
-    return bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * common.UNTRIED_SHARE * limits.time
+    return bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * tuning.UNTRIED_SHARE * limits.time
 
 
 def bound_seconds(work: AgentWorkCounts, limits: ResourceLimits, rates: Rates, sweeps: float, provider: str) -> float:
@@ -262,7 +266,7 @@ def _by_time(
     bounded = _quicker_by_bounds(works, exact, limits, rates, eligible)
     all_fit = len(eligible) == len(works) and _all_fit(exact, bounded, limits, rates)
     time = limits.time if all_fit else min(limits.time, tuning.FIRST_TABLE_SECONDS) / 2
-    time_limit = common.MAIN_SHARE * time * limits.ranks
+    time_limit = tuning.MAIN_SHARE * time * limits.ranks
     # Largest possible gain per second first. The first that does not fit ends the list: more time never removes one.
     ranked = sorted(eligible, key=lambda i: (i in bounded, -works[i].weight / exact[i].seconds, i))
     chosen, used_seconds, is_full, opening = [False] * len(works), 0.0, False, 0.0 if limits.opened else rates.gpu_open
@@ -288,7 +292,7 @@ def _all_fit(exact: Sequence[Option], bounded: set[int], limits: ResourceLimits,
     assert limits.time is not None
     wanted = [option for i, option in enumerate(exact) if i not in bounded]
     opening = rates.gpu_open if not limits.opened and any(option.device == "cuda" for option in wanted) else 0.0
-    seconds, time_limit = [option.seconds for option in wanted], common.MAIN_SHARE * limits.time
+    seconds, time_limit = [option.seconds for option in wanted], tuning.MAIN_SHARE * limits.time
     return sum(seconds) + opening <= time_limit * limits.ranks and max(seconds, default=0.0) + opening <= time_limit
 
 
@@ -375,3 +379,34 @@ def _time(seconds: float) -> str:
     ('0.012 s', '1e+09 s')
     """
     return f"{seconds:.2g} s" if seconds < 100 or seconds >= 1e6 else f"{seconds:.0f} s"
+
+
+def inspect_machine(
+    surveys: Sequence[AgentWorkCounts], limits: ResourceLimits, device: str, measure: Callable[[], Rates]
+) -> tuple[ResourceLimits, Rates]:
+    """Return limits that say whether there is a GPU, and the machine's rates; both only if they can change a choice.
+
+    Parameters
+    ----------
+    surveys : sequence of AgentWorkCounts
+        Counts of all agents.
+    limits : ResourceLimits
+        Limits of the run.
+    device : {"auto", "cpu", "cuda"}
+        Which device may be used.
+    measure : callable
+        Returns this machine's rates.
+    """
+    needed = [exact_option(work, limits, NOMINAL).seconds for work in surveys]
+    opened = device == "cuda"
+    if opened or (device == "auto" and _gpu_may_change(surveys, sum(needed), limits)):
+        limits = replace(limits, gpu=gpu_problem() is None, opened=opened)
+    measured = limits.time is not None and sum(needed) > tuning.UNTRIED_SHARE * limits.time
+    return limits, measure() if measured else NOMINAL
+
+
+def _gpu_may_change(surveys: Sequence[AgentWorkCounts], seconds: float, limits: ResourceLimits) -> bool:
+    """Return whether a GPU could change the choice: to look for one takes a moment."""
+    if limits.time is not None:
+        return limits.time > NOMINAL.gpu_open and seconds > NOMINAL.gpu_open
+    return limits.cells is None and any(work.cells > tuning.CPU_CELLS for work in surveys)

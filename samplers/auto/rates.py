@@ -1,21 +1,31 @@
-"""Rates of this machine for the choices of ``auto``: measured once and stored in a file; never a reason to fail.
+"""What samplers do per second, and what an agent's table takes.
+
+Rates of this machine for the choices of ``auto``: measured once and stored in a file; never a reason to fail.
 
 A *rate* is the time of one unit of work in seconds. The file lies next to the kernel cache and is named after the node
 and the state of the kernels' sources. It has a checksum; rates of a damaged file are measured again. Where the result
 must not depend on the machine, :data:`NOMINAL` is used.
+
+Estimate the time of a planned elimination on one core of a nominal machine, per bucket, in nanoseconds.
+
+A *bucket* eliminates one variable: it joins its input tables; *cells* are the entries of the joined table.
 """
 
 import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
+from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.factor import Factor, choose_arithmetic
@@ -23,8 +33,63 @@ from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.storage.cache_folders import all_versions, current_name, report_once, usable_folders
 from dmcmc.inference.storage.checked_file import CachedFileError, read_checked, write_checked
-from dmcmc.samplers.auto.effort import bucket_efforts
-from dmcmc.samplers.tuning import auto as tuning
+from dmcmc.samplers.contract import tuning
+
+
+class BucketTimes(NamedTuple):
+    """Nanoseconds of an elimination on one core, measured by ``benchmarks.elimination.buckets``.
+
+    Attributes
+    ----------
+    bucket : float
+        Per bucket, whatever its size.
+    small_cell, cell : float
+        Per joined cell of a small bucket, and of a large one.
+    row : float
+        Per row of trailing variables of a large bucket.
+    contiguous, gathered : float
+        Per cell and table that is added to a row: contiguous in memory, or gathered from several places.
+    """
+
+    bucket: float
+    small_cell: float
+    cell: float
+    row: float
+    contiguous: float
+    gathered: float
+
+
+NOMINAL_TIMES = BucketTimes(bucket=1e4, small_cell=0.4, cell=0.06, row=30.0, contiguous=0.1, gathered=0.55)
+
+
+def bucket_efforts(plan: EliminationPlan) -> NDArray[np.float64]:
+    """Return each bucket's time in nanoseconds.
+
+    :mod:`dmcmc.inference.elimination.join_kernels` adds tables to rows of trailing variables. A table that depends on
+    the last variable before the row is added for every row, others less often; the cells of a row share its cost.
+    """
+    program = plan.program
+    efforts = NOMINAL_TIMES.bucket + NOMINAL_TIMES.small_cell * np.minimum(program.cells, tuning.REFINED_CELLS)
+    for b in np.flatnonzero(program.cells >= tuning.REFINED_CELLS).tolist():
+        efforts[b] = NOMINAL_TIMES.bucket + float(program.cells[b]) * _nanoseconds_per_cell(plan, b)
+    return efforts
+
+
+def _nanoseconds_per_cell(plan: EliminationPlan, b: int) -> float:
+    """Return the nanoseconds per joined cell of bucket b."""
+    domains, row_axes = plan.program.domains, int(plan.program.row_axes[b])
+    separator = plan.scope(plan.output(b))
+    row = set(separator[len(separator) - row_axes :])
+    fastest = separator[-row_axes - 1] if row_axes < len(separator) else -1
+    cost = NOMINAL_TIMES.cell + NOMINAL_TIMES.row / prod(int(domains[v]) for v in row)
+    for t in plan.inputs(b):
+        others = plan.scope(t)[1:]
+        inside = sum(v in row for v in others)
+        if inside and inside < len(others):
+            frequency = 1.0 if fastest in others else 1.0 / int(domains[fastest])
+            cost += frequency * (NOMINAL_TIMES.contiguous if inside == row_axes else NOMINAL_TIMES.gathered)
+    return cost
+
 
 _KIND = "rates"  # beginning of the names of rates files
 
@@ -39,7 +104,7 @@ class Rates:
     Attributes
     ----------
     elimination : float
-        Per nanosecond of elimination on a nominal machine, as estimated by :mod:`dmcmc.samplers.auto.effort`; 1e-9 is a
+        Per nanosecond of elimination on a nominal machine, as estimated by :mod:`dmcmc.samplers.auto.rates`; 1e-9 is a
         machine as fast as the nominal one.
     byte : float
         Per byte of new memory: the system must supply the pages of large tables. Not measured, as memory that was just

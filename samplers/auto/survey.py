@@ -17,11 +17,10 @@ from dmcmc.inference.model.compact_sequences import RepeatedRecords
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import Memo
-from dmcmc.samplers.auto.effort import bucket_efforts
+from dmcmc.samplers.auto.rates import bucket_efforts
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.methods.exact import least_entries
 from dmcmc.samplers.model.chain_model import check_chain_memory
-from dmcmc.samplers.tuning import auto as tuning
-from dmcmc.samplers.tuning import common
 
 SAMPLER = "annealing"  # sampler of agents that are not eliminated
 
@@ -263,7 +262,7 @@ def _graph(local: LocalProblem) -> tuple[int, int]:
     variables, hidden = scope[first[:, np.newaxis] + np.arange(2)], np.array(local.hidden, dtype=np.int64)
     low, high = np.sort(variables[np.isin(variables, hidden).all(axis=1)], axis=1).T
     pairs = np.unique(np.searchsorted(hidden, low) * hidden.size + np.searchsorted(hidden, high))
-    if len(pairs) < 3 or hidden.size**2 > common.LARGE_ENTRIES:
+    if len(pairs) < 3 or hidden.size**2 > tuning.LARGE_ENTRIES:
         return len(pairs), 0
     low, high = np.divmod(pairs, hidden.size)
     adjacent = np.zeros((hidden.size, hidden.size), dtype=np.float32)

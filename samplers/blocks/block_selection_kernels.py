@@ -17,7 +17,7 @@ the block.
 Arguments that several kernels share:
 
 graph : FactorGraph
-    See ``dmcmc.samplers.blocks.block_workspace.penalised_graph``. The scope of factor f is
+    See ``dmcmc.samplers.blocks.neighbourhood_search.penalised_graph``. The scope of factor f is
     ``graph.scope[graph.scope_start[f]:graph.scope_start[f + 1]]``; the factors of variable v are
     ``graph.factor[graph.start[v]:graph.start[v + 1]]``. Factors below ``graph.dense`` are dense tables, the others are
     automata. A forbidden entry has the finite utility ``graph.forbidden_entry``. Variables from ``graph.free`` on are

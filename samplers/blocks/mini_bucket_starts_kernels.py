@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.model.rng_kernels import philox, uniform
+from dmcmc.samplers.model.state_kernels import philox, uniform
 
 START_SALT = 3  # low bits of the second counter word of the random numbers: no other draw with this key has these bits
 SALT_BITS = 3  # number of these bits; the number of the start is in the bits above

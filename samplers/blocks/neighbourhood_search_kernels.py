@@ -18,10 +18,9 @@ import numpy as np
 
 from dmcmc.inference.orders.random_kernels import random_unit, random_word
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
+from dmcmc.samplers.blocks.block_gibbs_kernels import redraw, sweep
 from dmcmc.samplers.blocks.block_selection_kernels import cut, grow, random_below, start_near_loss
-from dmcmc.samplers.blocks.sweep_kernels import sweep
-from dmcmc.samplers.model.rng_kernels import philox
+from dmcmc.samplers.model.state_kernels import philox
 
 _CELLS_PER_VARIABLE = 3000  # cells that each variable of a block is counted as: its bucket is planned, filled and read
 _CELLS_PER_READ = 10  # cells that an entry is counted as if a sweep reads it

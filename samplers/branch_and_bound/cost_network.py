@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.factor_graph import factors_of_variables
-from dmcmc.samplers.toulbar2.at_most_one import Pairs
 from dmcmc.samplers.toulbar2.costs import CostProblem
+from dmcmc.samplers.toulbar2.linear_constraints import Pairs
 
 FORBIDDEN = 1 << 60  # the cost of a forbidden value or pair; all other costs stay far below
 # Maximum of allowed tuples of a factor over three or more variables: they become the values of an extra variable.

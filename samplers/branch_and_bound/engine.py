@@ -1,12 +1,20 @@
-"""Branch and bound in a background thread, with the interface of a search engine (``CostSearchEngine``).
+"""Branch and bound with soft arc consistency, and its path consistency.
+
+Branch and bound in a background thread, with the interface of a search engine (``CostSearchEngine``).
 
 The kernels search a network of nonnegative costs; the thread calls them for some hundred nodes at a time, so that it
 can report, pause and stop in between.
+
+Make a network of costs path consistent before it is searched; see :mod:`.path_consistency_kernels`.
 """
 
 import time
+from collections.abc import Callable
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.samplers.branch_and_bound.cost_network import (
@@ -14,17 +22,150 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
     LOWER,
     TOP,
     CostTables,
+    Ints,
+    Tables,
     bytes_needed,
     cost_tables,
     network_of,
+    offsets_of,
 )
-from dmcmc.samplers.branch_and_bound.path_consistency import make_path_consistent
-from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, TRAIL_FULL, search
-from dmcmc.samplers.external.process import SearchProgress
-from dmcmc.samplers.external.search_thread import SearchThread
+from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, TRAIL_FULL, pass_over, search
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.external.process import SearchProgress, SearchThread
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import engines as tuning
+
+
+class TripleTables(NamedTuple):
+    """The costs of a network in flat arrays, which the kernels change; all arrays are int64.
+
+    Attributes
+    ----------
+    domains, first : (n,) and (n + 1,)
+        Domain sizes, and offset of each variable's values in ``unary``.
+    unary : (values,)
+        Unary costs.
+    ends, cell_at : (m, 2) and (m,)
+        The two variables of each pair, ascending, and the offset of its costs in ``cells``.
+    cells : (cells,)
+        Costs of the pairs, in C order.
+    triples, sides : (t, 3)
+        The variables a < b < c of each triple, and its pairs ab, ac and bc.
+    entry_at : (t,)
+        Offset of each triple's costs in ``entries``.
+    entries : (entries,)
+        Costs of the triples, in C order.
+    bound : (1,)
+        The lower bound.
+    """
+
+    domains: Ints
+    first: Ints
+    unary: Ints
+    ends: NDArray[np.int64]
+    cell_at: Ints
+    cells: Ints
+    triples: NDArray[np.int64]
+    sides: NDArray[np.int64]
+    entry_at: Ints
+    entries: Ints
+    bound: Ints
+
+
+def make_path_consistent(
+    costs: CostTables,
+    max_entries: int = tuning.LARGE_ENTRIES,
+    may_continue: Callable[[], bool] = lambda: True,
+    halt: NDArray[np.uint8] | None = None,
+) -> CostTables:
+    """Return the same costs with a higher lower bound: costs of triples move to pairs, values and the bound.
+
+    Parameters
+    ----------
+    costs : CostTables
+        The costs; they are not changed.
+    max_entries : int
+        Maximum number of entries of the tables of all triples together; the smallest triples are used.
+    may_continue : callable
+        Asked before each pass.
+    halt : (1,) uint8, optional
+        Nonzero ends a pass early.
+
+    Returns
+    -------
+    CostTables
+        Costs of the same sum for every assignment. Triples without costs are left out.
+    """
+    tables = _flat(costs, triples_of(costs.pairs, costs.domains, max_entries))
+    halt, before = np.zeros(1, dtype=np.uint8) if halt is None else halt, -1.0
+    for number in range(tuning.MAX_PASSES):
+        if not may_continue() or halt[0]:
+            break
+        pass_over(tables, number % 2 == 0, halt)
+        if number % 2:
+            if tables.bound[0] - before <= tuning.MIN_PASS_GAIN * tables.bound[0]:
+                break
+            before = float(tables.bound[0])
+    return _named(costs, tables)
+
+
+def triples_of(pairs: Tables, domains: Ints, max_entries: int) -> list[tuple[int, int, int]]:
+    """Return the triples of variables of which every two share a pair, ascending; the smallest ones if there are many.
+
+    ``max_entries`` is the maximum number of entries of their tables together.
+    """
+    later: dict[int, set[int]] = {}
+    for v, u in pairs:
+        later.setdefault(v, set()).add(u)
+    found = [(v, u, w) for v, u in pairs for w in later.get(u, set()) & later[v]]
+    sizes = domains[np.array(found, dtype=np.int64).reshape(-1, 3)].prod(axis=1)
+    order = np.argsort(sizes, kind="stable")
+    used = order[np.cumsum(sizes[order]) <= max_entries]
+    return sorted(found[number] for number in used.tolist())
+
+
+def _flat(costs: CostTables, triples: list[tuple[int, int, int]]) -> TripleTables:
+    """Return the costs in flat arrays, with empty tables of the triples."""
+    number = {pair: p for p, pair in enumerate(sorted(costs.pairs))}
+    ends = np.array(sorted(costs.pairs), dtype=np.int64).reshape(-1, 2)
+    corners = np.array(triples, dtype=np.int64).reshape(-1, 3)
+    sides = [[number[pair] for pair in combinations(triple, 2)] for triple in triples]
+    entry_at = offsets_of(costs.domains[corners].prod(axis=1))
+    none = np.zeros(0, dtype=np.int64)
+    return TripleTables(
+        costs.domains,
+        offsets_of(costs.domains),
+        np.concatenate([*costs.unary, none]),
+        ends,
+        offsets_of(costs.domains[ends].prod(axis=1))[:-1].copy(),
+        np.concatenate([*(costs.pairs[pair].reshape(-1) for pair in number), none]),
+        corners,
+        np.array(sides, dtype=np.int64).reshape(-1, 3),
+        entry_at[:-1].copy(),
+        np.zeros(int(entry_at[-1]), dtype=np.int64),
+        np.array([costs.bound], dtype=np.int64),
+    )
+
+
+def _named(costs: CostTables, tables: TripleTables) -> CostTables:
+    """Return flat costs as tables by variables."""
+
+    def shaped(flat: Ints, at: int, variables: list[int]) -> Ints:
+        """Return the table over some variables that begins at an offset."""
+        sizes = costs.domains[variables].tolist()
+        return flat[at : at + int(np.prod(sizes))].reshape(sizes)
+
+    pairs = zip(tables.ends.tolist(), tables.cell_at.tolist(), strict=True)
+    triples = {
+        (a, b, c): shaped(tables.entries, at, [a, b, c])
+        for (a, b, c), at in zip(tables.triples.tolist(), tables.entry_at.tolist(), strict=True)
+    }
+    return costs._replace(
+        unary=np.split(tables.unary, tables.first[1:-1]) if costs.unary else [],
+        pairs={(v, u): shaped(tables.cells, at, [v, u]) for (v, u), at in pairs},
+        triples={triple: table for triple, table in triples.items() if table.any()},
+        bound=int(tables.bound[0]),
+    )
+
 
 _BYTES_PER_ENTRY = 32  # bytes per entry of a triple's table: two copies, and as much while they are made
 
@@ -46,12 +187,12 @@ class BranchAndBound(SearchThread[CostProblem]):
 
     def _consistent(self, costs: CostProblem, stop: Deadline) -> CostTables:
         """Return the costs of a problem, path consistent if that is wanted."""
-        tables, entries = cost_tables(costs), common.LARGE_ENTRIES
+        tables, entries = cost_tables(costs), tuning.LARGE_ENTRIES
         if not self._paths:
             return tables
         if self._memory:
             entries = min(entries, (self._memory - bytes_needed(costs)) // _BYTES_PER_ENTRY)
-        until = time.perf_counter() + common.UNTRIED_SHARE * stop.left
+        until = time.perf_counter() + tuning.UNTRIED_SHARE * stop.left
 
         def may_continue() -> bool:
             """Return whether there is time for another pass."""

@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""Depth-first branch and bound: a variable takes its cheapest value, or this value is removed.
+"""Compiled branch and bound, and path consistency.
+
+Depth-first branch and bound: a variable takes its cheapest value, or this value is removed.
 
 Variables with few values and many failed pairs come first (smallest ratio of the number of values to 1 + Σ weights of
 its pairs with unassigned variables; dom/wdeg: Boussemart et al., ECAI 2004), after the variable of the last failure
@@ -20,22 +22,33 @@ state : SearchState
     ``state.head`` has scalars at the indices ``TOP`` (cost to beat), ``TRAIL`` (length of the trail), ``STAMP`` (number
     of the step), ``NODES`` (number of nodes), ``DEPTH``, ``FOUND`` (number of solutions), ``LAST`` (variable of the
     last failure) and ``LOWER`` (lower bound at the root).
+
+Soft path consistency: costs of three variables together move to their pairs, to their values and to the bound.
+
+A *triple* is a set of three variables of which every two share a pair (a cost table). The costs of a triple, its pairs
+and its values are added up in one table. Then what all entries of a value have in common moves to this value, the
+smallest cost of a variable's values moves to the lower bound, and what all entries of a pair of values have in common
+moves back to the pair; the table of the triple keeps the rest. No assignment's cost changes. Afterwards every value of
+the variable that takes its costs first has a support of cost 0 in the triple: this is path inverse consistency (Nguyen,
+Bessiere, de Givry and Schiex, Constraints 22, 2017) along an order of the variables, like directional arc consistency.
+
+Pairs are treated in the same way, with two variables. Passes over all pairs and triples in both directions raise the
+bound as dual ascent over triplets does, in integers.
+
+Arguments that the kernels share:
+
+net : TripleTables
+    The costs, see ``path_consistency``. Value x of variable v has the unary cost ``net.unary[net.first[v] + x]``. Pair
+    p begins at ``net.cells[net.cell_at[p]]``, and triple t at ``net.entries[net.entry_at[t]]``. ``net.bound[0]`` is
+    the lower bound.
+forward : bool
+    Whether the last variable takes costs first, and pairs and triples are visited in ascending order.
 """
 
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.branch_and_bound.consistency_kernels import project_to_bound, propagate, remove_costly, remove_value
-from dmcmc.samplers.branch_and_bound.cost_network import (
-    DEPTH,
-    FORBIDDEN,
-    FOUND,
-    LAST,
-    LOWER,
-    NODES,
-    STAMP,
-    TOP,
-    TRAIL,
-)
+from dmcmc.samplers.branch_and_bound.cost_network import DEPTH, FORBIDDEN, FOUND, LAST, LOWER, NODES, STAMP, TOP, TRAIL
 
 NODE_LIMIT = 0  # the node limit is reached, or the search is halted
 COMPLETE = 1  # no better assignment exists
@@ -167,3 +180,122 @@ def search(net, state, begin, nodes, halt):
         for u in range(n):
             consistent = consistent and remove_costly(net, state, u)
         consistent = consistent and project_to_bound(net, state, v) and propagate(net, state)
+
+
+@njit(nogil=True, allocates=False)
+def take_smallest(net, v):
+    """Move the smallest unary cost of a variable to the bound; a variable without values keeps its costs."""
+    first, size, smallest = net.first[v], net.domains[v], FORBIDDEN
+    for x in range(first, first + size):
+        smallest = min(smallest, net.unary[x])
+    if 0 < smallest < FORBIDDEN:
+        net.bound[0] += smallest
+        for x in range(first, first + size):
+            if net.unary[x] < FORBIDDEN:
+                net.unary[x] -= smallest
+
+
+@njit(nogil=True, allocates=False)
+def take_common(entries, start, counts, steps):
+    """Return the smallest of some entries, and subtract it from all of them that are not forbidden.
+
+    Entry (i, j), for i < ``counts[0]`` and j < ``counts[1]``, is at ``start`` + i · ``steps[0]`` + j · ``steps[1]``.
+    """
+    smallest = FORBIDDEN
+    for i in range(counts[0]):
+        for j in range(counts[1]):
+            smallest = min(smallest, entries[start + i * steps[0] + j * steps[1]])
+    if 0 < smallest < FORBIDDEN:
+        for i in range(counts[0]):
+            for j in range(counts[1]):
+                at = start + i * steps[0] + j * steps[1]
+                if entries[at] < FORBIDDEN:
+                    entries[at] -= smallest
+    return smallest
+
+
+@njit(nogil=True, allocates=False)
+def move_costs_of_pair(net, p, forward):
+    """Add the costs of a pair and its values up, and move them to the values of one end, then to those of the other."""
+    v, u = net.ends[p, 0], net.ends[p, 1]
+    rows, columns, at = net.domains[v], net.domains[u], net.cell_at[p]
+    for x in range(rows):
+        for y in range(columns):
+            total = net.cells[at + x * columns + y] + net.unary[net.first[v] + x] + net.unary[net.first[u] + y]
+            net.cells[at + x * columns + y] = min(total, FORBIDDEN)
+    for step in range(2):
+        if (step == 1) == forward:
+            for x in range(rows):
+                net.unary[net.first[v] + x] = take_common(net.cells, at + x * columns, (1, columns), (0, 1))
+        else:
+            for y in range(columns):
+                net.unary[net.first[u] + y] = take_common(net.cells, at + y, (1, rows), (0, columns))
+        take_smallest(net, v if (step == 1) == forward else u)
+
+
+@njit(nogil=True, allocates=False)
+def add_up_triple(net, t):
+    """Add the costs of the pairs and values of a triple to its table, and set them to 0."""
+    a, b, c = net.triples[t, 0], net.triples[t, 1], net.triples[t, 2]
+    ab, ac, bc = net.cell_at[net.sides[t, 0]], net.cell_at[net.sides[t, 1]], net.cell_at[net.sides[t, 2]]
+    size_a, size_b, size_c, at = net.domains[a], net.domains[b], net.domains[c], net.entry_at[t]
+    for x in range(size_a):
+        for y in range(size_b):
+            of_xy = net.unary[net.first[a] + x] + net.unary[net.first[b] + y] + net.cells[ab + x * size_b + y]
+            of_xy = min(of_xy, FORBIDDEN)
+            for z in range(size_c):
+                of_z = net.unary[net.first[c] + z] + net.cells[ac + x * size_c + z] + net.cells[bc + y * size_c + z]
+                net.entries[at] = min(net.entries[at] + of_xy + of_z, FORBIDDEN)
+                at += 1
+    for corner in range(3):
+        v = net.triples[t, corner]
+        net.unary[net.first[v] : net.first[v] + net.domains[v]] = 0
+        p = net.sides[t, corner]
+        net.cells[net.cell_at[p] : net.cell_at[p] + net.domains[net.ends[p, 0]] * net.domains[net.ends[p, 1]]] = 0
+
+
+@njit(nogil=True, allocates=False)
+def move_costs_of_triple(net, t, forward):
+    """Add the costs of a triple up, and move them to its values, one variable after another, then to its pairs.
+
+    A forbidden entry is forbidden by one of its values or pairs afterwards, so the triple's table has finite costs.
+    """
+    add_up_triple(net, t)
+    sizes = (net.domains[net.triples[t, 0]], net.domains[net.triples[t, 1]], net.domains[net.triples[t, 2]])
+    steps, start = (sizes[1] * sizes[2], sizes[2], 1), net.entry_at[t]
+    for number in range(3):
+        corner = 2 - number if forward else number
+        one, two = (1 if corner == 0 else 0), (1 if corner == 2 else 2)
+        v = net.triples[t, corner]
+        for x in range(sizes[corner]):
+            net.unary[net.first[v] + x] = take_common(
+                net.entries, start + x * steps[corner], (sizes[one], sizes[two]), (steps[one], steps[two])
+            )
+        take_smallest(net, v)
+    for number in range(3):
+        side = 2 - number if forward else number
+        one, two, other = (1 if side == 2 else 0), (1 if side == 0 else 2), 2 - side
+        cell = net.cell_at[net.sides[t, side]]
+        for x in range(sizes[one]):
+            for y in range(sizes[two]):
+                net.cells[cell] = take_common(
+                    net.entries, start + x * steps[one] + y * steps[two], (1, sizes[other]), (0, steps[other])
+                )
+                cell += 1
+    for at in range(start, start + sizes[0] * steps[0]):
+        if net.entries[at] == FORBIDDEN:
+            net.entries[at] = 0
+
+
+@njit(nogil=True, allocates=False)
+def pass_over(net, forward, halt):
+    """Move the costs of all pairs and triples once, in the order of their first or last variables; stop if halted."""
+    pairs, triples = net.cell_at.size, net.entry_at.size
+    for number in range(pairs):
+        if halt[0]:
+            return
+        move_costs_of_pair(net, number if forward else pairs - 1 - number, forward)
+    for number in range(triples):
+        if halt[0]:
+            return
+        move_costs_of_triple(net, number if forward else triples - 1 - number, forward)

@@ -1,6 +1,6 @@
 """A problem in the flat arrays that the kernels of the constraint search read.
 
-Global constraints whose degree is a function of loads of cells (:mod:`dmcmc.inference.constraints.cell_loads`) keep
+Global constraints whose degree is a function of loads of cells (:mod:`dmcmc.inference.constraints.global_constraint`) keep
 this form; all other factors are tables or automata of a factor graph.
 """
 
@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.constraints.cell_loads import CellItem, CellLoads
-from dmcmc.inference.constraints.global_constraint import GlobalConstraint
+from dmcmc.inference.constraints.global_constraint import CellItem, CellLoads, GlobalConstraint
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 
 
 class SearchModel(NamedTuple):
@@ -226,7 +225,7 @@ def _label_arrays(problem: Problem) -> dict[str, Any]:
     start = np.concatenate([[0], np.cumsum(problem.domains)]).astype(np.int64)
     label = np.array(labels, dtype=np.int64)
     value_of = np.zeros((0, 0), dtype=np.int32)
-    if problem.n_variables * len(number) <= common.MAX_COPIED_ENTRIES:
+    if problem.n_variables * len(number) <= tuning.MAX_COPIED_ENTRIES:
         value_of = np.full((problem.n_variables, len(number)), -1, dtype=np.int32)
         variable = np.repeat(np.arange(problem.n_variables), problem.domains)
         value_of[variable, label] = np.arange(label.size) - start[variable]

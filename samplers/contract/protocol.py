@@ -1,14 +1,30 @@
-"""The plug-in protocols of local solvers, which turn agents' local problems into tables over their interfaces.
+"""The interface of samplers.
+
+The plug-in protocols of local solvers, which turn agents' local problems into tables over their interfaces.
 
 A row of an agent's table is an assignment of its boundary variables (its interface); its entry is the utility of the
 best assignment of the agent's other variables, the hidden ones.
 
 There are two kinds of plug-in. A :class:`LocalSolver` does all of the work. A :class:`Sampler` is smaller: two scalar
 functions that start and advance one Markov chain; :mod:`dmcmc.samplers.chain_solver` makes a local solver of it.
+
+The ranks that work on the rows of one agent together, as a local solver sees them.
+
+How well the chains of a sampler mix: distinct states, autocorrelation time and effective sample size.
+
+At a low temperature a chain soon stays at one state, and further trials are repetitions: they add nothing to the sample
+size that Property 1 of the DMCMC paper counts. Some chains of an agent are therefore run again and recorded. The
+integrated autocorrelation time is that of the utility, with the automatic window of A. Sokal, *Monte Carlo methods in
+statistical mechanics* (1997).
+
+Make an error message for a sampler that Numba cannot compile.
 """
 
+import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,14 +32,180 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.sparse.size_statistics import SizeStatistics
-from dmcmc.samplers.contract.chain_statistics import ChainStatistics
-from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
-from dmcmc.samplers.model.rounds import Rounds
-from dmcmc.samplers.model.schedule import Temperature
+from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.sparse.sparse_table import SizeStatistics
+from dmcmc.samplers.model.schedule import Rounds, Temperature
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.division import LocalProblem
+
+
+RankArrays = Sequence[Array]
+
+
+class RankTeam(Protocol):
+    """The ranks that make one agent's table: first the rank that owns the agent, then ranks that own no agent."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank in the team; rank 0 keeps the table."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        ...
+
+    @property
+    def private(self) -> bool:
+        """Whether the agent's utilities must not be sent between the ranks, even if all of them know the utilities."""
+        ...
+
+    def allgather(self, work: Callable[[], RankArrays]) -> list[RankArrays]:
+        """Return the arrays that ``work`` makes on each rank, in the order of ranks; a collective call.
+
+        Parameters
+        ----------
+        work : callable
+            Returns this rank's arrays. It must not wait for other ranks; an exception on one rank is raised on all.
+        """
+        ...
+
+
+class SingleRankTeam:
+    """A team of one rank."""
+
+    rank, size, private = 0, 1, False
+
+    def allgather(self, work: Callable[[], RankArrays]) -> list[RankArrays]:
+        """Return the arrays that ``work`` makes."""
+        return [work()]
+
+
+SINGLE_RANK = SingleRankTeam()
+
+
+def broadcast_from_first(team: RankTeam, value: bool) -> bool:
+    """Return the value that the first rank of a team passes; a collective call."""
+    return bool(team.allgather(lambda: [np.array([value])])[0][0][0])
+
+
+def rows_of_rank(rows: int, team: RankTeam, rank: int | None = None) -> tuple[int, int]:
+    """Return the range of rows that a rank works on; ranges differ in size by at most one row.
+
+    Parameters
+    ----------
+    rows : int
+        Number of rows to divide.
+    team : RankTeam
+        The ranks.
+    rank : int, optional
+        Number of the rank in the team; this rank by default.
+
+    Returns
+    -------
+    (int, int)
+        The first row, and the row after the last.
+
+    Examples
+    --------
+    >>> rows_of_rank(10, SINGLE_RANK)
+    (0, 10)
+    """
+    number = team.rank if rank is None else rank
+    return number * rows // team.size, (number + 1) * rows // team.size
+
+
+_WINDOW_FACTOR = 5.0  # autocorrelations are summed up to the first lag of at least 5 times the autocorrelation time
+
+
+class ChainStatistics(NamedTuple):
+    """Statistics of some chains of one agent.
+
+    Attributes
+    ----------
+    chains : int
+        Number of chains that were recorded.
+    samples : int
+        Trials of each of them.
+    distinct_states : float
+        Mean number of distinct states that a chain visits.
+    autocorrelation_time : float
+        Mean integrated autocorrelation time of the utility over the second half of a chain, in trials.
+    effective_samples : float
+        Mean effective sample size of a row, all its runs together; see :func:`statistics_of`.
+    frozen : float
+        Share of the chains that visit a single state in their second half.
+    """
+
+    chains: int
+    samples: int
+    distinct_states: float
+    autocorrelation_time: float
+    effective_samples: float
+    frozen: float
+
+
+def autocorrelation_time(series: NDArray[np.float64]) -> float:
+    """Return the integrated autocorrelation time τ = 1 + 2 Σ r(t) of a series, in steps.
+
+    r(t) is the autocorrelation at lag t. The sum ends at the first lag M ≥ 5 τ(M), or at the end of the series. A
+    constant series has its own length: it is worth one sample. The result is at least 1.
+
+    Parameters
+    ----------
+    series : (n,) float64
+        A stationary series.
+
+    Examples
+    --------
+    >>> autocorrelation_time(np.zeros(50)), autocorrelation_time(np.tile([0.0, 1.0], 50))
+    (50.0, 1.0)
+    """
+    n, centred = series.size, series - series.mean()
+    variance = float(centred @ centred)
+    if n < 2 or variance == 0:
+        return float(n)
+    transform = np.fft.rfft(centred, 2 * n)
+    correlation = np.fft.irfft(transform * np.conj(transform), 2 * n)[:n] / variance
+    times = 2 * np.cumsum(correlation) - 1
+    ended = np.flatnonzero(np.arange(n) >= _WINDOW_FACTOR * times)
+    return float(min(max(times[ended[0] if ended.size else n - 1], 1.0), n))
+
+
+def statistics_of(
+    utilities: Sequence[NDArray[np.int64]], states: Sequence[NDArray[np.int32]], runs: int
+) -> ChainStatistics:
+    """Return the statistics of recorded chains.
+
+    The effective sample size of a chain is its number of trials over the autocorrelation time, and at most the number
+    of distinct states that it visits. That of a row is the mean over the chains times the number of its runs.
+
+    Parameters
+    ----------
+    utilities : sequence of (trials,) int64
+        Utility after each trial, for each chain.
+    states : sequence of (trials, hidden) int32
+        Hidden values after each trial, for each chain.
+    runs : int
+        Chains per row.
+    """
+    samples, times, distinct, frozen = utilities[0].size, list[float](), list[int](), list[bool]()
+    for utility, chain in zip(utilities, states, strict=True):
+        late = slice(samples // 2, None)
+        frozen.append(len(np.unique(chain[late], axis=0)) == 1)
+        times.append(float(samples) if frozen[-1] else autocorrelation_time(utility[late].astype(np.float64)))
+        distinct.append(len(np.unique(chain, axis=0)))
+    effective = np.minimum(samples / np.array(times), distinct)
+    return ChainStatistics(
+        chains=len(times),
+        samples=samples,
+        distinct_states=float(np.mean(distinct)),
+        autocorrelation_time=float(np.mean(times)),
+        effective_samples=float(runs * effective.mean()),
+        frozen=float(np.mean(frozen)),
+    )
 
 
 @dataclass(frozen=True)
@@ -59,7 +241,7 @@ class Sampling:
         Bytes that an agent's tables may take; None for no limit.
     diagnose : bool
         Whether some chains of each agent are run again for statistics, see
-        :mod:`dmcmc.samplers.contract.chain_statistics`.
+        :mod:`dmcmc.samplers.contract.protocol`.
     """
 
     arithmetic: Arithmetic
@@ -238,7 +420,7 @@ class Sampler(NamedTuple):
         trials count from 1. With rounds or exchange, ``scores`` must match ``z`` when it returns, unless ``scored`` is
         False.
     rounds : callable or None
-        ``rounds(model, samples, temperature)`` divides a run into a list of :class:`dmcmc.samplers.model.rounds.Round`;
+        ``rounds(model, samples, temperature)`` divides a run into a list of :class:`dmcmc.samplers.model.schedule.Round`;
         None makes all trials from one random start.
     exchange : bool
         Whether the runs of a row are chains at different temperatures that exchange states.
@@ -249,7 +431,7 @@ class Sampler(NamedTuple):
     -----
     ``model`` is a :class:`dmcmc.samplers.model.chain_model.ChainModel`. ``z``, ``scores`` and utilities are described
     in :mod:`dmcmc.samplers.model.state_kernels`, which also has the moves. ``rng`` is (key 0, key 1, row, run), four
-    uint64 for :func:`dmcmc.samplers.model.rng_kernels.philox`. ``scratch`` is (at least max(lanes, hidden),) int32,
+    uint64 for :func:`dmcmc.samplers.model.state_kernels.philox`. ``scratch`` is (at least max(lanes, hidden),) int32,
     free to use.
     """
 
@@ -260,3 +442,15 @@ class Sampler(NamedTuple):
     rounds: Rounds | None = None
     exchange: bool = False
     scored: bool = True
+
+
+def explain(sampler: Sampler, error: Exception) -> ConfigError:
+    """Return an error of one line: the sampler, the place in its file, and the reason that Numba gives."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in")]
+    sources = {Path(inspect.getsourcefile(f) or "").name for f in (sampler.init, sampler.step)}
+    locations = [
+        (path, line) for path, line in re.findall(r'File "([^"]+)", line (\d+)', text) if Path(path).name in sources
+    ]
+    where = f" ({locations[0][0]}:{locations[0][1]})" if locations else ""
+    return ConfigError(f"local.method: sampler {sampler.name!r} does not compile{where}: {' '.join(lines[:2])}")

@@ -1,7 +1,7 @@
 """Global constraints in a CP-SAT model.
 
 Hard constraints on intervals become intervals. Other global constraints become linear constraints on the loads of
-their cells (``dmcmc.inference.constraints.cell_loads``); a convex penalty becomes linear inequalities.
+their cells (``dmcmc.inference.constraints.global_constraint``); a convex penalty becomes linear inequalities.
 """
 
 from collections import defaultdict
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise, permutations
 from typing import Any
 
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.cp_sat.cost_model import CpSatModel
-from dmcmc.samplers.external.described_loads import codes_by_scope, implied_limits, never_shared
-from dmcmc.samplers.tuning import engines as tuning
+from dmcmc.samplers.external.problem_arrays import codes_by_scope, implied_limits, never_shared
 
 
 def add_constraints(model: CpSatModel, constraints: list[dict[str, Any]]) -> None:

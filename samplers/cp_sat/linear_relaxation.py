@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.samplers.tuning import engines as tuning
+from dmcmc.samplers.contract import tuning
 
 _TOLERANCE = 1e-7  # relative error of the bound, which is a sum of doubles; far above that of the sum
 _INFINITE = 2**62  # from which on a bound of a row is infinite

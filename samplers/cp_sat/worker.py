@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.samplers.cp_sat.cost_model import CpSatModel
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.cp_sat.cost_model import CpSatModel, ModelVariables
 from dmcmc.samplers.cp_sat.global_constraints import add_constraints
 from dmcmc.samplers.cp_sat.linear_relaxation import LinearRelaxation, solve_relaxation
 from dmcmc.samplers.cp_sat.tables import add_cost_functions
-from dmcmc.samplers.cp_sat.variables import ModelVariables
 from dmcmc.samplers.external import problem_arrays
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import engines as tuning
 
 _ROUNDING = 1e-6  # CP-SAT's bound is an integer in floating point
 
@@ -80,10 +78,10 @@ def search(job: dict[str, Any], arrays: dict[str, _Array]) -> None:
 
     until = perf_counter() + job["seconds"]
     if model.has_cliques and not unweighted:
-        relaxation = solve_relaxation(model.cp, common.MAIN_SHARE * job["seconds"])
+        relaxation = solve_relaxation(model.cp, tuning.MAIN_SHARE * job["seconds"])
         if relaxation is not None:
             print("bound", relaxation.bound, flush=True)
-            seconds = common.FIRST_SHARE * (until - perf_counter())
+            seconds = tuning.FIRST_SHARE * (until - perf_counter())
             solver(seconds).solve(_restricted(variables, relaxation, hint), Solutions())
             if found:
                 variables.hint(found[0])

@@ -23,15 +23,16 @@ import numpy as np
 
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit, uncached_njit
-from dmcmc.samplers.model.start_kernels import exchanges, start_row
 from dmcmc.samplers.model.state_kernels import (
     change,
     eased,
+    exchanges,
     feasible,
     fill_scores,
     new_arrays,
     set_hidden,
     set_interface,
+    start_row,
     sweep_greedily,
 )
 

@@ -1,8 +1,12 @@
-"""Run a sampler's chains on the CPU: every row, every run, best state kept (DMCMC paper, Algorithm 2 lines 9-10).
+"""Chains of all rows on the CPU.
+
+Run a sampler's chains on the CPU: every row, every run, best state kept (DMCMC paper, Algorithm 2 lines 9-10).
 
 A *row* is an assignment of the agent's boundary variables (its interface); its chains, the *runs*, sample the hidden
 variables. A *round* is a number of trials that all rows complete before any row continues. Utilities of states are in
 *chain units*: integers, the utility times a power of two, with −2^k per violation.
+
+The best state of every row of an agent that chains have found, before and after the current round.
 """
 
 import time
@@ -20,20 +24,103 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.cuda.device_table import min_resident_entries
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import is_gpu_in_use, is_out_of_memory
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.blocks.dual_starts import dual_states
-from dmcmc.samplers.contract.chain_statistics import ChainStatistics, statistics_of
-from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
+from dmcmc.samplers.blocks.starts import dual_states
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.contract.protocol import ChainStatistics, SampledTable, Sampler, Sampling, statistics_of
 from dmcmc.samplers.cpu.chain_kernels import compile_trace
-from dmcmc.samplers.cpu.row_states import NO_UTILITY, Rows, RowStates
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
-from dmcmc.samplers.model.chain_model import ChainModel, score_columns
-from dmcmc.samplers.model.evaluation import evaluate_rows
-from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.model.rounds import Round, one_round
-from dmcmc.samplers.tuning import chains as tuning
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.model.chain_model import ChainModel, chain_key, score_columns
+from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
+from dmcmc.samplers.model.schedule import Round, one_round
+
+Rows = slice | NDArray[np.int64]
+
+NO_UTILITY = np.iinfo(np.int64).min  # the utility of a row that has no state yet
+
+
+class RowStates:
+    """The best state of every row, before and after the current round.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent.
+    model : ChainModel
+        The agent's columns.
+
+    Attributes
+    ----------
+    before, after : ((rows,) int64, (rows, hidden) uint8 or int32)
+        Best utility, in chain units, and best state of each row, before and after the current round.
+    drawn : (rows,) int64
+        Samples of each row, without those of repair rounds.
+    """
+
+    def __init__(self, local: LocalProblem, model: ChainModel) -> None:
+        self._model, self._interface_shape = model, local.interface_shape
+        dtype = np.uint8 if model.domains.max(initial=0) <= 256 else np.int32
+        shape = (local.rows, len(local.hidden))
+        # Per row, about: two utilities, ``drawn`` and the table entry, 8 bytes each; three states (one of candidates).
+        MEMORY_ACCOUNT.claim(local.rows * (32 + 3 * dtype().itemsize * len(local.hidden)), "rows of the samplers")
+        self.before, self.after = (
+            (np.full(local.rows, NO_UTILITY, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
+        )
+        self.drawn = np.zeros(local.rows, dtype=np.int64)
+
+    def start_from(self, candidates: Sequence[NDArray[Any]]) -> None:
+        """Set each row to the best of some candidates for its state, each (rows, hidden)."""
+        rows = np.arange(self.drawn.size)
+        for candidate in candidates:
+            states = candidate.astype(self.after[1].dtype)
+            utility = chain_utilities(self._model, self._interface_shape, rows, states)
+            better = utility > self.after[0]
+            self.after[0][better], self.after[1][better] = utility[better], states[better]
+        if candidates:
+            self.keep_all()
+
+    def begin_round(self, is_first: bool, keep: bool) -> None:
+        """Make the states after a round those before the next one.
+
+        Parameters
+        ----------
+        is_first : bool
+            Whether there has been no round yet.
+        keep : bool
+            Whether rows that the round does not reach keep their states; otherwise it has to sample all rows.
+        """
+        if not is_first:
+            self.before, self.after = self.after, self.before
+        if keep:
+            for source, target in zip(self.before, self.after, strict=True):
+                target[:] = source
+
+    def keep_all(self) -> None:
+        """Make the states after the round those before it, too."""
+        for source, target in zip(self.after, self.before, strict=True):
+            target[:] = source
+
+    def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
+        """Replace the states of some rows where the given ones are better; return whether any are."""
+        candidates = self.after[1].copy()
+        candidates[rows] = states
+        before, now = (
+            chain_utilities(self._model, self._interface_shape, rows, source) for source in (self.after[1], candidates)
+        )
+        better = now > before
+        self.after[0][rows[better]], self.after[1][rows[better]] = now[better], candidates[rows[better]]
+        return bool(better.any())
+
+    def of_rows(self, rows: Rows) -> list[Array]:
+        """Return samples, utilities and states of some rows."""
+        return [self.drawn[rows], self.after[0][rows], self.after[1][rows]]
+
+    def set_rows(self, rows: Rows, part: Sequence[Array]) -> None:
+        """Set samples, utilities and states of some rows."""
+        self.drawn[rows], self.after[0][rows], self.after[1][rows] = part
+
 
 _RECORDED_RUNS = 2  # chains of each row that are run again for statistics
 
@@ -250,7 +337,7 @@ class Chains:
         deadline, halt = time.perf_counter() + seconds, np.zeros(1, dtype=np.uint8)
         stop = self.sampling.backend.stop.by(deadline)
         # A short rest of the time is not worth another pass.
-        while (remaining := deadline - time.perf_counter()) > common.UNTRIED_SHARE / 2 * seconds:
+        while (remaining := deadline - time.perf_counter()) > tuning.UNTRIED_SHARE / 2 * seconds:
             samples, runs = _trials_and_runs(self, rows.size, remaining * threads)
             if samples < tuning.MIN_SAMPLES:
                 return
@@ -297,7 +384,7 @@ def _trials_and_runs(chains: Chains, rows: int, seconds: float) -> tuple[int, in
     """
     seconds_per_draw = max(1e-9, sum(chains.seconds) / max(1, sum(chains.draws)))
     # of all runs of a row together
-    sweeps = common.PLANNED_SHARE * seconds / (seconds_per_draw * rows * len(chains.local.hidden))
+    sweeps = tuning.PLANNED_SHARE * seconds / (seconds_per_draw * rows * len(chains.local.hidden))
     runs = _runs_for(sweeps, chains.sampling.runs)
     return int(sweeps / runs), runs
 
@@ -366,7 +453,7 @@ def mixing_statistics(chains: Chains) -> ChainStatistics | None:
     if chains.sampler.exchange or not temperatures.size or np.any(temperatures != temperatures[0]):
         return None
     trace, utilities, states = compile_trace(chains.sampler), list[Any](), list[Any]()
-    rows = np.unique(np.linspace(0, chains.local.rows - 1, common.FEW_ROWS).astype(np.int64))
+    rows = np.unique(np.linspace(0, chains.local.rows - 1, tuning.FEW_ROWS).astype(np.int64))
     for row, run in product(rows.tolist(), range(min(current.runs, _RECORDED_RUNS))):
         utilities.append(np.zeros(temperatures.size, dtype=np.int64))
         states.append(np.zeros((temperatures.size, chains.model.hidden), dtype=np.int32))

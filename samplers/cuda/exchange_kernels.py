@@ -9,7 +9,7 @@ utility* of a state has a finite penalty per violation.
 import numpy as np
 from numba import cuda
 
-from dmcmc.samplers.model.start_kernels import exchanges
+from dmcmc.samplers.model.state_kernels import exchanges
 
 
 @cuda.jit(device=True)

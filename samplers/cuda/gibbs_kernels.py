@@ -33,7 +33,8 @@ import numpy as np
 from numba import cuda, types
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.cuda.descriptors import (
+from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
+from dmcmc.samplers.cuda.layout_kernels import (
     AGENT,
     CHOICES_AT,
     COUNTS_AT,
@@ -56,13 +57,11 @@ from dmcmc.samplers.cuda.descriptors import (
     VARIABLE_STARTS_AT,
     VARIABLES,
     VIOLATION_SHIFT,
+    WIDE,
     WIDE_AT,
 )
-from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
-from dmcmc.samplers.cuda.layout_kernels import WIDE
 from dmcmc.samplers.model.draw_kernels import eased_score, rate_of, weight_of
-from dmcmc.samplers.model.rng_kernels import philox, uniform
-from dmcmc.samplers.model.start_kernels import START_BLOCK
+from dmcmc.samplers.model.state_kernels import START_BLOCK, philox, uniform
 
 # Where columns are read from: device memory, or shared memory with one variable, two variables, or all variables.
 STAGES = GLOBAL, SINGLE_BUFFER, DOUBLE_BUFFER, ALL_COLUMNS = range(4)

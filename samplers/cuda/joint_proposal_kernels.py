@@ -27,7 +27,7 @@ import numpy as np
 from numba import cuda, types
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.cuda.descriptors import (
+from dmcmc.samplers.cuda.layout_kernels import (
     AGENT,
     DOMAINS_AT,
     FACTORS,
@@ -48,8 +48,7 @@ from dmcmc.samplers.cuda.descriptors import (
     WIDE_AT,
 )
 from dmcmc.samplers.model.proposal_kernels import jump, reflected
-from dmcmc.samplers.model.rng_kernels import philox, uniform
-from dmcmc.samplers.model.state_kernels import eased_utility
+from dmcmc.samplers.model.state_kernels import eased_utility, philox, uniform
 
 ACCEPT_BLOCK = 1 << 23  # block of the chain's counter for the acceptance test: above those of all variables
 

@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""Compiled passes that lay out a chain model's columns for the GPU: per hidden variable, its records and its columns.
+"""How tables lie on a GPU, for chains.
+
+Compiled passes that lay out a chain model's columns for the GPU: per hidden variable, its records and its columns.
 
 A *column* holds the utilities of one factor for all values of one of its variables, given values of the others. A
 *record* says where the columns of a factor begin and which other variables select one of them.
@@ -11,19 +13,51 @@ sums of words are the words of the sums. A record has 16 bits for the other vari
 between two of its values, and 32 for the offset of the column of value 0, in words from the variable's first. With
 several other variables it has WIDE, their number, and an offset in the lists of other variables: these have the offset
 of the column of values 0, then variable and distance of each.
+
+Layout of the int64 descriptors that launches of chains pass to GPU kernels: agents' headers and launch parts.
+
+One launch runs the chains of many rows of several agents. A row is an assignment of the agent's boundary variables (its
+interface); several chains, the runs, sample its hidden variables. An agent's variables are numbered with the hidden
+ones first.
+
+Headers are (agents, HEADER_SIZE) int64 and parts are (parts, PART_SIZE) int64; the constants name their columns. Names
+ending in ``_AT`` are offsets, in the array of int32 (``ints``) of the batch unless stated otherwise. Names ending in
+``_BEFORE`` count what belongs to the agents before.
 """
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.cuda.descriptors import (
-    CHOICES_AT,
-    COUNTS_AT,
-    DOMAINS_AT,
-    FACTORS_AT,
-    VARIABLE_STARTS_AT,
-    WIDE_AT,
-)
+
+# Columns of an agent's header.
+(
+    TABLE_AT,  # offset of the agent's columns: in ``ModelBatch.table``, or in ``JointBatch.data``
+    VARIABLES,  # number of variables, hidden and interface
+    HIDDEN,  # number of hidden variables
+    DOMAINS_AT,  # (variables,): domain sizes
+    VARIABLE_STARTS_AT,  # (hidden + 1): first words of variables; for joint proposals (hidden): offsets of jump tables
+    COUNTS_AT,  # (hidden, 2): number of columns with one other variable, and of all columns
+    ROWS,  # number of rows: the product of the domain sizes of the interface variables
+    ROWS_BEFORE,  # number of rows of earlier agents
+    CHOICES_AT,  # for each interface variable, the number of earlier ones with more than one value
+    KEY_0,  # first key word of the random numbers of the agent's chains
+    KEY_1,  # second key word
+    VIOLATION_SHIFT,  # k, if a forbidden entry adds −2^k to the integer utility of a state; 0 if no entry is forbidden
+    INTERFACE_BEFORE,  # number of interface variables of earlier agents
+    WIDE_AT,  # lists of the other variables of columns that have several
+    INTERFACE_CHOICES,  # number of interface variables with more than one value
+    FACTORS_AT,  # (factors, 2): record and variable of each factor; for joint proposals (4, factors)
+    FACTORS,  # number of factors with a hidden variable
+    STATES_BEFORE,  # values stored for the rows of earlier agents
+    RUNS,  # chains per row
+) = range(19)
+HEADER_SIZE = 19  # columns of a header
+
+# Columns of a part of a launch: consecutive rows of one agent, in consecutive thread blocks.
+# The columns are: index of the agent's header; number of the first row; number of rows; number of the first block.
+AGENT, FIRST_ROW, PART_ROWS, FIRST_BLOCK = range(4)
+PART_SIZE = 4  # columns of a part
+
 
 WIDE = 0xFFFF  # in a record: the factor has several other variables, which are in a list
 
@@ -63,7 +97,7 @@ def write_layout(model, header, entries_per_word, starts, source, ints, table):
     model : ChainModel
         The agent's columns.
     header : (HEADER_SIZE,) int64
-        Where the parts begin, see :mod:`dmcmc.samplers.cuda.descriptors`.
+        Where the parts begin, see :mod:`dmcmc.samplers.cuda.layout_kernels`.
     entries_per_word : int
         4 or 2.
     starts : (hidden + 1,) int32

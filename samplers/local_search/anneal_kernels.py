@@ -23,8 +23,7 @@ import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.model.draw_kernels import best_value_weight, draw, rate_of
-from dmcmc.samplers.model.rng_kernels import philox
-from dmcmc.samplers.model.state_kernels import best_value, change, evaluate, fill_scores, gain_of
+from dmcmc.samplers.model.state_kernels import best_value, change, evaluate, fill_scores, gain_of, philox
 
 HALT_MASK = 1023  # a mask: ``halt`` is read at variables whose number is a multiple of 1024
 

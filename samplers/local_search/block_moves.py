@@ -16,12 +16,10 @@ from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_until_deadline
-from dmcmc.samplers.blocks.block_workspace import penalised_graph
-from dmcmc.samplers.blocks.mini_bucket_starts import MiniBucketStarts, starts_of
-from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
-from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import local_search as tuning
+from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts, penalised_graph
+from dmcmc.samplers.blocks.starts import MiniBucketStarts, starts_of
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.model.chain_model import chain_key
 
 Values = NDArray[np.int64]
 
@@ -55,7 +53,7 @@ class BlockMoves:
     def __init__(self, graph: FactorGraph, seed: int, threads: int) -> None:
         self.graph, self.seed, self.threads = graph, seed, threads
         self._fits = (
-            0 < graph.data.size <= MEMORY_ACCOUNT.budget_share(common.COPY_MEMORY_SHARE / 8, common.MAX_COPIED_ENTRIES)
+            0 < graph.data.size <= MEMORY_ACCOUNT.budget_share(tuning.COPY_MEMORY_SHARE / 8, tuning.MAX_COPIED_ENTRIES)
         )
         self._searches: list[BlockSearch] = []
         self._order: NDArray[np.int64] | None = None
@@ -80,12 +78,12 @@ class BlockMoves:
             Whether the chains found a better assignment.
         """
         if self.last_improved and not gained:
-            self._share = min(1.0 - common.UNTRIED_SHARE, 0.5 * (1.0 + self._share))
+            self._share = min(1.0 - tuning.UNTRIED_SHARE, 0.5 * (1.0 + self._share))
         elif gained and not self.last_improved:
-            self._share = max(common.UNTRIED_SHARE, 0.5 * self._share)
+            self._share = max(tuning.UNTRIED_SHARE, 0.5 * self._share)
         # The chains' time is the share 1 − s of both; block moves get the share s.
         self._credit += seconds * self._share / (1.0 - self._share)
-        return self._fits and self._credit >= common.CHECK_SECONDS
+        return self._fits and self._credit >= tuning.CHECK_SECONDS
 
     @property
     def chain_share(self) -> float:

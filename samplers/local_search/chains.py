@@ -1,9 +1,13 @@
-"""Candidates of a tournament round: chains annealed from a given assignment, and moves of pairs of variables.
+"""Chains of a local search, and the order of their sweeps.
+
+Candidates of a tournament round: chains annealed from a given assignment, and moves of pairs of variables.
 
 A chain makes *sweeps*, draws of every variable given the others, at falling temperature. It reads either *score
 columns* (a factor's utilities for all values of one variable, as small integers in *chain units*: utilities times a
 power of two) or the factor graph itself. A *score* is what candidates are compared by: an int in chain units, with −2^k
 per violation, or (violations, negated; utility).
+
+The order in which a sweep visits the variables: agents of one colour share no factor and can move simultaneously.
 """
 
 from collections.abc import Sequence
@@ -15,15 +19,66 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.factor_graph import FactorGraph, graph_of_tables
 from dmcmc.inference.model.problem import Problem
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.local_search.anneal_kernels import anneal, begin, pair_moves
-from dmcmc.samplers.local_search.graph_chain_kernels import anneal_graph, typical_spread
-from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
-from dmcmc.samplers.local_search.sweep_order import SweepOrder, sweep_order
-from dmcmc.samplers.model.chain_model import ChainModel, score_columns
-from dmcmc.samplers.model.rng import chain_key
+from dmcmc.samplers.local_search.graph_kernels import anneal_graph, evaluate_graph, typical_spread
+from dmcmc.samplers.model.chain_model import ChainModel, chain_key, score_columns
 from dmcmc.samplers.model.state_kernels import new_arrays
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import local_search as tuning
+
+
+class SweepOrder(NamedTuple):
+    """Variables sorted by the colours of their agents, then by agent.
+
+    Attributes
+    ----------
+    variables : (n,) int64
+        Variables in the order of the sweep.
+    colours : (colours + 1,) int64
+        The variables of colour c are ``variables[colours[c]:colours[c + 1]]``.
+    agents : (agents with variables + 1,) int64
+        Offsets of the agents' variables in ``variables``; agents without variables are left out.
+    """
+
+    variables: NDArray[np.int64]
+    colours: NDArray[np.int64]
+    agents: NDArray[np.int64]
+
+
+def sweep_order(problem: Problem) -> SweepOrder:
+    """Return a sweep order by a greedy colouring of the agents, those with the most neighbours first."""
+    colour = np.array(colour_agents(neighbours_of(problem)), dtype=np.int64)
+    of_variable = colour[problem.owner] if problem.n_variables else np.zeros(0, dtype=np.int64)
+    variables = np.lexsort((np.arange(problem.n_variables), problem.owner, of_variable))
+    counts = np.bincount(of_variable, minlength=1)
+    changes = np.flatnonzero(np.diff(problem.owner[variables])) + 1
+    agents = np.concatenate([[0], changes, [problem.n_variables]])[problem.n_variables == 0 :]
+    return SweepOrder(variables, np.append(0, np.cumsum(counts[counts > 0])), agents)
+
+
+def neighbours_of(problem: Problem) -> list[set[int]]:
+    """Return for each agent the set of agents that share a factor with it."""
+    owner = problem.owner.tolist()
+    neighbours: list[set[int]] = [set() for _ in problem.agents]
+    for factor in problem.factors:
+        owners = {owner[v] for v in factor.scope}
+        if len(owners) > 1:
+            for agent in owners:
+                neighbours[agent] |= owners
+    for agent, others in enumerate(neighbours):
+        others.discard(agent)
+    return neighbours
+
+
+def colour_agents(neighbours: Sequence[set[int]]) -> list[int]:
+    """Return a colour for each agent: the smallest colour that none of its neighbours has."""
+    colours = [-1] * len(neighbours)
+    for agent in sorted(range(len(neighbours)), key=lambda a: (-len(neighbours[a]), a)):
+        taken, colour = {colours[other] for other in neighbours[agent]}, 0
+        while colour in taken:
+            colour += 1
+        colours[agent] = colour
+    return colours
+
 
 # The plain Python function: kernels inline it, so it has no cache on disk and each process would compile it again.
 _new_arrays = getattr(new_arrays, "py_func", new_arrays)
@@ -174,7 +229,7 @@ class ColumnChainFactory:
             else 1
         )
         single_blocks = (np.arange(colours.size), colours)
-        self.slow = self.model.data.nbytes > 4 * common.MAX_COPIED_ENTRIES
+        self.slow = self.model.data.nbytes > 4 * tuning.MAX_COPIED_ENTRIES
         self.visit_order = (
             *(single_blocks if self.sweeps_per_visit == 1 else (np.searchsorted(agents, colours), agents)),
             self.sweeps_per_visit,
@@ -301,7 +356,7 @@ class GraphChainFactory:
         self.graph, self.order = graph, np.asarray(order, dtype=np.int64)
         self.hard, self.slow = (
             bool((graph.data == graph.forbidden_entry).any()),
-            graph.data.nbytes > 4 * common.MAX_COPIED_ENTRIES,
+            graph.data.nbytes > 4 * tuning.MAX_COPIED_ENTRIES,
         )
 
     def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> Candidate:

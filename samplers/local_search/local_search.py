@@ -27,11 +27,16 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.local_search.graph_kernels import ascend, average_factors, choose_greedily, is_better
-from dmcmc.samplers.local_search.rank_exchange import SINGLE_PROCESS, Exchange, from_first_rank
-from dmcmc.samplers.local_search.tournament_search import OnBetter, TournamentSearch, Values
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import local_search as tuning
+from dmcmc.samplers.local_search.tournament_search import (
+    SINGLE_PROCESS,
+    Exchange,
+    OnBetter,
+    TournamentSearch,
+    Values,
+    from_first_rank,
+)
 
 
 class _Greedy(NamedTuple):
@@ -125,7 +130,7 @@ class Ascent:
         n = self.graph.domains.size
         z, may_improve = np.array(values, dtype=np.int64), np.ones(n, dtype=np.bool_)
         cursor, sums = np.zeros(2, dtype=np.int64), np.zeros((3, self.graph.widest))
-        while not ascend(self.graph, z, may_improve, cursor, sums, common.LARGE_ENTRIES) and not self.stop.over:
+        while not ascend(self.graph, z, may_improve, cursor, sums, tuning.LARGE_ENTRIES) and not self.stop.over:
             pass
         return z
 
@@ -155,7 +160,7 @@ class ConstraintAscent(Ascent):
     @cached_property
     def search(self) -> ConstraintSearch:
         """The search on the constraints, whose first walk made the greedy assignment."""
-        return ConstraintSearch(self.problem, 0, stop=self.stop.later(common.GRACE_SECONDS / 2))
+        return ConstraintSearch(self.problem, 0, stop=self.stop.later(tuning.GRACE_SECONDS / 2))
 
     def greedy(
         self, soon: Deadline = NO_DEADLINE, report: Callable[[NDArray[np.int64]], object] = lambda values: None
@@ -190,9 +195,9 @@ class ConstraintAscent(Ascent):
 
         while not (ends() or self.stop.over):
             if self.is_ready():
-                self.search.improve(values, common.SLICE_SECONDS, 1, self.stop, take)
+                self.search.improve(values, tuning.SLICE_SECONDS, 1, self.stop, take)
             else:
-                time.sleep(common.CHECK_SECONDS)
+                time.sleep(tuning.CHECK_SECONDS)
 
     def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return a 1-opt assignment that is at least as good as ``values``; not yet 1-opt if the deadline passes."""
@@ -317,7 +322,7 @@ class LocalSearch(SharedSearch):
             An assignment of the original variables to climb from; None for the greedy one.
         """
         greedy = self.ascent.greedy() if start is None else start
-        if self.original.tabular and self.ascent.graph.data.size > common.LARGE_ENTRIES:
+        if self.original.tabular and self.ascent.graph.data.size > tuning.LARGE_ENTRIES:
             on_better(self.extended(greedy))
         return self.extended(self.ascent.climb(greedy))
 

@@ -1,30 +1,410 @@
-"""Tournaments of annealed chains, with block moves between rounds: by the clock, or fixed work on all ranks."""
+"""A tournament of searches: rounds, halving, and exchange between ranks.
+
+Tournaments of annealed chains, with block moves between rounds: by the clock, or fixed work on all ranks.
+
+The problem that annealed chains search: entries that the incumbent dominates are forbidden in its tables.
+
+One round of a tournament (successive halving) of annealed chains; an interrupted round continues later.
+
+Choose the temperatures that suit a problem by successive halving (Jamieson and Talwalkar, 2016).
+
+Chains over several temperature ranges run in rounds of a *tournament*; after each round the better half continues with
+twice the sweeps. A range's chain continues where it ended in the previous round. So hot ranges, which forget their
+start, are compared with cold ranges, which improve it, by their results from the same start.
+
+Communication between MPI ranks that search together.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.factor_graph import FactorGraph, build_graph
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.presolve.dominance import forbid_dominated, slack_of
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_until_deadline
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.local_search.block_moves import BlockMoves
-from dmcmc.samplers.local_search.chain_problem import ChainProblem
-from dmcmc.samplers.local_search.chains import Candidate
-from dmcmc.samplers.local_search.race_round import TournamentRound
-from dmcmc.samplers.local_search.rank_exchange import first_rank_says, from_first_rank
-from dmcmc.samplers.local_search.successive_halving import SuccessiveHalving, tournament_of_rank
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import local_search as tuning
+from dmcmc.samplers.local_search.chains import (
+    Candidate,
+    ChainFactory,
+    ChainStart,
+    ColumnChainFactory,
+    GraphChainFactory,
+    PairDescent,
+    TemperatureRange,
+    sweep_order,
+)
 
 if TYPE_CHECKING:
     from dmcmc.samplers.local_search.local_search import SharedSearch
 
 
+T = TypeVar("T")
 Values = NDArray[np.int64]
+
+
+class Exchange(Protocol):
+    """Collective exchange of values between ranks; all ranks must make the same calls."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank, from 0."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        ...
+
+    def all(self, value: T) -> list[T]:
+        """Gather the values of all ranks, in rank order, on every rank."""
+        ...
+
+
+class SingleProcess:
+    """The exchange of a run with one process."""
+
+    rank = 0
+    size = 1
+
+    def all(self, value: T) -> list[T]:
+        """Return a list of the one value."""
+        return [value]
+
+
+SINGLE_PROCESS = SingleProcess()
+
+
+def from_first_rank(exchange: Exchange, numbers: Values) -> Values:
+    """Return the numbers of the first rank, on every rank."""
+    if exchange.size == 1:
+        return numbers
+    return exchange.all(numbers if exchange.rank == 0 else numbers[:0])[0]
+
+
+def first_rank_says(exchange: Exchange, over: bool) -> bool:
+    """Return the first rank's decision to stop, on every rank."""
+    return bool(from_first_rank(exchange, np.array([over], dtype=np.int64))[0])
+
+
+class CandidateResult(NamedTuple):
+    """The result of a candidate, as it is sent to the other ranks.
+
+    Attributes
+    ----------
+    best_score, end_score
+        Scores of the best and of the final assignment, see ``Candidate``.
+    best : (n,) int32 or None
+        The best assignment; None if another candidate of the same rank is better.
+    end : (n,) int32
+        The final assignment.
+    """
+
+    best_score: Any
+    end_score: Any
+    best: NDArray[np.int32] | None
+    end: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, candidate: Candidate, is_best: bool) -> "CandidateResult":
+        """Return the result of a candidate; ``is_best`` says whether it is the best of its rank."""
+        return cls(
+            candidate.best_score,
+            candidate.end_score,
+            candidate.best_values().astype(np.int32) if is_best else None,
+            candidate.end_values().astype(np.int32),
+        )
+
+    def best_values(self) -> NDArray[np.int64]:
+        """Return the best assignment; only for the best of all candidates."""
+        assert self.best is not None, "another one is better"
+        return self.best.astype(np.int64)
+
+    def end_values(self) -> NDArray[np.int64]:
+        """Return the final assignment."""
+        return self.end.astype(np.int64)
+
+
+@dataclass
+class TournamentRound:
+    """The candidates of a round, which search from their starts independently.
+
+    Attributes
+    ----------
+    chains : sequence of Candidate
+        Annealed chains.
+    pairs : PairDescent or None
+        A search by moves of pairs of variables, if the round has one.
+    seconds : float
+        Time that the round has taken so far.
+    """
+
+    chains: Sequence[Candidate]
+    pairs: PairDescent | None
+    seconds: float = 0.0
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """All candidates."""
+        return [*self.chains, *([self.pairs] if self.pairs else [])]
+
+    @property
+    def unfinished(self) -> list[Candidate]:
+        """The candidates that are not finished."""
+        return [candidate for candidate in self.candidates if not candidate.finished]
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate with the best score."""
+        return max(self.candidates, key=lambda candidate: candidate.best_score)
+
+    def seconds_per_sweep(self, threads: int) -> float:
+        """Return the seconds that one thread needs for a sweep of one chain; 0 if unknown."""
+        sweeps = sum(chain.sweeps_done for chain in self.chains)
+        return self.seconds * min(threads, len(self.chains)) / sweeps if sweeps else 0.0
+
+    def fit(self, left: float, seconds_per_sweep: float) -> None:
+        """Drop sweeps if the remaining ones would take longer than the remaining time.
+
+        Parameters
+        ----------
+        left : float
+            Remaining time, seconds.
+        seconds_per_sweep : float
+            Time per remaining sweep with all threads at work, seconds; 0 if unknown.
+        """
+        needed = (
+            sum(chain.sweeps - chain.sweeps_done for chain in self.chains if not chain.finished) * seconds_per_sweep
+        )
+        if needed > left:
+            for chain in self.chains:
+                chain.skip_sweeps(left / needed)
+
+    def run_on_ranks(self, exchange: Exchange, run: Callable[[Sequence[Candidate]], object]) -> list[CandidateResult]:
+        """Run each candidate on one of the ranks; return all results on every rank.
+
+        Parameters
+        ----------
+        exchange : Exchange
+            Joins the ranks.
+        run : callable
+            Runs some candidates on this rank.
+        """
+        rank, size, results = exchange.rank, exchange.size, list[CandidateResult]()
+        local_candidates = self.candidates[rank::size]
+        run(local_candidates)
+        best = max(local_candidates, key=lambda one: one.best_score, default=None)
+        parts = exchange.all([CandidateResult.of(one, is_best=one is best) for one in local_candidates])
+        for place in range(len(self.candidates)):
+            results.append(parts[place % size][place // size])
+        return results
+
+
+TEMPERATURE_RANGES: tuple[TemperatureRange, ...] = tuple(TemperatureRange(*span) for span in tuning.COMPETING_RANGES)
+HARD_CONSTRAINT_RANGES: tuple[TemperatureRange, ...] = tuple(TemperatureRange(*span) for span in tuning.HARD_RANGES)
+
+
+@dataclass
+class ScheduledChain:
+    """A chain of the next round.
+
+    Attributes
+    ----------
+    span : TemperatureRange
+        Its temperatures.
+    values : (n,) int64 or None
+        Where it begins; None for the best known assignment.
+    utility
+        Score of ``values``, see ``ChainStart``; None if unknown.
+    """
+
+    span: TemperatureRange
+    values: Values | None = None
+    utility: Any = None
+
+
+class ChainResult(Protocol):
+    """A chain that has finished a round."""
+
+    @property
+    def end_score(self) -> Any:
+        """The score of its final assignment."""
+        ...
+
+    def end_values(self) -> Values:
+        """Return its final assignment."""
+        ...
+
+
+class SuccessiveHalving:
+    """The chains of the next round and their number of sweeps.
+
+    Parameters
+    ----------
+    spans : sequence of TemperatureRange
+        The ranges to compare.
+    survivors : int
+        Number of ranges that remain until the end of a tournament.
+    slow : bool
+        Whether sweeps take so long that few rounds are expected.
+
+    Attributes
+    ----------
+    entries : list of ScheduledChain
+        Chains that continue, then as many that reheat the best assignment. In the first round of a tournament: one
+        chain per range, from the best assignment or (in every other tournament) from random values.
+    sweeps : int
+        Sweeps of each chain in the next round; doubled from round to round. A tournament ends after
+        ``MAX_ROUND_SWEEPS``; the next one begins with four times the first round's sweeps, but at most a
+        quarter of that.
+    """
+
+    def __init__(
+        self,
+        spans: Sequence[TemperatureRange] = TEMPERATURE_RANGES,
+        survivors: int = 2,
+        slow: bool = False,
+    ) -> None:
+        self._spans, self._survivors = spans, survivors
+        self._reduction = 4 if slow else 2  # one of this many chains continues
+        self.sweeps = self._first_sweeps = tuning.FIRST_ROUND_SWEEPS * (tuning.SLOW_SWEEP_FACTOR if slow else 1)
+        self._tournaments = 0
+        self.entries = [ScheduledChain(span) for span in spans]
+        self._continued = len(spans)
+
+    def next_round(self, chains: Sequence[ChainResult], domains: NDArray[np.int64]) -> None:
+        """Advance to the next round or to a new tournament; every other tournament begins at random values.
+
+        Parameters
+        ----------
+        chains : sequence of ChainResult
+            Results of the entries, in the same order.
+        domains : (n,) int64
+            Domain sizes.
+        """
+        ranking = sorted(range(self._continued), key=lambda i: (chains[i].end_score, -i), reverse=True)
+        surviving = ranking[: max(self._survivors, self._continued // self._reduction)]
+        self.sweeps *= 2
+        if self.sweeps <= tuning.MAX_ROUND_SWEEPS:
+            self.entries = [
+                ScheduledChain(self.entries[i].span, chains[i].end_values(), chains[i].end_score)
+                for i in sorted(surviving)
+            ]
+            self._continued = len(self.entries)
+            self.entries += [ScheduledChain(_reheated(entry.span)) for entry in self.entries]
+            return
+        self._tournaments += 1
+        self._first_sweeps = self.sweeps = min(self._first_sweeps * 4, tuning.MAX_ROUND_SWEEPS // 4)
+        start = np.random.default_rng(self._tournaments).integers(0, domains) if self._tournaments % 2 else None
+        self.entries, self._continued = [ScheduledChain(span, start) for span in self._spans], len(self._spans)
+
+
+def tournament_of_rank(
+    ranges: Sequence[TemperatureRange], rank: int, size: int, threads: int, slow: bool = False
+) -> SuccessiveHalving:
+    """Return the tournament of one of several ranks that search independently, with its share of the ranges.
+
+    All ranks together have at least one chain per thread and one per range, and as many survivors as a single rank.
+    """
+    total = max(len(ranges), threads * size)
+    spans = [ranges[i % len(ranges)] for i in range(rank, total, size)]
+    return SuccessiveHalving(spans, max(1, max(2, threads * size // 2) // size), slow)
+
+
+def _reheated(span: TemperatureRange) -> TemperatureRange:
+    """Return a range that begins at a lower temperature, for chains that start from the best assignment."""
+    return span._replace(first=max(span.last, 0.5 * span.first))
+
+
+class ChainProblem:
+    """The tables that chains read; they are laid out at the first use.
+
+    Parameters
+    ----------
+    original, problem : Problem
+        The original problem, and the same as dense tables.
+    original_graph : callable
+        Returns the factor graph of the original problem.
+    seed : int
+        Seed of the moves of pairs of variables.
+
+    Attributes
+    ----------
+    _slack : float
+        Bound on the utility that an improving assignment can lose in one factor; entries that lose more are forbidden.
+    """
+
+    def __init__(
+        self, original: Problem, problem: Problem, original_graph: Callable[[], FactorGraph], seed: int
+    ) -> None:
+        self._original, self._problem, self._original_graph, self._seed = original, problem, original_graph, seed
+        self._slack = float("inf")
+        self._chains = 0
+        self._pairs_tried_from: Values | None = None
+
+    def tighten(self, values: Values) -> None:
+        """Forbid entries that an assignment dominates, in what is laid out from now on."""
+        self._slack = min(self._slack, slack_of(self._problem, values))
+
+    @cached_property
+    def graph(self) -> FactorGraph:
+        """The factor graph of the original problem without dominated entries."""
+        strict = forbid_dominated(self._original, self._slack)
+        return self._original_graph() if strict is self._original else build_graph(strict)
+
+    @cached_property
+    def factory(self) -> ChainFactory:
+        """Makes chains with score columns if these fit in memory, else chains on the factor graph."""
+        graph = self.graph
+        if graph.dense == graph.scope_start.size - 1 and graph.columns <= MEMORY_ACCOUNT.budget_share(
+            tuning.COPY_MEMORY_SHARE / 4, tuning.MAX_COLUMN_ENTRIES
+        ):
+            return ColumnChainFactory(forbid_dominated(self._problem, self._slack))
+        return GraphChainFactory(graph, sweep_order(self._original).variables)
+
+    @property
+    def ranges(self) -> Sequence[TemperatureRange]:
+        """Temperature ranges of the tournament."""
+        return TEMPERATURE_RANGES + HARD_CONSTRAINT_RANGES if self.factory.hard else TEMPERATURE_RANGES
+
+    def round_of(
+        self, entries: Sequence[ScheduledChain], best: Values, round_sweeps: int, seed: int
+    ) -> TournamentRound:
+        """Return a round: chains that anneal from the best assignment or continue where they ended.
+
+        Moves of pairs of variables are added if they have not been tried from the best assignment.
+
+        Parameters
+        ----------
+        entries : sequence of ScheduledChain
+            The chains of the tournament's next round.
+        best : (n,) int64
+            The best assignment of the original variables.
+        round_sweeps : int
+            Sweeps per chain.
+        seed : int
+            Seed of the chains.
+        """
+        factory, chains = self.factory, list[Candidate]()
+        for number, entry in enumerate(entries, self._chains):
+            start = ChainStart(best if entry.values is None else entry.values, seed, number, entry.utility)
+            chains.append(factory.chain(start, entry.span, round_sweeps))
+        self._chains += len(chains)
+        pairs = None
+        if self._pairs_tried_from is None or not np.array_equal(best, self._pairs_tried_from):
+            pairs, self._pairs_tried_from = factory.pairs(ChainStart(best, self._seed, 0)), best
+        return TournamentRound(chains, pairs)
+
+
 OnBetter = Callable[[Values], object]
 ImproveConstraints = Callable[[Values, float, int, OnBetter], Values]
 
@@ -103,12 +483,12 @@ class TournamentSearch:
             elif self._is_last_slice(left):
                 self._round.fit(left, self._seconds_per_sweep / shared.threads)
             if self.may_search_constraints() and self._violates(best):
-                found = improve_constraints(best, min(2 * common.SLICE_SECONDS, left), 0, lambda values: None)
+                found = improve_constraints(best, min(2 * tuning.SLICE_SECONDS, left), 0, lambda values: None)
                 if found is not best:
                     best = found
                     yield best
             this_round, begun = self._round, time.perf_counter()
-            self._run(this_round.unfinished, shared.stop.by(min(until, begun + 2 * common.SLICE_SECONDS)))
+            self._run(this_round.unfinished, shared.stop.by(min(until, begun + 2 * tuning.SLICE_SECONDS)))
             elapsed = time.perf_counter() - begun
             this_round.seconds += elapsed
             self._seconds_per_sweep = this_round.seconds_per_sweep(shared.threads)
@@ -135,7 +515,7 @@ class TournamentSearch:
     def _is_last_slice(self, left: float) -> bool:
         """Return whether almost no time remains for the search after the next ``left`` seconds."""
         shared = self._shared
-        return left >= common.PLANNED_SHARE * self._blocks.chain_share * (shared.stop.until - time.perf_counter())
+        return left >= tuning.PLANNED_SHARE * self._blocks.chain_share * (shared.stop.until - time.perf_counter())
 
     def _sweeps_that_fit(self, left: float) -> int:
         """Return the number of sweeps per chain of the next round: the tournament's number, or down to half of it.

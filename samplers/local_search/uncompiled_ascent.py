@@ -15,9 +15,9 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.factor_graph import FactorGraph, build_graph
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.contract.tuning import SIDEWAYS_PROBABILITY
 from dmcmc.samplers.local_search.local_search import Ascent
-from dmcmc.samplers.tuning import local_search as tuning
-from dmcmc.samplers.tuning.constraint_search import SIDEWAYS_PROBABILITY
 
 # Relative difference of two sums of float64 that rounding alone can explain: some thousand roundings of 2^-53 each
 _TIE = 2.0**-40

@@ -1,7 +1,14 @@
-"""Choose how the MaxSAT engine gets each factor of a problem, and whether it suits the problem."""
+"""The problem for MaxSAT, solved in a process of its own.
 
+Choose how the MaxSAT engine gets each factor of a problem, and whether it suits the problem.
+
+The MaxSAT process of a search.
+"""
+
+import importlib.util
 from collections.abc import Sequence
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
@@ -11,11 +18,13 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.types import Array
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.external.process import EngineProcess, PrintedProgress, SearchProgress
 from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
 from dmcmc.samplers.toulbar2.costs import NativeFactors
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
-from dmcmc.samplers.tuning import engines as tuning
 
 
 def native_problem(problem: Problem) -> CompactProblem:
@@ -124,3 +133,35 @@ def _utilities(factor: Factor) -> Sequence[Array]:
     if isinstance(factor, AutomatonFactor):
         return [layer.utility for layer in factor.layers]
     return (factor.utilities if isinstance(factor, SparseFactor) else factor.table,)
+
+
+def available() -> bool:
+    """Return whether python-sat is installed."""
+    return importlib.util.find_spec("pysat") is not None
+
+
+class MaxSatProcess(EngineProcess):
+    """A MaxSAT process that searches one problem after the other.
+
+    Parameters
+    ----------
+    memory : int
+        Maximum of bytes besides its libraries; 0 for no limit.
+
+    Raises
+    ------
+    Unavailable
+        If python-sat is not installed.
+    """
+
+    engine = Path(__file__).with_name("worker.py")
+    max_discarded_seconds = 0.0
+
+    def __init__(self, memory: int = 0) -> None:
+        if not available():
+            raise Unavailable("MaxSAT needs python-sat; pip install 'dmcmc[search]'")
+        super().__init__(memory)
+
+    def _progress(self) -> SearchProgress:
+        """Return the object that reads the worker's output."""
+        return PrintedProgress()

@@ -11,9 +11,8 @@ from typing import Any
 
 from dmcmc.samplers.external import problem_arrays
 from dmcmc.samplers.external.problem_arrays import Arrays
-from dmcmc.samplers.max_sat.encoded_variables import EncodedVariables
-from dmcmc.samplers.max_sat.load_constraints import LoadConstraints
-from dmcmc.samplers.max_sat.tables import add_cost_functions
+from dmcmc.samplers.max_sat.formula import EncodedVariables
+from dmcmc.samplers.max_sat.tables import LoadConstraints, add_cost_functions
 
 _SOLVER = "g4"  # Glucose 4.1, which can be interrupted
 

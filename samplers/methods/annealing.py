@@ -9,12 +9,11 @@ temperatures at which violations come and go and differences of utility hardly m
 
 import numpy as np
 
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import ChainModel
-from dmcmc.samplers.model.rounds import Round
-from dmcmc.samplers.model.schedule import START_PER_PENALTY, Temperature
-from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.model.schedule import START_PER_PENALTY, Round, Temperature
 
 
 def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:

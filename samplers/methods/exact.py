@@ -16,9 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.eliminate import Elimination, EliminationWitness, Witness
+from dmcmc.inference.elimination.eliminate import (
+    Elimination,
+    EliminationWitness,
+    Slices,
+    Witness,
+    choose_slices,
+    eliminate_in_slices,
+)
 from dmcmc.inference.elimination.plan import EliminationPlan, check_memory, kept_by_first_use, plan_elimination
-from dmcmc.inference.elimination.slices import Slices, choose_slices, eliminate_in_slices
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.cuda.device_table import copy_table
@@ -27,10 +33,8 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.contract.team import SINGLE_RANK, rows_of_rank
-from dmcmc.samplers.tuning import chains as tuning
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.contract.protocol import SINGLE_RANK, SampledTable, Sampling, rows_of_rank
 
 
 class EliminatedTables(NamedTuple):
@@ -135,7 +139,7 @@ def eliminate_in_turn(
             left = max(0.0, backend.stop.until - start)
             time_part = left * estimated / remaining_estimate
             allowed = left if use_all_time else min(tuning.MAX_OVERRUN * time_part, max(time_part, 0.5 * left))
-            stop = backend.stop.by(start + max(common.SLICE_SECONDS, allowed))
+            stop = backend.stop.by(start + max(tuning.SLICE_SECONDS, allowed))
         limited_sampling = replace(sampling, backend=replace(backend, stop=stop))
         try:
             made_tables = solver.solve(group, limited_sampling)
@@ -242,7 +246,7 @@ def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
 
 def _small_witness(local: LocalProblem, elimination: Elimination, sampling: Sampling) -> Witness:
     """Return a witness that does not retain the tables of an elimination."""
-    if local.rows * local.domains.size > common.LARGE_ENTRIES:
+    if local.rows * local.domains.size > tuning.LARGE_ENTRIES:
         return _delayed_witness(local, sampling)
     return partial(_stored_witness, local, elimination.values_of_rows(local.interface, local.hidden))
 
@@ -311,7 +315,7 @@ def _slices_of(
     """
     size, plan = arithmetic.dtype.itemsize, local.plan
     max_entries = float("inf") if memory is None else memory // size
-    fits, small = plan.entries <= max_entries, ranks == 1 or plan.cells < 4 * common.MAX_COPIED_ENTRIES
+    fits, small = plan.entries <= max_entries, ranks == 1 or plan.cells < 4 * tuning.MAX_COPIED_ENTRIES
     is_resident = plan.entries * size <= resident_bytes
     if not arithmetic.exact or (fits and is_resident and small):
         return None

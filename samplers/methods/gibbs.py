@@ -6,8 +6,15 @@ Gibbs moves. Temperature 0 takes the best value.
 
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.model.draw_kernels import best_value_weight, draw, rate_of
-from dmcmc.samplers.model.rng_kernels import philox
-from dmcmc.samplers.model.state_kernels import change, evaluate, fill_scores, gain_of, greedy_sweep, random_state
+from dmcmc.samplers.model.state_kernels import (
+    change,
+    evaluate,
+    fill_scores,
+    gain_of,
+    greedy_sweep,
+    philox,
+    random_state,
+)
 
 
 def init(model, z, scores, rng):

@@ -11,8 +11,7 @@ import math
 
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.model.proposal_kernels import jump, reflected
-from dmcmc.samplers.model.rng_kernels import philox, uniform
-from dmcmc.samplers.model.state_kernels import eased, evaluate, random_state
+from dmcmc.samplers.model.state_kernels import eased, evaluate, philox, random_state, uniform
 
 _ACCEPT_BLOCK = 1 << 23  # block of the chain's counter for the acceptance test: above those of all variables
 

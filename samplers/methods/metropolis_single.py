@@ -10,8 +10,16 @@ diverge.
 import math
 
 from dmcmc.samplers.contract.protocol import Sampler
-from dmcmc.samplers.model.rng_kernels import philox, uniform
-from dmcmc.samplers.model.state_kernels import change, eased, evaluate, fill_scores, gain_of, random_state
+from dmcmc.samplers.model.state_kernels import (
+    change,
+    eased,
+    evaluate,
+    fill_scores,
+    gain_of,
+    philox,
+    random_state,
+    uniform,
+)
 
 
 def init(model, z, scores, rng):

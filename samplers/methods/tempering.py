@@ -8,12 +8,11 @@ diverge.
 
 import numpy as np
 
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import ChainModel
-from dmcmc.samplers.model.rounds import Round
-from dmcmc.samplers.model.schedule import COLDEST, Temperature
-from dmcmc.samplers.tuning import chains as tuning
+from dmcmc.samplers.model.schedule import COLDEST, Round, Temperature
 
 
 def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:

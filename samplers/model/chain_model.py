@@ -1,4 +1,6 @@
-"""One agent's local problem as flat integer arrays, the layout that Markov chains read.
+"""The model that chains sample.
+
+One agent's local problem as flat integer arrays, the layout that Markov chains read.
 
 Variables are renumbered: hidden variables first, then interface variables. For every factor and every hidden variable v
 in its scope there is a copy of the table with v's axis last. So the factor's utilities for all values of v are one
@@ -9,6 +11,13 @@ every sum of a variable's columns fits (*compact*), otherwise 32. A forbidden en
 utilities of the agent together. A chain's utility therefore orders states by (violations, utility). Utilities that are
 too wide for that, or not integers, are scaled and rounded: chains only guide the search, because the values of tables
 are computed from the original factors.
+
+Turn an agent's tables into score columns by compiled passes, without a Python object per factor or column.
+
+Keys for counter-based random bits: Philox4x32-10 (Salmon et al., SC 2011), equal on every processor in any order.
+
+A chain is keyed, not seeded: the key is made from (seed, agent), the counter from (row, run, trial, block). So the bits
+of a chain do not depend on ranks, threads or other chains.
 """
 
 from math import ceil, log2
@@ -20,23 +29,110 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, table_ranges
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.model.column_kernels import ColumnLinks, link_columns
-from dmcmc.samplers.model.columns import (
-    HiddenPositions,
-    TableStatistics,
-    fill_columns,
-    hidden_positions,
-    table_statistics,
-)
-from dmcmc.samplers.model.jumps import jumps_of
+from dmcmc.samplers.model.column_kernels import ColumnLinks, link_columns, write_columns
+from dmcmc.samplers.model.proposal_kernels import jumps_of
 
 if TYPE_CHECKING:
     from dmcmc.inference.model.factor_graph import FactorGraph
     from dmcmc.inference.model.subproblem import Subproblem
+
+
+class TableStatistics(NamedTuple):
+    """Ranges of an agent's tables, from which the scale of chain units is chosen.
+
+    Attributes
+    ----------
+    low, top : (factors,) int64 or float64
+        Smallest and largest finite entry of each table; 0 if it has none.
+    span : (factors,) float64
+        Their difference; 0 for factors without hidden variables.
+    variable_range : (hidden,) float64
+        Sum of ``span`` over the factors of each variable.
+    variable_forbidding : (hidden,) int64
+        Number of each variable's factors with forbidden entries.
+    """
+
+    low: Array
+    top: Array
+    span: NDArray[np.float64]
+    variable_range: NDArray[np.float64]
+    variable_forbidding: NDArray[np.int64]
+
+
+class HiddenPositions(NamedTuple):
+    """The hidden variables in the scopes of an agent's factors, one position after another.
+
+    Attributes
+    ----------
+    factor, variable : (positions,) int64
+        The factor of each position, and its hidden variable.
+    constant : (factors,) bool
+        Whether a factor has no hidden variable.
+    """
+
+    factor: NDArray[np.int64]
+    variable: NDArray[np.int64]
+    constant: NDArray[np.bool_]
+
+
+def hidden_positions(flat: FlatTables, hidden: int) -> HiddenPositions:
+    """Return the hidden variables in all scopes; they are the first ``hidden`` variables."""
+    is_hidden = flat.scope < hidden
+    factor = np.repeat(np.arange(flat.tables), flat.scope_start[1:] - flat.scope_start[:-1])[is_hidden]
+    return HiddenPositions(factor, flat.scope[is_hidden], np.bincount(factor, minlength=flat.tables) == 0)
+
+
+def table_statistics(ranges: TableRanges, positions: HiddenPositions, hidden: int) -> TableStatistics:
+    """Return the ranges of all tables, and their sums over the factors of each hidden variable."""
+    low, top, _ = ranges
+    if low.dtype.kind == "i":  # int64 may not hold the difference, uint64 does
+        span = (top.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64)
+    else:
+        with np.errstate(over="ignore"):  # the caller reports a range beyond float64
+            span = top - low
+    factor, variable, constant = positions
+    variable_range = np.bincount(variable, span[factor], hidden).astype(np.float64)
+    forbidding = np.bincount(variable[ranges.forbidden[factor] > 0], minlength=hidden).astype(np.int64)
+    span[constant] = 0.0
+    return TableStatistics(low, top, span, variable_range, forbidding)
+
+
+def _forbidden(flat: FlatTables) -> Any:
+    """Return the tables' value of a forbidden entry in their dtype."""
+    return flat.data.dtype.type(forbidden_value(flat.data.dtype))
+
+
+def fill_columns(
+    flat: FlatTables,
+    domains: NDArray[np.int32],
+    width: NDArray[np.int32],
+    links: ColumnLinks,
+    quantisation: tuple[Array, NDArray[np.float64], float, int],
+    out: Array,
+) -> float:
+    """Write the columns; return Σ over columns of the variance of the factor's finite entries, in squared chain units.
+
+    Parameters
+    ----------
+    flat : FlatTables
+        The tables.
+    domains, width : (n,) and (hidden,) int32
+        Domain sizes, and padded sizes of the hidden variables.
+    links : ColumnLinks
+        Offsets of the columns.
+    quantisation : (base, span, scale, violation)
+        An entry becomes (entry − base of its factor) · scale, rounded; a forbidden entry becomes −2^violation.
+    out : (entries,) uint16 or int32
+        The columns; zero before.
+    """
+    variance: float = write_columns(flat, domains, width, links, quantisation, _forbidden(flat), out)
+    return variance
+
 
 LANES = 4  # columns are padded to a multiple of this number of entries
 MAX_COLUMN_ENTRIES = 2**31 - 1  # of an agent's columns: offsets are int32
@@ -94,7 +190,7 @@ class ChainModel(NamedTuple):
     factor_column, factor_variable : (factors,) int32
         One column of each factor, and the variable of that column; they suffice to evaluate a whole state.
     jumps : (any,) uint32
-        Alias tables of the joint proposal, see :mod:`dmcmc.samplers.model.jumps`.
+        Alias tables of the joint proposal, see :mod:`dmcmc.samplers.model.proposal_kernels`.
     jump_at : (hidden,) int32
         Offset of each variable's alias table in ``jumps``.
     """
@@ -290,3 +386,23 @@ def check_chain_memory(method: str, local: "Subproblem", memory: int, arithmetic
 def column_entries(local: "Subproblem") -> int:
     """Return an upper bound on the number of entries of an agent's columns."""
     return sum(f.table.size * len(f.scope) for f in local.factors) * LANES
+
+
+def chain_key(seed: int, agent: int) -> tuple[int, int]:
+    """Return the two 32-bit key words of an agent's chains: a SplitMix64 hash of (seed, agent).
+
+    Parameters
+    ----------
+    seed : int
+        Any integer; it is folded to 64 bits.
+    agent : int
+        Number of the agent.
+    """
+    mask = (1 << 64) - 1
+    state = 0
+    for part in (seed ^ (seed >> 64), agent):  # the seed is hashed first: seed 1, agent 0 is not seed 0, agent 1
+        state = (state + part + 0x9E3779B97F4A7C15) & mask
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
+        state ^= state >> 31
+    return state & 0xFFFFFFFF, state >> 32

@@ -8,7 +8,7 @@ from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.model.chain_model import ChainModel
-from dmcmc.samplers.model.evaluation_kernels import evaluate_all, evaluate_chains
+from dmcmc.samplers.model.state_kernels import evaluate_all, evaluate_chains
 
 
 def evaluate_rows(

@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""A chain's state and the moves on it, shared by all samplers: evaluate, score, change one variable.
+"""The state of a chain: random numbers, starts, and evaluation.
+
+A chain's state and the moves on it, shared by all samplers: evaluate, score, change one variable.
 
 ``z`` (n,) int32 holds the values, hidden variables first. ``scores`` (hidden, lanes), uint16 or int32, holds for every
 hidden variable and each of its values the utility of the variable's factors, with all other variables unchanged. Scores
@@ -10,12 +12,61 @@ Utilities are integers that order states by (violations, utility), see :mod:`dmc
 *eased* utility of :func:`eased` subtracts a finite penalty per violation instead; chains compare it with a temperature.
 
 Functions named ``*_column`` and ``best_value`` work on whole rows at once; the Gibbs kernel for GPUs has its own.
+
+Philox4x32-10 (Salmon et al., SC 2011): random bits from a key and a counter.
+
+Random choices between chains: the rows that a warm round starts from, and exchanges of temperatures.
+
+A row is an assignment of the agent's boundary variables (its interface), numbered in C order; its chains are its runs.
+
+Compiled passes that evaluate hidden assignments, on an agent's original factors or on its score columns.
 """
+
+import math
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.model.rng_kernels import philox, uniform
+
+_MULTIPLY_0 = np.uint64(0xD2511F53)
+_MULTIPLY_1 = np.uint64(0xCD9E8D57)
+_WEYL_0 = np.uint64(0x9E3779B9)
+_WEYL_1 = np.uint64(0xBB67AE85)
+_LOW_32_BITS = np.uint64(0xFFFFFFFF)
+_WORD_BITS = np.uint64(32)
+ROUNDS = 10
+
+
+@njit(allocates=False)
+def philox(k0, k1, c0, c1, c2, c3):
+    """Return four 32-bit random words (as uint64) for a key of two words and a counter of four words.
+
+    Parameters
+    ----------
+    k0, k1 : uint64
+        The key, each below 2^32.
+    c0, c1, c2, c3 : int
+        The counter, each below 2^32; for chains: row, run, trial, block.
+    """
+    k0, k1 = np.uint64(k0), np.uint64(k1)
+    c0, c1, c2, c3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
+    for _ in range(ROUNDS):
+        left = _MULTIPLY_0 * c0
+        right = _MULTIPLY_1 * c2
+        c0 = (right >> _WORD_BITS) ^ c1 ^ k0
+        c1 = right & _LOW_32_BITS
+        c2 = (left >> _WORD_BITS) ^ c3 ^ k1
+        c3 = left & _LOW_32_BITS
+        k0 = (k0 + _WEYL_0) & _LOW_32_BITS
+        k1 = (k1 + _WEYL_1) & _LOW_32_BITS
+    return c0, c1, c2, c3
+
+
+@njit(allocates=False)
+def uniform(word):
+    """Return a 32-bit random word as a float64 strictly inside (0, 1)."""
+    return (np.float64(word) + 0.5) * 2.0**-32
+
 
 ROW_MULTIPLE = 16  # on the CPU, rows of scores are padded to a multiple of this number: one or two vector registers
 
@@ -250,3 +301,135 @@ def move_column(scores, v, data, new_at, old_at, width):
     row, plus, minus = scores[v, :width], data[new_at : new_at + width], data[old_at : old_at + width]
     for i in range(width):
         row[i] += plus[i] - minus[i]
+
+
+START_BLOCK = 1 << 24  # first block of a chain's counter that its trials do not use
+SWAP_BLOCK = 1 << 25
+
+
+@njit(allocates=False)
+def start_row(shape, row, run, key, first):
+    """Return the row whose best state one chain of a warm round starts from.
+
+    Run 0 starts from its own row; other runs start from a row that differs in one interface variable, drawn uniformly.
+
+    Parameters
+    ----------
+    shape : (|B|,) int64
+        Domain sizes of the interface variables; rows are in C order.
+    row, run : int
+        Numbers of the row and of the run.
+    key : (2,) uint64
+        Key of the agent's chains.
+    first : int
+        Number of the round's first trial.
+    """
+    movable = 0
+    for b in range(shape.size):
+        movable += shape[b] > 1
+    if run == 0 or movable == 0:
+        return row
+    words = philox(key[0], key[1], row, run, first, START_BLOCK)
+    chosen = np.int64((words[0] * np.uint64(movable)) >> np.uint64(32))
+    stride = 1
+    for b in range(shape.size - 1, -1, -1):
+        stride *= shape[b]
+    for b in range(shape.size):
+        stride //= shape[b]
+        if shape[b] == 1:
+            continue
+        if chosen == 0:
+            value = row // stride % shape[b]
+            other = np.int64((words[1] * np.uint64(shape[b] - 1)) >> np.uint64(32))
+            return row + (other + (other >= value) - value) * stride
+        chosen -= 1
+    return row
+
+
+@njit(allocates=False)
+def exchanges(cold_temperature, hot_temperature, rise, key0, key1, row, rung, trial):
+    """Return whether the runs on two neighbouring rungs are exchanged, by the rule of parallel tempering.
+
+    They are if log(u) < (1 / T_cold − 1 / T_hot) · (U_hot − U_cold), with u uniform in (0, 1).
+
+    Parameters
+    ----------
+    cold_temperature, hot_temperature : float32
+        Temperatures of the two rungs, in chain units.
+    rise : float64
+        U_hot − U_cold, where U are the utilities in which each violation has a finite penalty (*eased*).
+    key0, key1 : uint64
+        Key of the agent's chains.
+    row, rung, trial : int
+        Counter of the random bits: the row, the lower rung and the trial.
+    """
+    rate_difference = 1.0 / np.float64(cold_temperature) - 1.0 / np.float64(hot_temperature)
+    return math.log(uniform(philox(key0, key1, row, rung, trial, SWAP_BLOCK)[0])) < rate_difference * rise
+
+
+@njit(nogil=True)
+def evaluate_all(flat, domains, states, forbidden, zero, lowest, values):
+    """Set ``values[row]`` to the sum of the factors' entries at the row's interface values and hidden values.
+
+    Parameters
+    ----------
+    flat : FlatTables
+        The agent's tables.
+    domains : (n,) int32
+        Domain sizes, hidden variables first.
+    states : (rows, hidden) integers
+        Hidden values of each row.
+    forbidden : scalar of the dtype of the tables
+        The value of a forbidden entry.
+    zero, lowest : scalars of the dtype of ``values``
+        The sum of no factors, and the result of a row with a forbidden entry.
+    values : (rows,) int64 or float64
+        The result.
+    """
+    rows, hidden = states.shape
+    z = np.zeros(domains.size, dtype=np.int64)
+    for row in range(rows):
+        quotient = row
+        for v in range(domains.size - 1, hidden - 1, -1):
+            z[v] = quotient % domains[v]
+            quotient //= domains[v]
+        for v in range(hidden):
+            z[v] = states[row, v]
+        total = zero
+        for f in range(flat.at.size - 1):
+            cell = 0
+            for s in range(flat.scope_start[f], flat.scope_start[f + 1]):
+                cell = cell * domains[flat.scope[s]] + z[flat.scope[s]]
+            entry = flat.data[flat.at[f] + cell]
+            if entry == forbidden:
+                total = zero
+                values[row] = lowest
+                break
+            total += entry
+        else:
+            values[row] = total
+
+
+@njit(nogil=True)
+def evaluate_chains(model, shape, rows, states, values):
+    """Set ``values[i]`` to the utility in chain units of row ``rows[i]`` with hidden values ``states[rows[i]]``.
+
+    Parameters
+    ----------
+    model : ChainModel
+        The agent's columns.
+    shape : (|B|,) int64
+        Domain sizes of the interface variables.
+    rows : (k,) int64
+        Numbers of rows in C order.
+    states : (rows, hidden) integers
+        Hidden values of every row.
+    values : (k,) int64
+        The result.
+    """
+    z = np.zeros(model.domains.size, dtype=np.int32)
+    for i in range(rows.size):
+        set_interface(model, shape, rows[i], z)
+        for v in range(model.hidden):
+            z[v] = states[rows[i], v]
+        values[i] = evaluate(model, z)

@@ -1,28 +1,97 @@
-"""A background search of a whole problem: an engine in a separate process or thread, observed by a thread.
+"""toulbar2 in a process of its own.
+
+A background search of a whole problem: an engine in a separate process or thread, observed by a thread.
 
 The engine minimises costs, nonnegative integers: a utility is a constant less cost / scale. Its *top* is the cost that
 an assignment has to beat.
+
+The toulbar2 process of a search.
 """
 
+import importlib.util
+import re
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
+from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime, Unavailable
 from dmcmc.inference.runtime.types import Number
-from dmcmc.samplers.external.process import SearchProgress
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.external.process import EngineProcess, SearchedProblem, SearchProgress
 from dmcmc.samplers.toulbar2.costs import CostProblem
-from dmcmc.samplers.toulbar2.process import Toulbar2Process
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import engines as tuning
+
+# Lines of toulbar2's output: the values of all variables of an assignment; a lower bound on the cost.
+_ASSIGNMENT = re.compile(r"\d+( \d+)*")
+_LOWER = re.compile(r"(?:Optimality gap|bounds): \[(\d+), *\d+\]|^Dual bound: (\d+)")
+_LIMIT_MESSAGE = "Time limit expired"  # printed by toulbar2 if a search has not been completed in time
+
+
+def available() -> bool:
+    """Return whether toulbar2 is installed."""
+    return importlib.util.find_spec("pytoulbar2") is not None
+
+
+@dataclass
+class Toulbar2Progress(SearchProgress):
+    """The results of a search by toulbar2 so far."""
+
+    _limited: bool = False
+
+    def _parse(self, line: str, variables: int) -> None:
+        """Take the content of a line that toulbar2 prints."""
+        if _ASSIGNMENT.fullmatch(line) and len(words := line.split()) == variables:
+            self.values = np.array([int(word) for word in words], dtype=np.int64)
+        elif found := _LOWER.search(line):
+            self.lower = max(self.lower, int(found[1] or found[2]))
+        elif _LIMIT_MESSAGE in line:
+            self._limited = True
+        elif line == "done":
+            self.complete, self.ended = not self._limited, True
+
+
+class Toulbar2Process(EngineProcess):
+    """A toulbar2 process that searches one problem after the other.
+
+    Parameters
+    ----------
+    memory : int
+        Maximum of bytes besides its libraries; 0 for no limit.
+    known : callable
+        Returns the best known assignment, whose values a search tries first: value indices of the first variables;
+        None if there is none.
+
+    Raises
+    ------
+    Unavailable
+        If toulbar2 is not installed.
+    """
+
+    engine = Path(__file__).with_name("worker.py")
+
+    def __init__(self, memory: int = 0, known: Callable[[], NDArray[np.int64] | None] = lambda: None) -> None:
+        if not available():
+            raise Unavailable("toulbar2 is not installed; pip install 'dmcmc[toulbar2]'")
+        self._known = known
+        super().__init__(memory)
+
+    def _job(self, costs: SearchedProblem) -> dict[str, Any]:
+        """Return the initial solution."""
+        known = self._known()
+        return {"known": None if known is None else known[: costs.domains.size].tolist()}
+
+    def _progress(self) -> SearchProgress:
+        """Return the object that reads toulbar2's output."""
+        return Toulbar2Progress()
+
 
 _MAX_BOUNDS = 256  # maximum of recorded bounds
 
@@ -141,7 +210,7 @@ class SearchSpeed:
         known, bound : float or None
             Utility of the best known assignment, and the best known upper bound.
         """
-        share = common.UNTRIED_SHARE if self._bounds else 4 * common.UNTRIED_SHARE
+        share = tuning.UNTRIED_SHARE if self._bounds else 4 * tuning.UNTRIED_SHARE
         tried = self.paused or self.has_run(tuning.MIN_TRIED_SECONDS, share)
         if known is None or bound is None or not tried:
             return False
@@ -306,7 +375,7 @@ class BackgroundSearch:
             known = self._observer.known_utility()
             if time.perf_counter() - start < spare and _restart_pays(costs, known, lower, top):
                 return True
-            time.sleep(common.CHECK_SECONDS)
+            time.sleep(tuning.CHECK_SECONDS)
         return False
 
     def _pause(self, engine: CostSearchEngine) -> None:
@@ -315,13 +384,13 @@ class BackgroundSearch:
         if (
             known is None
             or self._no_pause.is_set()
-            or not self.speed.has_run(tuning.MIN_TRIED_SECONDS / 2, common.UNTRIED_SHARE / 2)
+            or not self.speed.has_run(tuning.MIN_TRIED_SECONDS / 2, tuning.UNTRIED_SHARE / 2)
             or not self.speed.is_slow(known)
         ):
             return
         if engine.pause():
             since, self.speed.paused = time.perf_counter(), True
-            while not (self._over or self._no_pause.wait(common.CHECK_SECONDS)):
+            while not (self._over or self._no_pause.wait(tuning.CHECK_SECONDS)):
                 pass
             engine.go_on()
             self.speed.begun += time.perf_counter() - since  # as if it had begun later

@@ -1,11 +1,15 @@
-"""Choose how each factor of a problem is given to a search engine: as compactly as the engine takes it.
+"""The problem for toulbar2.
+
+Choose how each factor of a problem is given to a search engine: as compactly as the engine takes it.
 
 toulbar2 takes tables, lists of tuples with a default cost, and hard linear constraints. Other automata become chains of
 small tables with a hidden variable for each state (``dmcmc.inference.model.densify``), as toulbar2 decomposes weighted
 regular constraints itself. Our branch and bound takes dense tables and constraints of type "at most one".
+
+Convert a whole problem to costs for a search engine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -14,9 +18,16 @@ from dmcmc.inference.model.densify import DenseProblemBuilder, densify, relax_la
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
-from dmcmc.samplers.toulbar2.costs import NO_NATIVE_FACTORS, NativeFactors
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.toulbar2.costs import (
+    MAX_TOTAL_COST,
+    NO_NATIVE_FACTORS,
+    CostProblem,
+    NativeFactors,
+    Utilities,
+    costs_of_utilities,
+)
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
-from dmcmc.samplers.tuning import common
 
 MAX_TABLE_ARITY = 3  # toulbar2 stores tables over more variables as lists of tuples
 
@@ -85,7 +96,7 @@ def _add(builder: DenseProblemBuilder, factor: Factor, memory: int) -> None:
         builder.factors.append(factor)
         return
     entries, arity = prod(factor.shape), len(factor.shape)
-    if 8 * entries <= memory and (arity <= MAX_TABLE_ARITY or entries <= common.PLAIN_TABLE_ENTRIES):
+    if 8 * entries <= memory and (arity <= MAX_TABLE_ARITY or entries <= tuning.PLAIN_TABLE_ENTRIES):
         builder.expand(factor)
     elif isinstance(factor, SparseFactor):
         if arity > MAX_TABLE_ARITY:
@@ -102,3 +113,58 @@ def _add(builder: DenseProblemBuilder, factor: Factor, memory: int) -> None:
             builder.add(factor, memory)
     else:
         builder.expand(factor)
+
+
+def costs_of_problem(problem: Problem, memory: int, constants: bool = True, dense_only: bool = False) -> CostProblem:
+    """Return the costs of all utilities of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    memory : int
+        Maximum of bytes per expanded table.
+    constants : bool
+        Whether to include factors without variables; otherwise the caller adds their sum to the results.
+    dense_only : bool
+        Whether the engine takes no other factors than dense tables and constraints of type "at most one", as our branch
+        and bound does.
+    """
+    return costs_of_compact(compact_problem(problem, memory, dense_only), constants)
+
+
+def costs_of_compact(
+    compact: CompactProblem,
+    constants: bool = True,
+    check: Callable[[], None] = lambda: None,
+    max_total: int = MAX_TOTAL_COST,
+) -> CostProblem:
+    """Return the costs of a problem in compact form.
+
+    Parameters
+    ----------
+    compact : CompactProblem
+        The problem.
+    constants : bool
+        As for :func:`costs_of_problem`.
+    check : callable
+        Called often; it may raise an error to end the conversion.
+    max_total : int
+        Maximum of the sum of all costs.
+    """
+    factors = [factor for factor in compact.problem.factors if constants or factor.scope]
+    return costs_of_utilities(
+        [_utilities(factor) for factor in factors],
+        compact.problem.domains,
+        compact.linear,
+        check,
+        compact.native,
+        max_total,
+    )
+
+
+def _utilities(factor: Factor) -> Utilities:
+    """Return the utilities of a dense or sparse factor."""
+    if isinstance(factor, SparseFactor):
+        return Utilities(factor.scope, factor.utilities, factor.tuples)
+    return Utilities(factor.scope, factor.table)

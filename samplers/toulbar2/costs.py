@@ -16,7 +16,7 @@ from dmcmc.inference.model.arithmetic import Exact, exact_sum, round_up, scaling
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.types import Array, Number
-from dmcmc.samplers.external.native_constraints import ConstraintCosts
+from dmcmc.samplers.external.problem_arrays import ConstraintCosts
 from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class NativeFactors(NamedTuple):
     automata : sequence of AutomatonFactor
         Automata, which may have costs.
     constraints : sequence of GlobalConstraint
-        Global constraints that can be described (``dmcmc.samplers.external.native_constraints``).
+        Global constraints that can be described (``dmcmc.samplers.external.problem_arrays``).
     by_loads : bool
         Whether the constraints are described by the loads of cells even if they could be by their parameters.
     """

@@ -18,12 +18,12 @@ from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Number
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.external.process import EngineProcess
 from dmcmc.samplers.model.evaluation import evaluate_rows
+from dmcmc.samplers.toulbar2.background_search import Toulbar2Process, available
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
-from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
-from dmcmc.samplers.tuning import common
 
 _MAX_ROWS = 1 << 16  # more rows take too long: a search takes at least a millisecond
 _MAX_SECONDS = 1e8  # seconds for all agents if there is no deadline
@@ -144,7 +144,7 @@ def row_costs(local: LocalProblem, row: int) -> CostProblem:
 def _memory(threads: int) -> int:
     """Return the memory limit of one thread's search process in bytes, besides its libraries; 0 for no limit."""
     free = free_memory()
-    return 0 if free is None else int(2 * common.MEMORY_SHARE * free / threads)
+    return 0 if free is None else int(2 * tuning.MEMORY_SHARE * free / threads)
 
 
 def _witness(local: LocalProblem, states: NDArray[np.int64], values: Mapping[int, int]) -> dict[int, int]:

@@ -33,8 +33,8 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import next_above
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.results.result import RECOMBINATION
+from dmcmc.samplers.chain_solver import choose_rows
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.row_choice import choose_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -282,7 +282,7 @@ def test_a_rank_prints_to_the_output_of_its_launcher(tmp_path):
     launcher.symlink_to("/bin/sh")
     rank.write_text(
         "import os\n"
-        "from dmcmc.mpi.launcher import print_as_launcher\n"
+        "from dmcmc.mpi.compute_node import print_as_launcher\n"
         "print_as_launcher(os.getpid())\n"
         "os.write(1, b'an answer')\n"
         "os.write(2, b'a line')\n"

@@ -10,7 +10,7 @@ from dmcmc.compilation.gpu import agent_sets
 from dmcmc.compilation.gpu.agent_sets import GpuKernels
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
-from dmcmc.inference.bounds.semidefinite.cuda import device_arrays
+from dmcmc.inference.bounds.semidefinite.cuda import node_arrays as device_arrays
 from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
 from dmcmc.mpi.world import World
 from dmcmc.results.result import SEMIDEFINITE

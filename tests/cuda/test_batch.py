@@ -12,8 +12,7 @@ from support.encoded_problems import batches, same_tables
 from dmcmc import generate
 from dmcmc.inference import tuning
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.eliminate import eliminate_batch
+from dmcmc.inference.elimination.cuda.eliminate import divide_work, eliminate_batch
 from dmcmc.inference.elimination.eliminate import EliminationWitness, eliminate, maximise_together, merge_plans
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.execution.backend import Backend
@@ -119,7 +118,7 @@ def test_equal_plans_are_merged_and_divided_once(batch):
         patch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([2]))
         patch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
         first = [one for group in backend.eliminate_all(flat, plans, arithmetic) for one in group]
-        patch.setattr("dmcmc.inference.elimination.cuda.divide_work.group_buckets", None)
+        patch.setattr("dmcmc.inference.elimination.cuda.eliminate.group_buckets", None)
         second = [one for group in backend.eliminate_all(other, again, arithmetic) for one in group]
     for expected, found in zip(one_by_one(plans, other, arithmetic), second, strict=True):
         assert same_tables(expected, found)

@@ -7,7 +7,7 @@ from benchmarks.papers.block_per_run import sample_block_per_run, utility_of
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.device import gpu_problem
-from dmcmc.samplers.model.rng_kernels import philox, uniform
+from dmcmc.samplers.model.state_kernels import philox, uniform
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 RUNS, SAMPLES, KEY = 2, 3, (11, 12)

@@ -16,9 +16,8 @@ from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of, grow
-from dmcmc.samplers.blocks.block_workspace import new_workspace, penalised_graph
-from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
-from dmcmc.samplers.blocks.neighbourhood_search import order_for_cuts
+from dmcmc.samplers.blocks.neighbourhood_search import new_workspace, order_for_cuts, penalised_graph
+from dmcmc.samplers.blocks.starts import starts_of
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.registry import get
 
@@ -30,7 +29,7 @@ KEY = np.array([3, 5], dtype=np.uint64)
 @pytest.fixture(autouse=True)
 def two_copies(monkeypatch):
     """Few chains, for the simulator."""
-    monkeypatch.setattr("dmcmc.samplers.tuning.common.GPU_CHAINS", 2)
+    monkeypatch.setattr("dmcmc.samplers.contract.tuning.GPU_CHAINS", 2)
 
 
 def device_blocks(graph, states):
@@ -128,7 +127,7 @@ def test_draws_follow_the_boltzmann_distribution():
 
 @pytest.mark.parametrize("reads", [1 << 17, 1])
 def test_starts_equal_those_of_the_cpu(reads, monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.tuning.common.READS_PER_LAUNCH", reads)
+    monkeypatch.setattr("dmcmc.samplers.contract.tuning.READS_PER_LAUNCH", reads)
     problem = deterministic_grid(3, np.random.default_rng(5), forbidden=0.1)
     graph = penalised_graph(build_graph(problem))._replace(free=7)
     states = np.zeros((2, 9), dtype=np.int64)

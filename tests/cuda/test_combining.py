@@ -10,8 +10,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference import tuning
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
+from dmcmc.inference.elimination.cuda.eliminate import divide_work, eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution import gpu_eliminations

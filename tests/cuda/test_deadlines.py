@@ -20,8 +20,7 @@ from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination import tuning
-from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
+from dmcmc.inference.elimination.cuda.eliminate import divide_work, eliminate_hybrid
 from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination

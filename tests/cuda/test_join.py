@@ -11,10 +11,17 @@ from numba import cuda
 from support.encoded_problems import chosen_values, problems, same_tables
 
 from dmcmc.inference.elimination.cuda import descriptor_kernels, waves
-from dmcmc.inference.elimination.cuda import descriptors as w
-from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
-from dmcmc.inference.elimination.cuda.join_kernels import ANY
+from dmcmc.inference.elimination.cuda.eliminate import divide_work, eliminate_hybrid
+from dmcmc.inference.elimination.cuda.join_kernels import (
+    ANY,
+    BOTH_TABLES,
+    HEADER,
+    HIGH_AXES,
+    HIGH_TABLES,
+    LOW_AXES,
+    STRIDES,
+    X_STRIDE,
+)
 from dmcmc.inference.elimination.cuda.streaming import (
     Streaming,
     divide_into_chunks,
@@ -124,14 +131,14 @@ def test_tables_with_distant_entries_use_64_bit_offsets(monkeypatch, scale):
 )
 def test_strides_decide_whether_32_bit_distances_suffice(both, stride, number):
     """Two axes of three and two values; ``stride`` separates the last table's entries along the first axis."""
-    axes, record = [3, 2], w.STRIDES + 2
-    meta = np.zeros(w.HEADER + 2 + (1 + both) * record, dtype=np.int64)
-    meta[[w.HIGH_AXES, w.LOW_AXES, w.HIGH_TABLES, w.BOTH_TABLES]] = 1, 1, 1, both
-    meta[w.HEADER : w.HEADER + 2] = axes
+    axes, record = [3, 2], STRIDES + 2
+    meta = np.zeros(HEADER + 2 + (1 + both) * record, dtype=np.int64)
+    meta[[HIGH_AXES, LOW_AXES, HIGH_TABLES, BOTH_TABLES]] = 1, 1, 1, both
+    meta[HEADER : HEADER + 2] = axes
     for table in range(1 + both):
-        at = w.HEADER + 2 + table * record
-        meta[at + w.STRIDES : at + record] = (2**40, 0) if table == 0 else (stride if table == both else 2, 1)
-        meta[at + w.X_STRIDE] = 2**50  # a value of x moves the offset
+        at = HEADER + 2 + table * record
+        meta[at + STRIDES : at + record] = (2**40, 0) if table == 0 else (stride if table == both else 2, 1)
+        meta[at + X_STRIDE] = 2**50  # a value of x moves the offset
     assert descriptor_kernels._kernel_number(meta, 0, True) == number
 
 

@@ -7,10 +7,9 @@ from support.problem_strategies import random_table
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
 import dmcmc.inference.minibuckets.cuda.moment_matching as matched_cuda
 from dmcmc import Factor
-from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
+from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, divide_work, eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within

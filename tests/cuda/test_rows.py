@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.encoded_problems import first_bucket, queries
 
 from dmcmc import Factor
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.sparse_rows import RowsOnGpu, rows_on_gpu
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
@@ -17,9 +17,8 @@ from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.cuda import extend_rows
 from dmcmc.inference.sparse.cuda.extend_rows import GpuRowExtender, RowsExceedDevice
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering
-from dmcmc.inference.sparse.join_steps import steps_of
+from dmcmc.inference.sparse.join_steps import RowLimits, steps_of
 from dmcmc.inference.sparse.outside_bounds import MiniBucketRelaxation
-from dmcmc.inference.sparse.row_steps import RowLimits
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

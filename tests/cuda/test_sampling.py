@@ -10,17 +10,15 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
-from dmcmc.samplers.cuda import descriptors, launch
-from dmcmc.samplers.cuda.batch import choose_launch, pack_models
+from dmcmc.samplers.cuda import launch
+from dmcmc.samplers.cuda import layout_kernels as descriptors
+from dmcmc.samplers.cuda.batch import choose_lanes, choose_launch, pack_models
 from dmcmc.samplers.cuda.gibbs_kernels import ALL_COLUMNS, DOUBLE_BUFFER, GLOBAL, SINGLE_BUFFER, gibbs_kernel
-from dmcmc.samplers.cuda.joint_proposals import choose_lanes
-from dmcmc.samplers.cuda.launch import divide_into_launches, sample_rows
-from dmcmc.samplers.cuda.load_gibbs import load_gibbs, needed_shapes, shapes_of_domain
+from dmcmc.samplers.cuda.launch import divide_into_launches, load_gibbs, needed_shapes, sample_rows, shapes_of_domain
 from dmcmc.samplers.methods import gibbs, metropolis, metropolis_single
-from dmcmc.samplers.model.chain_model import build_model
+from dmcmc.samplers.model.chain_model import build_model, chain_key
 from dmcmc.samplers.model.evaluation import chain_utilities
-from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.model.rounds import Round
+from dmcmc.samplers.model.schedule import Round
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

@@ -17,12 +17,12 @@ from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import GPU_CLAIMS, gpu_problem
+from dmcmc.samplers.contract.tuning import GRAPH_DESCENT_SWEEPS
 from dmcmc.samplers.local_search.chains import TemperatureRange
 from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
 from dmcmc.samplers.local_search.cuda.chains import AnnealingSchedule, DeviceAnnealingChains, load_kernels
 from dmcmc.samplers.local_search.cuda.layout import lay_out
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.tuning.local_search import GRAPH_DESCENT_SWEEPS
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -105,7 +105,7 @@ def test_chains_equal_those_of_the_naive_twin(seed, lanes, groups):
 
 
 def test_parts_share_no_factor_and_contain_every_variable(monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.tuning.common.READS_PER_LAUNCH", 20)
+    monkeypatch.setattr("dmcmc.samplers.contract.tuning.READS_PER_LAUNCH", 20)
     problem = mixed_problem(5)
     layout = lay_out(build_graph(problem), groups=1)
     assert sorted(layout.order.tolist()) == list(range(7))

@@ -290,7 +290,7 @@ def test_peers_find_the_optimum_on_the_original_factors(peer):
 
 
 def test_a_run_of_a_missing_peer_is_a_failed_run(monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.toulbar2.process.available", lambda: False)
+    monkeypatch.setattr("dmcmc.samplers.toulbar2.background_search.available", lambda: False)
     problem = {"generator": "random", "agents": 2, "variables_per_agent": 2, "domain_size": 2}
     record = carry_out({"data": {"problem": problem}, "peer": "toulbar2", "seconds": 1.0})
     assert record == {"outcome": "failed", "error": "toulbar2 is not installed; pip install 'dmcmc[toulbar2]'"}

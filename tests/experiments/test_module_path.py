@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from dmcmc.inference.runtime.processes import python_command
+from dmcmc.inference.runtime.threads import python_command
 from dmcmc.results.stored_result import _mpi_library
 
 

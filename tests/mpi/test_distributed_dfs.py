@@ -11,8 +11,7 @@ from support.ranks import needs_mpirun, start
 
 import dmcmc
 from dmcmc.formats import agent_files
-from dmcmc.inference.dpop.trees import registry
-from dmcmc.inference.dpop.trees.depth_first import depth_first
+from dmcmc.inference.dpop.trees import depth_first, names
 from dmcmc.inference.model.compact_sequences import IndexGroups
 from dmcmc.mpi.distributed_dfs import depth_first_by_token
 from dmcmc.mpi.world import World
@@ -103,7 +102,7 @@ def test_ranks_agree_on_every_tree_also_with_private_inputs_and_shared_tables(ra
     together = start(ranks, "-c", ALL_TREES, str(tmp_path))
     assert together.returncode == 0, together.stderr
     lines = [line.split("|") for line in together.stdout.splitlines()]
-    assert len(lines) == 3 * (2 + len(registry.names()))
+    assert len(lines) == 3 * (2 + len(names()))
     for tree, _, status, objective, pseudo_tree in lines:
         alone = dmcmc.solve(problem, method="exact", tree=tree, root="a4", presolve="none")
         assert (status, objective) == ("optimal", str(alone.objective))

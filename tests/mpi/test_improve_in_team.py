@@ -6,20 +6,18 @@ import numpy as np
 import pytest
 from support.runs import hard_problem, sizes
 
-from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.row_ascent import ascend_rows
+from dmcmc.inference.bounds.dual.dual_bound import DualState, ascend_rows
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.factor import choose_arithmetic
-from dmcmc.samplers import bound_in_team, registry
-from dmcmc.samplers.bound_in_team import RowBoundHelper, TeamRowBounds
-from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.contract.team import SINGLE_RANK
+from dmcmc.samplers import in_team as bound_in_team
+from dmcmc.samplers import registry
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.contract.protocol import SINGLE_RANK, Sampling
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
-from dmcmc.samplers.improve_in_team import end, help_on, improve
-from dmcmc.samplers.methods.block_chains import BlockChains
-from dmcmc.samplers.tuning import chains
+from dmcmc.samplers.in_team import RowBoundHelper, TeamRowBounds, end, help_on, improve
+from dmcmc.samplers.methods.blocks import BlockChains
 
 LIMIT = 600  # seconds, against a deadlock
 
@@ -127,7 +125,7 @@ def test_helpers_continue_from_the_first_ranks_states():
 
 
 def test_helpers_switch_to_block_moves_with_the_first_rank(monkeypatch):
-    from dmcmc.samplers import improve_in_team
+    from dmcmc.samplers import in_team as improve_in_team
 
     monkeypatch.setattr(improve_in_team, "BlockChains", FixedBlocks)
     local, size = local_problem(), 3
@@ -149,7 +147,7 @@ def test_a_helper_without_chains_receives_the_end():
 
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
-    monkeypatch.setattr(chains, "ENTRIES_PER_SENT", 0)
+    monkeypatch.setattr(tuning, "ENTRIES_PER_SENT", 0)
     monkeypatch.setattr(bound_in_team, "common", sizes(MAX_COPIED_ENTRIES=0, FEW_ROWS=0))
     local, potentials_sent, ascend = local_problem(), [], RowBoundHelper.ascend
 
@@ -176,7 +174,7 @@ def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
 
 
 def test_rows_without_time_on_another_rank_keep_their_bounds(monkeypatch):
-    monkeypatch.setattr(chains, "ENTRIES_PER_SENT", 0)
+    monkeypatch.setattr(tuning, "ENTRIES_PER_SENT", 0)
     monkeypatch.setattr(bound_in_team, "common", sizes(MAX_COPIED_ENTRIES=0, FEW_ROWS=0))
     local = local_problem()
     state = DualState(local, triangles=True)

@@ -20,7 +20,7 @@ from dmcmc.cli.main import main
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files, native
-from dmcmc.mpi.launcher import announced_size, launched
+from dmcmc.mpi.compute_node import announced_size, launched
 from dmcmc.mpi.placement import place_agents
 from dmcmc.results.stored_result import machine
 
@@ -32,7 +32,7 @@ SOLVE_ALL = """
 import json, os, sys
 from types import SimpleNamespace
 import dmcmc
-from dmcmc.mpi.launcher import announced_rank
+from dmcmc.mpi.compute_node import announced_rank
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import connect
 from dmcmc.samplers import bound_in_team
@@ -81,7 +81,7 @@ FAIL = """
 import importlib, os, resource, signal, sys
 from dmcmc.cli.main import main
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.mpi.launcher import announced_rank
+from dmcmc.mpi.compute_node import announced_rank
 
 how, rank, module, phase, failed = sys.argv[1:6]
 place = importlib.import_module(f"dmcmc.{module}")

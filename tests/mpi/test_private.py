@@ -19,7 +19,7 @@ from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files, native
 from dmcmc.inference.dpop.pseudotree import complete_tree, neighbours_of
-from dmcmc.inference.dpop.trees.depth_first import depth_first
+from dmcmc.inference.dpop.trees import depth_first
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable

@@ -3,8 +3,7 @@
 import numpy as np
 
 from dmcmc.samplers.contract.protocol import Sampler
-from dmcmc.samplers.model.rng_kernels import philox
-from dmcmc.samplers.model.state_kernels import change, eased, evaluate, fill_scores, gain_of, random_state
+from dmcmc.samplers.model.state_kernels import change, eased, evaluate, fill_scores, gain_of, philox, random_state
 
 
 def init(model, z, scores, rng):

@@ -14,8 +14,7 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.config.settings import Settings
-from dmcmc.inference.marginals.junction_tree import JunctionTree
-from dmcmc.inference.marginals.k_best import best_assignments
+from dmcmc.inference.marginals.junction_tree import JunctionTree, best_assignments
 from dmcmc.inference.runtime.errors import ConfigError, OutOfMemory
 from dmcmc.questions.alternatives import distance_constraint, solve_in_share
 

@@ -24,11 +24,9 @@ from dmcmc.inference.storage.kernel_sources import sources_digest
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto import rates
 from dmcmc.samplers.auto.choose import ResourceLimits, choose, sweeps_for
-from dmcmc.samplers.auto.effort import bucket_efforts
-from dmcmc.samplers.auto.rates import NOMINAL
+from dmcmc.samplers.auto.rates import NOMINAL, bucket_efforts
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList, count_agent_work
-from dmcmc.samplers.tuning.auto import FIRST_TABLE_SECONDS
-from dmcmc.samplers.tuning.common import MAIN_SHARE
+from dmcmc.samplers.contract.tuning import FIRST_TABLE_SECONDS, MAIN_SHARE
 from dmcmc.solving.planning.plan import prepare
 
 MEETINGS = {"agents": 3, "variables_per_agent": 5, "domain_size": 6, "seed": 1}

@@ -18,12 +18,11 @@ from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.samplers.blocks import mini_bucket_starts
+from dmcmc.samplers.blocks import starts as mini_bucket_starts
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
 from dmcmc.samplers.blocks.block_selection_kernels import cut, entry_of, grow
-from dmcmc.samplers.blocks.block_workspace import new_workspace, penalised_graph
-from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
-from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
+from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, new_workspace, order_for_cuts, penalised_graph
+from dmcmc.samplers.blocks.starts import starts_of
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.local_search.block_moves import BlockMoves
 from dmcmc.samplers.local_search.local_search import LocalSearch

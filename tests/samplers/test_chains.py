@@ -13,10 +13,8 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import bind, swap_rungs
-from dmcmc.samplers.model.chain_model import build_model
-from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.model.rng_kernels import philox, uniform
-from dmcmc.samplers.model.state_kernels import evaluate, new_arrays, random_state
+from dmcmc.samplers.model.chain_model import build_model, chain_key
+from dmcmc.samplers.model.state_kernels import evaluate, new_arrays, philox, random_state, uniform
 
 CHAINS = [name for name in registry.names() if isinstance(registry.get(name), ChainSolver)]
 MAX_WORD = 2**32 - 1

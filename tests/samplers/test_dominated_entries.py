@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
-from dmcmc.inference.presolve.dominated_entries import forbid_dominated, slack_of
+from dmcmc.inference.presolve.dominance import forbid_dominated, slack_of
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.samplers.local_search.local_search import LocalSearch
 

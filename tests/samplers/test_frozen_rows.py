@@ -13,11 +13,11 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.bounds.branch_and_bound.row_search import run_boundary_searches
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.factor import choose_arithmetic
-from dmcmc.samplers.blocks.sweep_kernels import conditional_utilities, mobility, typical_spread
+from dmcmc.samplers.blocks.block_gibbs_kernels import conditional_utilities, mobility, typical_spread
 from dmcmc.samplers.chain_solver import DeviceSampling
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.cpu.launch import Chains
-from dmcmc.samplers.methods.block_chains import BlockChains, agent_graph, assignment_of, draws_are_frozen
+from dmcmc.samplers.methods.blocks import BlockChains, agent_graph, assignment_of, draws_are_frozen
 from dmcmc.samplers.model.evaluation import chain_utilities
 from dmcmc.samplers.registry import get
 from dmcmc.solving.agent.agent import Agent, AgentContext

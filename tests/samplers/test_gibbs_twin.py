@@ -10,8 +10,7 @@ from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.methods import gibbs
-from dmcmc.samplers.model.chain_model import ChainModel, build_model
-from dmcmc.samplers.model.rng import chain_key
+from dmcmc.samplers.model.chain_model import ChainModel, build_model, chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays
 
 init, step = njit()(gibbs.SAMPLER.init), njit()(gibbs.SAMPLER.step)

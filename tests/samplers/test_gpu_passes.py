@@ -10,9 +10,9 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers import chain_solver, registry
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.cuda import launch
-from dmcmc.samplers.tuning import chains as tuning
 
 
 class FakeGpu:

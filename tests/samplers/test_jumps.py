@@ -5,8 +5,7 @@ from math import erf, sqrt
 import numpy as np
 import pytest
 
-from dmcmc.samplers.model.jumps import COLUMNS, MIDDLE, jump_table, jumps_of
-from dmcmc.samplers.model.proposal_kernels import jump, reflected
+from dmcmc.samplers.model.proposal_kernels import COLUMNS, MIDDLE, jump, jump_table, jumps_of, reflected
 
 SIZES = (1, 2, 24, 96, 65_536)
 

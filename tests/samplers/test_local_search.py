@@ -15,12 +15,17 @@ from support.runs import sizes
 from dmcmc import Factor, generate
 from dmcmc.inference.model.densify import DenseProblemBuilder, densify
 from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.local_search import local_search as local_search
-from dmcmc.samplers.local_search.chains import ChainStart, ColumnChainFactory, TemperatureRange
+from dmcmc.samplers.local_search.chains import (
+    ChainStart,
+    ColumnChainFactory,
+    TemperatureRange,
+    colour_agents,
+    neighbours_of,
+)
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.local_search.successive_halving import TEMPERATURE_RANGES, SuccessiveHalving, tournament_of_rank
-from dmcmc.samplers.local_search.sweep_order import colour_agents, neighbours_of
-from dmcmc.samplers.tuning import local_search as tuning
+from dmcmc.samplers.local_search.tournament_search import TEMPERATURE_RANGES, SuccessiveHalving, tournament_of_rank
 
 
 def search(problem, seed=0):

@@ -28,10 +28,8 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.model.chain_model import build_model
-from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.model.rounds import one_round
-from dmcmc.samplers.model.schedule import Temperature
+from dmcmc.samplers.model.chain_model import build_model, chain_key
+from dmcmc.samplers.model.schedule import Temperature, one_round
 from dmcmc.samplers.model.state_kernels import evaluate
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -17,12 +17,17 @@ from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.methods import annealing, gibbs
-from dmcmc.samplers.model.chain_model import build_model
-from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.model.rounds import Round
-from dmcmc.samplers.model.schedule import Temperature
-from dmcmc.samplers.model.start_kernels import START_BLOCK, start_row
-from dmcmc.samplers.model.state_kernels import evaluate, feasible, fill_scores, greedy_sweep, new_arrays
+from dmcmc.samplers.model.chain_model import build_model, chain_key
+from dmcmc.samplers.model.schedule import Round, Temperature
+from dmcmc.samplers.model.state_kernels import (
+    START_BLOCK,
+    evaluate,
+    feasible,
+    fill_scores,
+    greedy_sweep,
+    new_arrays,
+    start_row,
+)
 
 word = st.integers(0, 2**32 - 1)
 

@@ -15,15 +15,14 @@ from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.samplers import registry
-from dmcmc.samplers.blocks.dual_starts import dual_states
+from dmcmc.samplers.blocks.starts import dual_states
 from dmcmc.samplers.chain_solver import ChainSolver, DeviceSampling
 from dmcmc.samplers.contract.protocol import Sampler, Sampling
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
 from dmcmc.samplers.methods import gibbs, metropolis, tempering
 from dmcmc.samplers.model.chain_model import build_model
-from dmcmc.samplers.model.rounds import Round, one_round
-from dmcmc.samplers.model.schedule import Temperature
+from dmcmc.samplers.model.schedule import Round, Temperature, one_round
 from dmcmc.samplers.model.state_kernels import random_state
 
 PAPER_SAMPLERS = ("gibbs", "metropolis-hastings", "metropolis-hastings-single")  # one round from a random start

@@ -15,8 +15,7 @@ from dmcmc import Factor, Problem
 from dmcmc.algorithms.layout import integer_tables
 from dmcmc.formats.agent_files import write
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.inference.sums.counting import count_solutions
-from dmcmc.inference.sums.partition_function import log_partition
+from dmcmc.inference.sums.counting import count_solutions, log_partition
 
 METHODS = (
     *("auto", "exact", "blocks", "gibbs", "annealing", "tempering"),

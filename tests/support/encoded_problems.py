@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dmcmc import Factor
-from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.flat_tables import flatten

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dmcmc.inference.orders.best_order import primal_graph, rule_order, scaled_weights
-from dmcmc.inference.orders.bitset import pack
+from dmcmc.inference.orders.bitset_kernels import pack
 from support import naive
 
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.samplers.model.chain_model import ChainModel
-from dmcmc.samplers.model.rng import chain_key
+from dmcmc.samplers.model.chain_model import ChainModel, chain_key
 
 _POWERS = np.array([0.00132647273, 0.00967151299, 0.0555073358, 0.240222424, 0.693147004, 1.0], np.float32)
 

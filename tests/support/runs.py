@@ -30,7 +30,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memo import clear_memos
 from dmcmc.mpi.world import World
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 from dmcmc.solving import rank_search
 from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.local_tables import team_of
@@ -238,4 +238,4 @@ def record_late_compilation(monkeypatch):
 
 def sizes(**values):
     """Return the constants that packages share, with other values: in place of ``common`` in one module."""
-    return SimpleNamespace(**vars(common) | values)
+    return SimpleNamespace(**vars(tuning) | values)

@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 from dmcmc.anytime import solve as dmcmc_run
 from dmcmc.compilation.small_problems import interpreted_if_small
 from dmcmc.config.settings import Settings
-from dmcmc.inference.levels.one_after_the_other import problem_of_next_levels, totals, values_of_next_levels
-from dmcmc.inference.levels.results import level_values
+from dmcmc.inference.levels.one_after_the_other import (
+    level_values,
+    problem_of_next_levels,
+    totals,
+    values_of_next_levels,
+)
 from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World
 from dmcmc.results.result import LevelReport, Result
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 from dmcmc.session.incremental.solve_again import solve_again
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
@@ -140,7 +144,7 @@ def _limited(settings: Settings, start: float, is_last: bool) -> Settings:
     if settings.budget.time is None:
         return settings
     left = settings.budget.time - (time.perf_counter() - start)
-    seconds = max(common.CHECK_SECONDS / 2, left if is_last else left / 2)
+    seconds = max(tuning.CHECK_SECONDS / 2, left if is_last else left / 2)
     return replace(settings, budget=replace(settings.budget, time=seconds))
 
 

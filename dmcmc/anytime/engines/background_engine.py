@@ -26,12 +26,12 @@ from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.contract.tuning import MIN_TRIED_SECONDS
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.own_engines import own_engine
+from dmcmc.samplers.registry import own_engine
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning.engines import MIN_TRIED_SECONDS
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.plan import Setup
@@ -234,16 +234,16 @@ class BackgroundEngine:
         """
         memory = engine_memory(self.parts.config)
         start, is_process = start_of(self.name, known_values)
-        wait = common.SLICE_SECONDS if is_process and self._starts_in_time else math.inf
+        wait = tuning.SLICE_SECONDS if is_process and self._starts_in_time else math.inf
         return BackgroundSearch(self._problem_costs, memory, observer, wait, start)
 
     def searches_first(self, setup: Setup) -> bool:
         """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
         if self.process is not None and self._is_needed(setup):
-            until = time.perf_counter() + min(MIN_TRIED_SECONDS / 2, common.UNTRIED_SHARE * self.stop.left)
+            until = time.perf_counter() + min(MIN_TRIED_SECONDS / 2, tuning.UNTRIED_SHARE * self.stop.left)
             self.process.begin()
             while self.process.on and not self.stop.over and (left := until - time.perf_counter()) > 0:
-                self.process.wait(min(left, common.CHECK_SECONDS))
+                self.process.wait(min(left, tuning.CHECK_SECONDS))
         self.world.wait()
         return self.has_ended_run()
 
@@ -260,7 +260,7 @@ class BackgroundEngine:
             return setup
         requested = setup.divided.config.search != "auto"
         if setup.will_prove and not requested:
-            self.process.begin(max(MIN_TRIED_SECONDS, common.FIRST_SHARE * _table_seconds(setup, self.world.size)))
+            self.process.begin(max(MIN_TRIED_SECONDS, tuning.FIRST_SHARE * _table_seconds(setup, self.world.size)))
             return setup
         own_core = has_own_core(setup, self.name)
         self.process.begin(
@@ -312,7 +312,7 @@ class BackgroundEngine:
         for needed in own_engine(self.name):
             while not needed.is_ready():
                 check()
-                time.sleep(common.CHECK_SECONDS)
+                time.sleep(tuning.CHECK_SECONDS)
         assert self.name is not None, "there is an engine"
         return problem_costs(self.parts.config.budget.bytes, self.parts.original, self.name, check)
 

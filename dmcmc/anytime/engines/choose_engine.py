@@ -16,21 +16,17 @@ from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Array
 from dmcmc.results.result import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
-from dmcmc.samplers.cp_sat import process as cp_sat
-from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
-from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem
-from dmcmc.samplers.cp_sat.process import CpSatProcess
+from dmcmc.samplers.contract import tuning as sampler_tuning
+from dmcmc.samplers.cp_sat import solver as cp_sat
+from dmcmc.samplers.cp_sat.solver import MAX_TOTAL_COST as cp_sat_total
+from dmcmc.samplers.cp_sat.solver import CpSatProcess, excludes_minority, global_share, native_problem
+from dmcmc.samplers.max_sat import native_problem as max_sat
 from dmcmc.samplers.max_sat import native_problem as max_sat_problem
-from dmcmc.samplers.max_sat import process as max_sat
-from dmcmc.samplers.max_sat.native_problem import suits
-from dmcmc.samplers.max_sat.process import MaxSatProcess
-from dmcmc.samplers.own_engines import engine_thread
-from dmcmc.samplers.toulbar2.background_search import CostSearchEngine
-from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem
+from dmcmc.samplers.max_sat.native_problem import MaxSatProcess, suits
+from dmcmc.samplers.registry import engine_thread
+from dmcmc.samplers.toulbar2.background_search import CostSearchEngine, Toulbar2Process, available
+from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem, costs_of_compact
 from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
-from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
-from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.tuning import anytime as tuning
 
@@ -50,7 +46,7 @@ OWN_ENGINES = frozenset({BRANCH_AND_BOUND})
 
 def has_many_constraints(problem: Problem) -> bool:
     """Return whether global constraints have most of a problem's (factor, variable) pairs."""
-    return global_share(problem) >= common.MAJORITY_SHARE
+    return global_share(problem) >= sampler_tuning.MAJORITY_SHARE
 
 
 def given_to_engine(engine: str, problem: Problem, memory: int) -> CompactProblem:
@@ -163,7 +159,9 @@ def choose_engine(settings: Settings, problem: Problem) -> str | None:
         given = given_to_engine(_engine(settings, problem), problem, settings.budget.bytes)
     except ResourceError:  # a factor fits the memory in no form
         return None
-    fits = bytes_in_engine(given, _engine(settings, problem)) <= 2 * common.MEMORY_SHARE * engine_memory(settings)
+    fits = bytes_in_engine(given, _engine(settings, problem)) <= 2 * sampler_tuning.MEMORY_SHARE * engine_memory(
+        settings
+    )
     return _engine(settings, problem) if fits else None
 
 
@@ -202,9 +200,9 @@ def starts_in_time(settings: Settings, problem: Problem) -> bool:
     if settings.search != "auto" or problem.n_agents == 1 or settings.budget.time is None:
         return True
     return (
-        settings.budget.time >= common.GRACE_SECONDS
+        settings.budget.time >= sampler_tuning.GRACE_SECONDS
         and _start_seconds(settings, problem, tuning.START_SECONDS_PER_ENTRY)
-        <= common.UNTRIED_SHARE * settings.budget.time
+        <= sampler_tuning.UNTRIED_SHARE * settings.budget.time
     )
 
 
@@ -229,8 +227,9 @@ def _starts_on_own_core(settings: Settings, problem: Problem) -> bool:
     """Return whether the first result is likely to come in time if the engine has a dedicated core."""
     seconds = settings.budget.time
     return seconds is None or (
-        seconds >= common.GRACE_SECONDS
-        and _start_seconds(settings, problem, tuning.OWN_CORE_START_SECONDS_PER_ENTRY) <= common.MAIN_SHARE * seconds
+        seconds >= sampler_tuning.GRACE_SECONDS
+        and _start_seconds(settings, problem, tuning.OWN_CORE_START_SECONDS_PER_ENTRY)
+        <= sampler_tuning.MAIN_SHARE * seconds
     )
 
 
@@ -247,7 +246,9 @@ def _start_seconds(settings: Settings, problem: Problem, seconds_per_entry: floa
 def engine_memory(settings: Settings) -> int:
     """Return the number of bytes that the engine's process may take."""
     free = free_memory()
-    return int(common.MEMORY_SHARE * (settings.budget.bytes if free is None else min(settings.budget.bytes, free)))
+    return int(
+        sampler_tuning.MEMORY_SHARE * (settings.budget.bytes if free is None else min(settings.budget.bytes, free))
+    )
 
 
 def outlook(setup: "Setup") -> str:

@@ -28,9 +28,9 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.presolve import PresolvedProblem
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.types import Number
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, CostSearchEngine, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
-from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.presolve import FirstAnswer
 
 
@@ -77,14 +77,14 @@ class EarlyEngine:
         self._name: str | None = None
         self._is_decided = False
         self._is_answered, now = Event(), time.perf_counter()
-        self._latest_start = now + common.UNTRIED_SHARE / 2 * (until - now)
+        self._latest_start = now + tuning.UNTRIED_SHARE / 2 * (until - now)
         self._first: FirstAnswer | None = None
         self._receiver: EngineReceiver | None = None
         self._found: NDArray[np.int64] | None = None
         self._bounds = list[Number | None]()
         observer = SearchObserver(self._known_utility, self._take_found, self._take_bound, self._deadline)
         self.search = BackgroundSearch(
-            self._costs, engine_memory(settings), observer, common.SLICE_SECONDS, self._process
+            self._costs, engine_memory(settings), observer, tuning.SLICE_SECONDS, self._process
         )
 
     def __enter__(self) -> Self:
@@ -127,7 +127,7 @@ class EarlyEngine:
 
     def _costs(self, check: Callable[[], None]) -> CostProblem:
         """Return the problem as costs for the engine; called on the thread of the search."""
-        while time.perf_counter() < self._latest_start and not self._is_answered.wait(common.CHECK_SECONDS):
+        while time.perf_counter() < self._latest_start and not self._is_answered.wait(tuning.CHECK_SECONDS):
             check()
         name = self.name()
         if name is None:

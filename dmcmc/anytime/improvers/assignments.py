@@ -22,9 +22,9 @@ from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
 from dmcmc.results.result import EXTERNAL_SEARCH, GPU_CHAINS, LOCAL_SEARCH, RECOMBINATION
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.model.chain_model import chain_key
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.plan import Setup
 
@@ -139,7 +139,7 @@ class BackgroundGpuChains:
         self._chains = BackgroundChains(
             make_chains, IncumbentObserver(lambda: incumbent_values()[:n], take_found), stop
         )
-        self.allow(common.UNTRIED_SHARE * max(0.0, stop.until - time.perf_counter()))
+        self.allow(tuning.UNTRIED_SHARE * max(0.0, stop.until - time.perf_counter()))
 
     @property
     def running(self) -> bool:
@@ -191,7 +191,7 @@ def wanted(settings: Settings) -> bool:
     if seconds is None or device == "cpu" or settings.local_search == "none":
         return False
     if device == "auto" and (
-        seconds < common.PAYBACK_FACTOR * COSTS.gpu_start or not any(Path(name).exists() for name in _DRIVERS)
+        seconds < tuning.PAYBACK_FACTOR * COSTS.gpu_start or not any(Path(name).exists() for name in _DRIVERS)
     ):
         return False
     return gpu_problem() is None and allows_concurrent_use()

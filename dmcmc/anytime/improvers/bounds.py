@@ -30,13 +30,12 @@ from numpy.typing import NDArray
 from dmcmc.anytime.improvers.protocol import Improver, RankState, Start, TimeQuantum, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest, run_boundary_searches
-from dmcmc.inference.bounds.branch_and_bound_rows import place_together
 from dmcmc.inference.bounds.dual.rounding import rounded_assignments
-from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations
+from dmcmc.inference.bounds.search_rows import improve_relaxations, place_together
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.results.result import BOUND, BRANCH, ROUNDING, SEMIDEFINITE
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.bounds import trial_seconds
 from dmcmc.tuning import anytime as tuning
@@ -142,7 +141,7 @@ class SemidefiniteImprover(Improver):
         if steps_before == sum(
             request.relaxation.work_done for request in requests
         ):  # too little time for one step: that shows nothing about the relaxation
-            if sum(seconds for _, seconds in quanta) >= 2 * common.UNTRIED_SHARE * backend.stop.left:
+            if sum(seconds for _, seconds in quanta) >= 2 * sampler_tuning.UNTRIED_SHARE * backend.stop.left:
                 for quantum, _ in quanta:
                     quantum.agent.upper.no_relaxation = True  # exclude it: no later quantum is longer
             return []
@@ -212,7 +211,7 @@ class BranchAndBoundImprover(Improver):
         quanta, agents = time_slice.quanta_of(allocations), max(1, len(time_slice.quanta))
         start, total_seconds = time.perf_counter(), sum(seconds for _, seconds in quanta)
         node_bytes, seconds_left = (
-            MEMORY_ACCOUNT.budget_share(common.MEMORY_SHARE, tuning.MAX_NODE_BYTES) // agents,
+            MEMORY_ACCOUNT.budget_share(sampler_tuning.MEMORY_SHARE, tuning.MAX_NODE_BYTES) // agents,
             time_slice.backend.stop.left * time_slice.backend.threads / agents,
         )
         duals = [quantum.agent.upper.dual for quantum, _ in quanta if quantum.agent.upper.boundary_search is None]
@@ -236,13 +235,13 @@ class BranchAndBoundImprover(Improver):
             checks_progress = any(search.quantum.agent.relaxation_may_follow for search in searches)
             run_boundary_searches(
                 [search.request for search in searches],
-                min(seconds_left, 2 * common.SLICE_SECONDS) if checks_progress else seconds_left,
+                min(seconds_left, 2 * sampler_tuning.SLICE_SECONDS) if checks_progress else seconds_left,
             )
             for search in searches:
                 search.quantum.agent.take_search_results(search.row_cutoffs)
             ended = (
                 not checks_progress
-                or seconds_left <= 2 * common.SLICE_SECONDS
+                or seconds_left <= 2 * sampler_tuning.SLICE_SECONDS
                 or all(search.request.search.exhausted for search in searches)
             )
             if (checks_progress and _judge_stalled(searches, time_slice)) or ended or time_slice.backend.stop.over:
@@ -274,7 +273,7 @@ def _judge_stalled(searches: Sequence[_AgentSearch], time_slice: TimeSlice) -> b
     rows = sum(search.quantum.agent.local.rows for search in searches)
     if nodes < tuning.JUDGED_NODES_PER_ROW * rows:
         return False
-    stalled = open_gap > common.MAJORITY_SHARE * initial_gap
+    stalled = open_gap > sampler_tuning.MAJORITY_SHARE * initial_gap
     for search in searches:
         upper = search.quantum.agent.upper
         upper.search_stalled, upper.boundary_search = stalled, None if stalled else upper.boundary_search

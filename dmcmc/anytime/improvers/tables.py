@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
-from dmcmc.inference.runtime.time_shares import TimeShares
+from dmcmc.inference.runtime.deadline import TimeShares
 from dmcmc.results.result import EXACT_ELIMINATION, FUNCTION_FILTERING, SAMPLING
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.methods.exact import eliminate_in_turn
-from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.filtered_table import deadline_after
 
 
@@ -92,7 +92,7 @@ class EliminationImprover(Improver):
                 self.name,
                 state.gain(number),
                 number,
-                max(agent.elimination_seconds, agent.failed_elimination_seconds / common.PLANNED_SHARE),
+                max(agent.elimination_seconds, agent.failed_elimination_seconds / tuning.PLANNED_SHARE),
                 state.weight(number),
             )
             for number, agent in state.agents.items()

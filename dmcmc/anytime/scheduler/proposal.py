@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sparse.size_statistics import SizeStatistics
+from dmcmc.inference.sparse.sparse_table import SizeStatistics
 from dmcmc.solving.agent.bounds import Effect, MeasuredGain
 
 __all__ = [

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dmcmc.anytime.improvers.protocol import TimeQuantum, TimeSlice
 from dmcmc.anytime.scheduler.proposal import union_number
-from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeMove, NodeParcel, planned_moves
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import NodeMove, NodeParcel, planned_moves
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
@@ -31,8 +31,8 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import BOUND, BRANCH
 from dmcmc.samplers.auto.choose import provider_of
 from dmcmc.samplers.auto.survey import count_agent_work
+from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.checkpoint import UNION_NAME, resume_bound, start_bound
 from dmcmc.solving.agent.tables import LowerTable
@@ -228,7 +228,7 @@ def _provider(setup: "Setup") -> str | None:
     automatic = config.local.method == "auto" and config.local.bound == "auto" and config.combine.method == "auto"
     if not (setup.divided.timed and automatic and agents > 1 and may_split_buckets(setup)) or setup.divided.scattered:
         return None
-    memory = int(2 * common.MEMORY_SHARE * setup.limits.retained_memory * agents)
+    memory = int(2 * sampler_tuning.MEMORY_SHARE * setup.limits.retained_memory * agents)
     if _BYTES_PER_ENTRY * sum([factor.table.size for factor in setup.divided.problem.factors]) > memory:
         return None
     counts = count_agent_work(whole_problem_of(setup), 0, 1, 1, memory, setup.divided.arithmetic, planned=False)

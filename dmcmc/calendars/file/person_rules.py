@@ -21,15 +21,15 @@ from dmcmc.calendars.file.plan import NOT_ATTENDING, NOT_HELD, Calendar, Meeting
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.constraints.count import CountConstraint
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
-from dmcmc.inference.constraints.idle_slot import AFTER, BEFORE, TAKEN, IdleSlotConstraint
 from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint
+from dmcmc.inference.constraints.schedules import AFTER, BEFORE, TAKEN, IdleSlotConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer, SumBounds
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Array, Ints, Number
 from dmcmc.inference.tuning import MAX_ENUMERATED_ENTRIES
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 
 
 class Participation(NamedTuple):
@@ -189,7 +189,7 @@ def _is_busy(calendar: Calendar, attended: Sequence[Participation], gap: int) ->
         np.add.at(is_open, x.starts, 1)
         np.add.at(is_open, x.starts + calendar.meetings[x.meeting].length, -1)
     taken = sum(calendar.meetings[x.meeting].length + gap for x in attended)
-    return taken >= common.MAJORITY_SHARE * int(np.count_nonzero(np.cumsum(is_open) > 0))
+    return taken >= tuning.MAJORITY_SHARE * int(np.count_nonzero(np.cumsum(is_open) > 0))
 
 
 def _times_with_gap(

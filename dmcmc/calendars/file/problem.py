@@ -33,7 +33,7 @@ from dmcmc.inference.model.tables import forbidden, normalise
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
 
 _BYTES_PER_ENTRY = 16  # bytes per table entry while the table is built
 
@@ -254,7 +254,7 @@ def uses_pairs(calendar: Calendar) -> bool:
         first, second = calendar.meetings[a], calendar.meetings[b]
         if {*first.rooms} & {*second.rooms} and not {*first.people} & {*second.people}:
             entries += len(calendar.choices[a]) * len(calendar.choices[b])
-    return entries <= common.LARGE_ENTRIES
+    return entries <= tuning.LARGE_ENTRIES
 
 
 def factors_of_rooms(calendar: Calendar, meetings: Sequence[Participation], pairs: bool) -> Iterator[Factor]:

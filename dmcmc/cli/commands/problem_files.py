@@ -21,7 +21,7 @@ from dmcmc.formats.registry import check, write
 from dmcmc.generators import registry
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
-from dmcmc.mpi.launcher import launched
+from dmcmc.mpi.compute_node import launched
 from dmcmc.report.graph import facts_of, summary
 
 

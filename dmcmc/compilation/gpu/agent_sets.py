@@ -158,7 +158,7 @@ def _agents_with_relaxation(setup: Setup, agents: list[int]) -> list[int]:
     ]  # fmt: skip
     if not suitable:
         return []
-    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
+    from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
 
     reason = relaxation_gpu_problem()
     if reason is not None:

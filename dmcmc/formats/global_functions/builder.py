@@ -27,7 +27,7 @@ from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, unroll
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.tuning import formats as tuning
 
 _MAX_COST = 2**62  # upper limit for the absolute value of a cost; the sum of two such costs fits int64
@@ -273,7 +273,7 @@ class GlobalFunctionBuilder:
 
 def _as_small_table(factor: AutomatonFactor) -> Factor:
     """Return a factor as a table if it is small."""
-    if prod(factor.shape) > common.PLAIN_TABLE_ENTRIES:
+    if prod(factor.shape) > sampler_tuning.PLAIN_TABLE_ENTRIES:
         return factor
     return Factor(factor.scope, factor.table, factor.name)
 
@@ -562,7 +562,7 @@ def nested_constraint(nested: NestedNetwork, scope: Sequence[int], shape: Sequen
         return (total, tuple((v, x) for v, x in values.items() if last_use[v] > position)), 0
 
     result = unroll(scope, shape, (start, ()), step, name=name)
-    return Factor(result.scope, result.table, name) if prod(shape) <= common.PLAIN_TABLE_ENTRIES else result
+    return Factor(result.scope, result.table, name) if prod(shape) <= sampler_tuning.PLAIN_TABLE_ENTRIES else result
 
 
 def _costs(factor: Factor, unit: int) -> NDArray[np.int64]:

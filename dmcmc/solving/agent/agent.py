@@ -23,11 +23,9 @@ from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.samplers import improve_in_team
-from dmcmc.samplers.bound_in_team import TeamRowBounds
-from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.contract.team import SINGLE_RANK, RankTeam
-from dmcmc.samplers.methods.block_chains import BlockChains, draws_are_frozen
+from dmcmc.samplers.contract.protocol import SINGLE_RANK, RankTeam, SampledTable, Sampling
+from dmcmc.samplers.in_team import TeamRowBounds, improve
+from dmcmc.samplers.methods.blocks import BlockChains, draws_are_frozen
 from dmcmc.solving.agent.bounds import MeasuredGain
 from dmcmc.solving.agent.filtered_table import FilteredTable
 from dmcmc.solving.agent.tables import LowerTable, RowPruning, UpperTable, promising_rows, row_cutoffs_of, rows_of
@@ -251,7 +249,7 @@ class Agent:
                     self.lower.local, self.context.sampling, chains.states, table.seconds, table.updates
                 )
                 self.lower.chains = chains
-        improve_in_team.improve(chains, rows, seconds, self.context.backend.threads, self.team)
+        improve(chains, rows, seconds, self.context.backend.threads, self.team)
         self.table = replace(chains.table(), upper=self.table.upper)
 
     def take_exact(self, table: SampledTable) -> None:

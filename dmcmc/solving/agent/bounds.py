@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.semidefinite_rows import runs_on_gpu
+from dmcmc.inference.bounds.search_rows import runs_on_gpu
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, is_allowed

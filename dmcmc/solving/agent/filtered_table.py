@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.contract.protocol import BoundState
 from dmcmc.inference.bounds.reparametrised import Reparametrised, reparametrised
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.sparse_rows import rows_on_gpu
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
@@ -24,8 +24,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_within
-from dmcmc.inference.sparse.size_statistics import SizeStatistics
-from dmcmc.inference.sparse.sparse_table import KeyTooWide
+from dmcmc.inference.sparse.sparse_table import KeyTooWide, SizeStatistics
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.tuning import (
     CONCLUSIVE_PART,

@@ -21,16 +21,15 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
     SearchedPart,
     next_above,
 )
-from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
+from dmcmc.inference.bounds.contract.tuning import NODE_SWEEPS
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.search_rows import create_boundary_search, relaxation_of, relaxation_pays
 from dmcmc.inference.bounds.semidefinite.relaxation import (
     RelaxationRequest,
     SemidefiniteRelaxation,
     runs_after_branch_and_bound,
 )
-from dmcmc.inference.bounds.semidefinite_rows import relaxation_of, relaxation_pays
-from dmcmc.inference.bounds.tuning.search import NODE_SWEEPS
 from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend

@@ -22,9 +22,7 @@ from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.division_cost import agent_costs
-from dmcmc.inference.dpop.memory_shares import largest_share
-from dmcmc.inference.dpop.predicted_steps import PredictedStep, StepScopes, predict_steps
-from dmcmc.inference.dpop.slicing import Slicing, plan_slices
+from dmcmc.inference.dpop.slicing import PredictedStep, Slicing, StepScopes, largest_share, plan_slices, predict_steps
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Relaxation

@@ -23,15 +23,15 @@ from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.model.tables import magnitude
-from dmcmc.inference.orders.estimate_cost import cells_upper_bound
+from dmcmc.inference.orders.best_order import cells_upper_bound
 from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.contract.tuning import SECONDS_PER_AGENT
 from dmcmc.samplers.model.schedule import Temperature
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning.auto import SECONDS_PER_AGENT
 from dmcmc.solving.planning.presolve import (
     FirstAnswer,
     OriginalProblem,
@@ -185,7 +185,7 @@ def presolve_problem(
     first
         The answer that was found before, if there is one.
     """
-    ends = NO_DEADLINE if first is None else stop.later(common.GRACE_SECONDS / 2)
+    ends = NO_DEADLINE if first is None else stop.later(tuning.GRACE_SECONDS / 2)
     memory = config.budget.bytes
     merged = merged_if_applicable(asked, config) if config.presolve == "merge" else None
     original = asked if merged is None else merged.problem

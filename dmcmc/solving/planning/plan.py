@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from dmcmc.config.settings import Combine, Settings
 from dmcmc.inference.dpop.agent_step import SentMessages
 from dmcmc.inference.dpop.division import Division
-from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory
 from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, build_pseudotree, neighbours_of, tree_names, tree_size
-from dmcmc.inference.dpop.slicing import Slicing
-from dmcmc.inference.dpop.trees.depth_first import depth_first
-from dmcmc.inference.dpop.trees.registry import DISTRIBUTED
+from dmcmc.inference.dpop.slicing import MemoryShares, Slicing, split_memory
+from dmcmc.inference.dpop.trees import DISTRIBUTED, depth_first
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import RepeatedRecords, flatten_groups
@@ -42,9 +40,9 @@ from dmcmc.samplers.auto.choose import (
     exact_option,
     exceeded_limit,
     fixed_choice,
+    inspect_machine,
     sampled_choice,
 )
-from dmcmc.samplers.auto.machine import inspect_machine
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList, weights_of
 from dmcmc.samplers.contract.protocol import Sampling

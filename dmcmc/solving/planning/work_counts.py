@@ -13,8 +13,8 @@ from typing import NamedTuple
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.agent_step import SentMessages
 from dmcmc.inference.dpop.division import Division, LocalProblem
-from dmcmc.inference.dpop.memory_shares import MemoryShares, largest_share
 from dmcmc.inference.dpop.pseudotree import PseudoTree, neighbours_of
+from dmcmc.inference.dpop.slicing import MemoryShares, largest_share
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import narrow
 from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES

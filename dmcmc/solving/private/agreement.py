@@ -23,7 +23,7 @@ from dmcmc.config.settings import Combine, Settings
 from dmcmc.files.write import plain_json, replace_file
 from dmcmc.formats.agent_files import AgentIndex, values_file
 from dmcmc.inference.dpop.division import Division
-from dmcmc.inference.dpop.memory_shares import MemoryShares, split_memory_after_tables
+from dmcmc.inference.dpop.slicing import MemoryShares, split_memory_after_tables
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.model.arithmetic import MAX_TOTAL_UTILITY, Arithmetic, Exact, exact_sum, narrowest, nearest
 from dmcmc.inference.model.factor import Factor

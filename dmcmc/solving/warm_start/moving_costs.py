@@ -16,8 +16,8 @@ import numpy as np
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Exact, exact_sum, nearest
 from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.model.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World

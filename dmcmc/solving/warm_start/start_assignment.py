@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from dmcmc.config.settings import Settings
 from dmcmc.files.archive import open_archive
 from dmcmc.files.write import open_packed_atomically, plain_json
+from dmcmc.inference.model.names import list_values, suggest_name
 from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.model.unknown_names import list_values, suggest_name
-from dmcmc.inference.presolve.restrict_domains import restrict_domains
+from dmcmc.inference.presolve.presolve import restrict_domains
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import CheckpointWarning, ConfigError, FileError
 from dmcmc.samplers.local_search.local_search import ascent_of

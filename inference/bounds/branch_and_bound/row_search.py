@@ -22,11 +22,9 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     run_batches,
 )
 from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
-from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
-from dmcmc.inference.bounds.branch_and_bound.node_parcel import NodeParcel
-from dmcmc.inference.bounds.branch_and_bound.open_nodes import OpenNodes, largest
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import NodeParcel, OpenNodes, largest, with_exact_leaves
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.tuning.search import GAIN_DECAY, MAX_FRONTIER_BYTES, MIN_GAIN_SHARE
+from dmcmc.inference.bounds.contract.tuning import GAIN_DECAY, MAX_FRONTIER_BYTES, MIN_GAIN_SHARE
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints

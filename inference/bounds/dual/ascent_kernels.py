@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""Sweeps of dual ascent, and the bounds of interface assignments (rows), one row after another.
+"""Compiled dual ascent over the rows of an agent: pairs, triangles and higher orders.
+
+Sweeps of dual ascent, and the bounds of interface assignments (rows), one row after another.
 
 For each row the potentials are conditioned on the values of the interface (boundary) variables; then the ascent
 continues on the hidden variables. ``row_ascent`` and ``dual_bound`` call the kernels; ``pair_kernels`` describes the
@@ -11,12 +13,43 @@ have the lowest numbers. W is the number of columns of a table. Bounds and cutof
 triangle is a triplet region of three variables with one table per pair, ab, ac and bc. Entries below
 ``FORBIDDEN_BELOW`` are forbidden; an allowed entry beyond ±``MAX_MAGNITUDE`` has left the range, and no further message
 may be sent then. A temperature, in the integer scale, smooths the maxima of triangles; 0 means exact maxima.
+
+Dual ascent between a factor of three or more variables and its variables; see ``pair_kernels`` for the method.
+
+``ascent_kernels.sweep`` calls ``higher_order_pass``. A factor's entries are flat, in C order over the domains of its
+scope, without padding. Entries below ``FORBIDDEN_BELOW`` are forbidden, and an allowed entry beyond ±``MAX_MAGNITUDE``
+has left the range. W is the number of columns of a unary table.
+
+Dual ascent between triangles and their pairs; see ``pair_kernels`` for the method.
+
+A triangle is a triplet region: variables a < b < c and the pairs ab, ac and bc. Its utility is the sum of three tables
+over these pairs, so its max-marginal over ab is its own table plus a max-plus product of the other two:
+
+    M(a, b) = ab(a, b) + max over c of [ac(a, c) + bc(b, c)]
+
+The three pairs receive 1/3, 1/2 and all of the max-marginal in turn, which is subtracted from the triangle each time;
+afterwards the triangle has a maximum of 0.
+
+``ascent_kernels`` calls ``triangle_pass`` in every sweep, and ``recentre`` from time to time. At a positive temperature
+the maximum over c is smoothed, see ``smoothed_triangle_kernels``. W is the number of columns of a table; entries below
+``FORBIDDEN_BELOW`` are forbidden, and an allowed entry beyond ±``MAX_MAGNITUDE`` has left the range.
 """
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.higher_order_kernels import higher_order_pass
+from dmcmc.inference.bounds.contract.tuning import PRUNE_EVERY, RECENTRE_EVERY
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.message_kernels import (
+    SHORT_TILE_ROWS,
+    add_table,
+    add_to_columns,
+    add_to_rows,
+    column_maxima,
+    max_plus,
+    row_maxima,
+    send_to_pair,
+    transpose,
+)
 from dmcmc.inference.bounds.dual.pair_kernels import (
     FORBIDDEN,
     FORBIDDEN_BELOW,
@@ -26,11 +59,236 @@ from dmcmc.inference.bounds.dual.pair_kernels import (
     remove_values,
     variable_pass,
 )
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature, padded_size
-from dmcmc.inference.bounds.dual.triangle_kernels import recentre, triangle_pass
-from dmcmc.inference.bounds.tuning.dual import PRUNE_EVERY, RECENTRE_EVERY
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import (
+    annealed_temperature,
+    padded_size,
+    smoothed_max_plus,
+    smoothed_max_plus_transposed,
+)
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
+
+
+@njit(nogil=True, allocates=False)
+def higher_order_pass(graph, potentials, message, halt):
+    """Add the unary tables to every higher-order factor and send its max-marginals back in equal portions.
+
+    With k variables still to be served, a variable receives 1 / k of the factor's max-marginal over it, and this
+    message is subtracted from the factor.
+
+    Parameters
+    ----------
+    graph : DualGraph
+    potentials : DualPotentials
+        Changed in place.
+    message : (W,) int32
+        Workspace.
+    halt : (1,) uint8
+        The remaining factors are left unchanged once this is 1.
+
+    Returns
+    -------
+    bool
+        False if an entry left the range, which ends the pass.
+    """
+    for s in range(graph.entry_start.size - 1):
+        if halt[0] != 0:
+            break
+        entries = potentials.higher_order[graph.entry_start[s] : graph.entry_start[s + 1]]
+        scope = graph.scope_variables[graph.scope_start[s] : graph.scope_start[s + 1]]
+        for axis in range(scope.size):
+            unary = potentials.unary[scope[axis]]
+            fits = _add_along_axis(graph.domains, scope, axis, entries, unary, np.int32(1))
+            # The factor holds the unary table now, so the allowed unary entries become 0.
+            for i in range(unary.size):
+                unary[i] = np.int32(0) if unary[i] >= FORBIDDEN_BELOW else FORBIDDEN
+            if not fits:
+                return False
+        for axis in range(scope.size):
+            unary = potentials.unary[scope[axis]]
+            _max_marginal(graph.domains, scope, axis, entries, message)
+            weight = np.float64(1 / (scope.size - axis))
+            for i in range(graph.domains[scope[axis]]):
+                portion = np.int32(np.float64(message[i]) * weight)
+                message[i] = FORBIDDEN if message[i] < FORBIDDEN_BELOW else portion
+                unary[i] = (
+                    FORBIDDEN
+                    if message[i] < FORBIDDEN_BELOW or unary[i] < FORBIDDEN_BELOW
+                    else np.int32(unary[i] + message[i])
+                )
+            if not _add_along_axis(graph.domains, scope, axis, entries, message, np.int32(-1)):
+                return False
+    return True
+
+
+@njit(nogil=True, allocates=False)
+def _add_along_axis(domains, scope, axis, entries, vector, sign):
+    """Add ``sign * vector`` along one axis of a factor's entries; return whether all stayed in range.
+
+    An entry becomes forbidden where the vector is.
+
+    Parameters
+    ----------
+    domains : (n,) int64
+        Domain sizes of all variables.
+    scope : (arity,) int64
+        Variables of the factor.
+    axis : int
+        The vector is indexed by the value of ``scope[axis]``.
+    entries : (product of the domain sizes,) int32
+        Changed in place.
+    vector : (W,) int32
+    sign : int32
+        1 or -1.
+    """
+    inner = 1  # distance between two entries that differ by one along the axis
+    for k in range(axis + 1, scope.size):
+        inner *= domains[scope[k]]
+    d = domains[scope[axis]]
+    largest = np.int32(0)
+    for begin in range(0, entries.size, inner):
+        x = vector[(begin // inner) % d]
+        for i in range(begin, begin + inner):
+            if x < FORBIDDEN_BELOW or entries[i] < FORBIDDEN_BELOW:
+                entries[i] = FORBIDDEN
+            else:
+                entries[i] = np.int32(entries[i] + sign * x)
+                largest = max(largest, max(entries[i], np.int32(-entries[i])))
+    return largest <= MAX_MAGNITUDE
+
+
+@njit(nogil=True, allocates=False)
+def _max_marginal(domains, scope, axis, entries, message):
+    """Write a factor's max-marginal over one axis of its scope to ``message`` (arguments as in ``_add_along_axis``)."""
+    inner = 1
+    for k in range(axis + 1, scope.size):
+        inner *= domains[scope[k]]
+    d = domains[scope[axis]]
+    for i in range(d):
+        message[i] = FORBIDDEN
+    for begin in range(0, entries.size, inner):
+        digit = (begin // inner) % d
+        for i in range(begin, begin + inner):
+            message[digit] = max(message[digit], entries[i])
+
+
+@njit(nogil=True, allocates=False)
+def combine_over_third(left, right, out, rows, inner, columns, temperature, workspace):
+    """Set ``out`` to the max-plus product of two tables of a triangle, smoothed if the temperature is positive.
+
+    Parameters
+    ----------
+    left : (>= rows, >= inner) int32
+    right : (>= inner, >= columns) int32
+    out : (>= rows, >= columns) int32
+    rows, inner, columns : int
+        As for ``max_plus``; ``inner`` is the domain size of the third variable, over which the maximum is taken.
+    temperature : float32
+        0 for exact maxima.
+    workspace : (4, W, W) int32
+        Workspace of the smoothed product.
+    """
+    if temperature > 0:
+        smoothed_max_plus(left, right, out, rows, inner, columns, temperature, workspace)
+    else:
+        max_plus(left, right, out, rows, inner, columns)
+
+
+@njit(nogil=True, allocates=False)
+def padded_rows(rows):
+    """Return ``rows`` rounded up to the multiple that a matrix product needs; the extra rows are forbidden padding."""
+    return (rows + SHORT_TILE_ROWS - 1) // SHORT_TILE_ROWS * SHORT_TILE_ROWS
+
+
+@njit(nogil=True, allocates=False)
+def triangle_pass(graph, potentials, temperature, scratch, halt):
+    """Add the pairwise tables to every triangle and send its max-marginals back to the pairs, one triangle at a time.
+
+    Parameters
+    ----------
+    graph : DualGraph
+    potentials : DualPotentials
+        Changed in place.
+    temperature : float32
+        Smooths the maxima of the max-marginals; 0 for exact maxima.
+    scratch : (6, W, W) int32
+        Workspace: a transposed table, a product, and four tables for the smoothed product.
+    halt : (1,) uint8
+        Another thread sets it to 1 to end the pass; the remaining triangles are left unchanged then.
+
+    Returns
+    -------
+    bool
+        False if an entry left the range, which ends the pass.
+    """
+    third, half, full = np.float32(1 / 3), np.float32(1 / 2), np.float32(1)
+    transposed, product, workspace = scratch[0], scratch[1], scratch[2:]
+    for t in range(graph.triangles.shape[0]):
+        if halt[0] != 0:
+            break
+        a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
+        da, db, dc = graph.domains[a], graph.domains[b], graph.domains[c]
+        wb, wc = graph.widths[b], graph.widths[c]
+        triangle = potentials.triangle[t]
+        ab, ac, bc = triangle[0], triangle[1], triangle[2]
+        pair_ab = potentials.pair[graph.triangles[t, 0]]
+        pair_ac = potentials.pair[graph.triangles[t, 1]]
+        pair_bc = potentials.pair[graph.triangles[t, 2]]
+        add_table(ab, pair_ab, da, wb)
+        add_table(ac, pair_ac, da, wc)
+        add_table(bc, pair_bc, db, wc)
+        transpose(bc, transposed, wb, wc)
+        combine_over_third(ac, transposed, product, padded_rows(da), dc, wb, temperature, workspace)
+        fits = send_to_pair(ab, pair_ab, product, third, da, wb)
+        combine_over_third(ab, bc, product, padded_rows(da), db, wc, temperature, workspace)
+        fits &= send_to_pair(ac, pair_ac, product, half, da, wc)
+        if temperature > 0:
+            smoothed_max_plus_transposed(ab, ac, product, padded_rows(db), da, wc, temperature, workspace)
+        else:
+            max_plus(ab.T, ac, product, padded_rows(db), da, wc)
+        fits &= send_to_pair(bc, pair_bc, product, full, db, wc)
+        if not fits:
+            return False
+    return True
+
+
+@njit(nogil=True)
+def recentre(graph, potentials):
+    """Equalise the maxima of a triangle's two tables at each value of each of its variables.
+
+    At value i of variable a, for instance, half the difference of the maxima of ab(i, .) and ac(i, .) moves from one
+    table to the other. The sum of the three tables does not change. Without this step they drift apart a little in
+    every pass, because one pair brings a triangle more than it takes back, and would leave the range.
+    """
+    left_maxima, right_maxima = np.empty((2, potentials.unary.shape[1]), dtype=np.int32)
+    for t in range(graph.triangles.shape[0]):
+        corners = graph.corners[t]
+        wa, wb, wc = graph.widths[corners[0]], graph.widths[corners[1]], graph.widths[corners[2]]
+        ab, ac, bc = potentials.triangle[t, 0], potentials.triangle[t, 1], potentials.triangle[t, 2]
+        row_maxima(ab, wa, wb, left_maxima)
+        row_maxima(ac, wa, wc, right_maxima)
+        _halve_differences(left_maxima, right_maxima, wa)
+        add_to_rows(ab, wa, wb, left_maxima)
+        add_to_rows(ac, wa, wc, right_maxima)
+        column_maxima(ab, wa, wb, left_maxima)
+        row_maxima(bc, wb, wc, right_maxima)
+        _halve_differences(left_maxima, right_maxima, wb)
+        add_to_columns(ab, wa, wb, left_maxima)
+        add_to_rows(bc, wb, wc, right_maxima)
+        column_maxima(ac, wa, wc, left_maxima)
+        column_maxima(bc, wb, wc, right_maxima)
+        _halve_differences(left_maxima, right_maxima, wc)
+        add_to_columns(ac, wa, wc, left_maxima)
+        add_to_columns(bc, wb, wc, right_maxima)
+
+
+@njit(nogil=True, allocates=False)
+def _halve_differences(left, right, count):
+    """Replace both vectors of maxima by the messages that equalise them, or by 0 where one of the two is forbidden."""
+    for i in range(count):
+        both_allowed = min(left[i], right[i]) >= FORBIDDEN_BELOW
+        half = np.int32((np.int64(left[i]) - right[i]) >> 1) if both_allowed else np.int32(0)
+        left[i], right[i] = np.int32(-half), half
 
 
 @njit(nogil=True, allocates=False)

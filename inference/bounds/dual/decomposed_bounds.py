@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, Scale, encode_bound
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW, MINUS_INFINITY, Scale, encode_bound
 from dmcmc.inference.elimination.eliminate import absorb
 from dmcmc.inference.minibuckets.moment_matching import magnitude_limit_of
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable

@@ -1,4 +1,6 @@
-"""The bound of ``dual`` and ``triangles``: one dual ascent on an agent's whole graph, then one for every row.
+"""The dual bound, and its ascent over the rows of an agent.
+
+The bound of ``dual`` and ``triangles``: one dual ascent on an agent's whole graph, then one for every row.
 
 A row is one assignment of the agent's interface (boundary) variables. The ascent on the whole graph leaves the
 interface variables free. Every row starts from its potentials, so the messages that help all rows are found once. The
@@ -9,34 +11,32 @@ A sweep passes messages once between all tables of a graph: variables, pairs, tr
 and higher-order factors. Tables are int32 in the agent's integer scale; an entry beyond ±``MAX_MAGNITUDE`` is out of
 range, and no further message may be sent then. A cutoff is a row's threshold in that scale: a row whose bound is below
 its cutoff is dropped, and so is a value with which the row's bound would be. W is the number of columns of a table.
+
+Dual ascent of an agent's rows from the potentials of the whole graph, on this process or split over several.
+
+A row is one assignment of the agent's interface (boundary) variables. ``DualState`` creates a ``RowAscentTask`` and
+calls ``ascend_rows``, or ``RowHelpers`` if other processes take a part of the rows. The task consists of arrays only,
+so a process can carry it out that knows nothing else about the agent. Rows are independent: their bounds are identical
+to the bit, whichever process or thread computes them.
+
+The whole graph has the hidden and the interface variables; the hidden graph is what remains once a row is fixed. A
+sweep passes messages once between all tables of a graph. W is the number of columns of a table. Bounds and cutoffs are
+int64 in the agent's integer scale.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.dual import ascent_kernels as rows
-from dmcmc.inference.bounds.dual import pair_kernels as kernels
-from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts, local_maxima
-from dmcmc.inference.bounds.dual.graph import (
-    DualLayout,
-    DualPotentials,
-    add_triangles,
-    lay_out,
-    mean_standard_deviation,
-)
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, encode_bounds
-from dmcmc.inference.bounds.dual.row_ascent import RowAscentTask, RowHelpers, ascend_rows
-from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW, MAX_MAGNITUDE
-from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
-from dmcmc.inference.bounds.tuning.dual import (
+from dmcmc.inference.bounds.contract.tuning import (
     INITIAL_SWEEPS,
     MAX_INITIAL_FRACTION,
     MAX_TEMPERATURE_RATIO,
@@ -55,6 +55,21 @@ from dmcmc.inference.bounds.tuning.dual import (
     TIMED_CALLS,
     WHOLE_SWEEPS_PER_ROW_SWEEP,
 )
+from dmcmc.inference.bounds.dual import ascent_kernels as rows
+from dmcmc.inference.bounds.dual import pair_kernels as kernels
+from dmcmc.inference.bounds.dual.decomposed_bounds import BoundSummand, encode_parts, local_maxima
+from dmcmc.inference.bounds.dual.graph import (
+    DualLayout,
+    DualPotentials,
+    RowGraphs,
+    add_triangles,
+    empty_potentials,
+    lay_out,
+    mean_standard_deviation,
+)
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW, MAX_MAGNITUDE, MINUS_INFINITY, encode_bounds
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import SCRATCH_TABLES
+from dmcmc.inference.bounds.dual.triplet_regions import frustrated_cycle_triangles
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.subproblem import Subproblem
@@ -62,7 +77,112 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_until_deadline
+from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
+
+
+class RowAscentTask(NamedTuple):
+    """Rows to bound, and all data that this needs.
+
+    Attributes
+    ----------
+    graphs : RowGraphs
+        Graphs over all variables and over the hidden ones.
+    potentials : DualPotentials
+        Potentials of the whole graph, from which each row's ascent starts.
+    sweeps_done : int
+        Number of sweeps that the potentials have had; identifies their version.
+    rows : (k,) int64
+        Row numbers.
+    sweeps : int
+        Sweeps per row.
+    initial_temperature : float32
+        Temperature of the first sweep of a row, in the integer scale.
+    cutoffs : (k,) int64 or None
+        Values with which a row stays below its cutoff are removed; None removes nothing.
+    """
+
+    graphs: RowGraphs
+    potentials: DualPotentials
+    sweeps_done: int
+    rows: Ints
+    sweeps: int
+    initial_temperature: np.float32
+    cutoffs: Ints | None
+
+    def of(self, first: int, last: int) -> "RowAscentTask":
+        """Return the task for rows ``first`` to ``last`` - 1 of this one."""
+        return self._replace(
+            rows=self.rows[first:last], cutoffs=None if self.cutoffs is None else self.cutoffs[first:last]
+        )
+
+    @property
+    def entries(self) -> int:
+        """Estimate the number of table entries that are read.
+
+        Per row, conditioning and each sweep read the hidden graph once: W * W entries per pair, 3 W * W per triangle,
+        and the entries of the higher-order factors.
+        """
+        hidden, width = self.graphs.hidden, self.potentials.unary.shape[1]
+        graph = (hidden.pairs.shape[0] + 3 * hidden.triangles.shape[0]) * width * width + int(hidden.entry_start[-1])
+        return int(self.rows.size * (1 + self.sweeps) * graph)
+
+
+class RowHelpers(Protocol):
+    """Other processes that bound a part of the rows.
+
+    Attributes
+    ----------
+    size : int
+        Number of processes, including this one.
+    """
+
+    size: int
+
+    def wanted(self, work: RowAscentTask) -> bool:
+        """Return whether the task is large enough to pay for the communication."""
+        ...
+
+    def ascend(self, work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
+        """Do the work of ``ascend_rows`` together with the other processes."""
+        ...
+
+
+def ascend_rows(work: RowAscentTask, bounds: Ints, backend: Backend) -> None:
+    """Lower the bounds of some rows, on the backend's threads.
+
+    Parameters
+    ----------
+    work : RowAscentTask
+    bounds : (rows of the interface,) int64
+        Lowered in place.
+    backend : Backend
+        Threads and deadline; rows that there is no time for keep their bounds.
+    """
+    width, count = work.potentials.unary.shape[1], work.rows.size
+    cutoffs = np.full(count, MINUS_INFINITY, dtype=np.int64) if work.cutoffs is None else work.cutoffs
+    n_parts = max(1, min(backend.threads, count))
+    part_bounds = [count * i // n_parts for i in range(n_parts + 1)]
+    # ``run_until_deadline`` sets ``halt`` to 1 at the deadline; the kernel checks it.
+    kernel, halt = cast(Callable[..., None], rows.bound_rows), np.zeros(1, dtype=np.uint8)
+
+    def bound_part(first: int, last: int) -> None:
+        """Bound the rows ``first`` to ``last`` - 1 of the task with separate workspace."""
+        kernel(
+            work.graphs,
+            work.potentials,
+            empty_potentials(work.graphs.hidden, width),
+            work.rows[first:last],
+            work.sweeps,
+            work.initial_temperature,
+            cutoffs[first:last],
+            bounds,
+            np.zeros((SCRATCH_TABLES, width, width), dtype=np.int32),
+            halt,
+        )
+
+    tasks = [partial(bound_part, a, b) for a, b in itertools.pairwise(part_bounds)]
+    run_until_deadline(tasks, backend.threads, backend.stop, halt)
 
 
 class RemotePotentials(Protocol):

@@ -1,4 +1,6 @@
-"""Scale utilities to small integers, so that dual ascent can move them between tables without rounding errors.
+"""Utilities as integers, in which bounds are exact.
+
+Scale utilities to small integers, so that dual ascent can move them between tables without rounding errors.
 
 The unit is a power of two. Integer utilities are multiplied where their range permits, to gain resolution, and divided
 where they are too large. Entries are rounded up, so no entry becomes smaller, and a bound that is converted back to a
@@ -6,6 +8,11 @@ utility stays an upper bound.
 
 A threshold is a utility that a row (an assignment of an agent's interface variables) has to reach; a cutoff is the same
 as an integer in the scale.
+
+Values that an int32 table entry of the dual ascent can have: an allowed number in a bounded range, or forbidden.
+
+An allowed entry lies between ``-MAX_MAGNITUDE`` and ``MAX_MAGNITUDE``. A forbidden entry stands for minus infinity: a
+combination of values that a hard constraint excludes or that pruning has removed.
 """
 
 import math
@@ -15,12 +22,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import forbidden, magnitude
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.tuning import SMALL_STEP_CELLS
+
+MAX_MAGNITUDE = 1 << 24  # largest |allowed entry|; a kernel that finds a larger one stops
+FORBIDDEN = -(1 << 29)  # a forbidden entry (minus infinity); the sum of three does not overflow int32
+# A sum below this contains a forbidden entry. A forbidden entry plus up to 10 allowed ones is at most -22 * 2^24, which
+# is below it; the sum of up to 12 allowed entries is at least -12 * 2^24, which is not (-2^28 = -16 * 2^24).
+FORBIDDEN_BELOW = -(1 << 28)
+
 
 # Largest sum over the factors of max |entry| after scaling: an eighth of MAX_MAGNITUDE, so messages stay in range.
 _MAX_SCALED_TOTAL = 1 << 21

@@ -25,14 +25,15 @@ In all kernels ``graph`` is a ``DualGraph`` and ``potentials`` its ``DualPotenti
 
 import numpy as np
 
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN as _FORBIDDEN
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW as _FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.integer_scaling import MAX_MAGNITUDE as _MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN as _FORBIDDEN
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW as _FORBIDDEN_BELOW
-from dmcmc.inference.bounds.dual.tables.entry_values import MAX_MAGNITUDE as _MAX_MAGNITUDE
-from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
-from dmcmc.inference.bounds.dual.tables.pair_message_kernels import (
+from dmcmc.inference.bounds.dual.message_kernels import (
     add_to_columns,
     add_to_rows,
+    column_maxima,
+    row_maxima,
     subtract_column_maxima,
     subtract_row_maxima,
 )

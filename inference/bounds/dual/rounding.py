@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
+from dmcmc.inference.bounds.contract.tuning import MAX_ROUNDED_VARIABLES, ROUNDING_NOISE
+from dmcmc.inference.bounds.dual.graph import tables_of
 from dmcmc.inference.bounds.dual.rounding_kernels import RoundingWorkspace, round_rows
-from dmcmc.inference.bounds.tuning.dual import MAX_ROUNDED_VARIABLES, ROUNDING_NOISE
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor_graph import graph_of_tables

@@ -23,22 +23,22 @@ row maxima and the right table's column maxima.
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.tables.llvm_vectors import LANES
-from dmcmc.inference.bounds.dual.tables.log_sum_exp_kernels import (
+from dmcmc.inference.bounds.contract.tuning import FINAL_TEMPERATURE_RATIO, MIN_ANNEALED_SWEEPS
+from dmcmc.inference.bounds.dual.llvm_vectors import LANES
+from dmcmc.inference.bounds.dual.log_sum_exp_kernels import (
     BITS_PER_DOUBLING,
     exponentiate_columns,
     exponentiate_rows,
     replace_small_sums,
     write_logarithms,
 )
-from dmcmc.inference.bounds.dual.tables.product_kernels import (
+from dmcmc.inference.bounds.dual.message_kernels import (
     NARROW_COLUMNS,
     TILE_ROWS,
     max_plus_tile,
     plus_times,
     short_max_plus_tile,
 )
-from dmcmc.inference.bounds.tuning.dual import FINAL_TEMPERATURE_RATIO, MIN_ANNEALED_SWEEPS
 from dmcmc.inference.runtime.compile import njit
 
 SCRATCH_TABLES = 6  # tables of workspace for a sweep: two for the products and four for smoothed products

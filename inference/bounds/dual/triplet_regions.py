@@ -12,10 +12,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.contract.tuning import MAX_MIDDLES, PREPARED_CELLS
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.dual import MAX_MIDDLES
-from dmcmc.inference.bounds.tuning.search import PREPARED_CELLS
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW
 
 
 def frustrated_cycle_triangles(

@@ -1,8 +1,12 @@
-"""Buffers that all nodes of some agents share: utilities, and the factor vectors and messages that nodes start from.
+"""The arrays of an agent's relaxation.
+
+Buffers that all nodes of some agents share: utilities, and the factor vectors and messages that nodes start from.
 
 A node is a row of an agent (an assignment of its boundary variables) with the values that each hidden variable may
 take. Arrays are padded to the largest agent: h hidden variables of d values, n = h·d values, and m > n vectors of r
 components, of which number n is the row's.
+
+NumPy arrays for descents on the CPU, with the kernels of ``node_kernels``; everything is in single precision.
 """
 
 import math
@@ -12,11 +16,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
-from dmcmc.inference.bounds.semidefinite.node_steps import RANK_MULTIPLE, NodeArrays, NodeShape
-from dmcmc.inference.bounds.semidefinite.shared_term import FORBIDDEN_UTILITY, DescentPoint, SharedTerm
-from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
-from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN
+from dmcmc.inference.bounds.semidefinite import node_kernels as kernels
+from dmcmc.inference.bounds.semidefinite.node_steps import (
+    RANK_MULTIPLE,
+    NodeArrays,
+    NodeInputs,
+    NodeShape,
+    NodeStep,
+    NodeWorkspace,
+    StepPasses,
+)
+from dmcmc.inference.bounds.semidefinite.utility_matrix import (
+    FORBIDDEN_UTILITY,
+    DescentPoint,
+    SharedTerm,
+    UtilityMatrix,
+)
+from dmcmc.inference.runtime.types import Array, Ints
 
 
 class AgentBuffers:
@@ -152,3 +169,34 @@ def value_columns(matrix: UtilityMatrix, d: int) -> Ints:
     """Return the positions of an agent's values in padded arrays with d values per variable, (n,) int64."""
     columns: Ints = matrix.variable_of * d + np.arange(matrix.variable_of.size) - matrix.starts[matrix.variable_of]
     return columns
+
+
+class CpuArrays:
+    """Arrays in host memory, a ``NodeArrays``; the work is done on the calling thread."""
+
+    module: Any = np
+    half: Any = np.float32
+
+    def put(self, array: Array) -> Any:
+        """Return a copy."""
+        return array.copy()
+
+    def get(self, array: Any) -> Array:
+        """Return a copy."""
+        found: Array = array.copy()
+        return found
+
+    def passes(self, given: NodeInputs, work: NodeWorkspace, schedule: Any, shape: NodeShape) -> StepPasses:
+        """Return the passes for the steps of a schedule, (steps, 3) float32 with the fields of ``NodeStep``."""
+        steps = [NodeStep(*record) for record in schedule]
+        tables = given.utilities, given.agents, work.products, work.messages, given.sizes, shape.d
+        unary = work.products, work.messages, work.value_maxima, given.values, given.sizes, shape.d
+        vectors = work.vectors, work.gradients, work.first_moment, work.second_moment
+        return StepPasses(
+            lambda step: np.matmul(work.vectors, work.vectors.transpose(0, 2, 1), out=work.products),
+            lambda step: kernels.smooth_value_maxima(*tables, steps[step].inverse_temperature, work.value_maxima),
+            lambda step: kernels.update_messages(*unary, steps[step].inverse_temperature, work.weights, work.best),
+            lambda step: kernels.weigh_pairs(*tables, steps[step].inverse_temperature, work.weights, work.maxima),
+            lambda step: np.matmul(work.weights, work.vectors, out=work.gradients),
+            lambda step: kernels.make_adam_step(*vectors, steps[step].step_size, steps[step].bias_correction),
+        )

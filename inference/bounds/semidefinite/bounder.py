@@ -30,8 +30,15 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     NodeWork,
     SearchBatch,
 )
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.contract.tuning import (
+    DOMAIN_PARTS,
+    MAX_NODES_PER_BATCH,
+    MIN_NODES_FOR_TIMING,
+    MIN_STEP_SECONDS,
+    PLANNED_TIME_SHARE,
+    STEPPED_SECONDS_PER_PRODUCT,
+)
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW, MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import (
@@ -41,18 +48,14 @@ from dmcmc.inference.bounds.semidefinite.node_certificates import (
     certificates,
     certify,
 )
-from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays, NodeShape
-from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeSchedule
-from dmcmc.inference.bounds.semidefinite.shared_term import SharedTerm
-from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
-from dmcmc.inference.bounds.tuning.search import MAX_NODES_PER_BATCH
-from dmcmc.inference.bounds.tuning.semidefinite import (
-    DOMAIN_PARTS,
-    MIN_NODES_FOR_TIMING,
-    MIN_STEP_SECONDS,
-    PLANNED_TIME_SHARE,
-    STEPPED_SECONDS_PER_PRODUCT,
+from dmcmc.inference.bounds.semidefinite.node_steps import (
+    BRANCH_SCHEDULE,
+    ROOT_SCHEDULE,
+    NodeArrays,
+    NodeSchedule,
+    NodeShape,
 )
+from dmcmc.inference.bounds.semidefinite.utility_matrix import SharedTerm, UtilityMatrix
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.types import Floats, Ints
 

@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.contract.tuning import STEPS_PER_CHECK
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, distinct_pairs
 from dmcmc.inference.bounds.semidefinite.certificate import row_vectors
-from dmcmc.inference.bounds.semidefinite.node_steps import NodeDescent, NodeInputs
-from dmcmc.inference.bounds.semidefinite.schedules import NodeSchedule
-from dmcmc.inference.bounds.semidefinite.shared_term import FORBIDDEN_UTILITY, DescentPoint, Float32Array, SharedTerm
-from dmcmc.inference.bounds.tuning.semidefinite import STEPS_PER_CHECK
+from dmcmc.inference.bounds.semidefinite.node_steps import NodeDescent, NodeInputs, NodeSchedule
+from dmcmc.inference.bounds.semidefinite.utility_matrix import FORBIDDEN_UTILITY, DescentPoint, Float32Array, SharedTerm
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.tuning import MAX_CHECK_INTERVAL

@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import OUT_OF_RANGE
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.semidefinite.agent_buffers import distinct_pairs
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW, MINUS_INFINITY
+from dmcmc.inference.bounds.semidefinite.agent_buffers import CpuArrays, distinct_pairs
 from dmcmc.inference.bounds.semidefinite.certificate import fraction_bits_for
-from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
 from dmcmc.inference.bounds.semidefinite.node_batch import RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays, NodeShape
 from dmcmc.inference.runtime.types import Floats, Ints

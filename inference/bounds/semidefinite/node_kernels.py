@@ -24,14 +24,14 @@ weights : (nodes, m, m) float32. Softmax weights of pairs, of values (diagonal, 
 
 import numpy as np
 
-from dmcmc.inference.bounds.semidefinite.node_steps import POWER
-from dmcmc.inference.bounds.tuning.semidefinite import (
+from dmcmc.inference.bounds.contract.tuning import (
     ADAM_EPSILON,
     MAX_UTILITY_DROP,
     MESSAGE_DAMPING,
     MOMENTUM,
     SECOND_MOMENT_DECAY,
 )
+from dmcmc.inference.bounds.semidefinite.node_steps import POWER
 from dmcmc.inference.runtime.compile import njit
 
 _F = np.float32

@@ -1,4 +1,6 @@
-"""Descent steps of many nodes at once.
+"""The steps of the relaxation at a node, and when they end.
+
+Descent steps of many nodes at once.
 
 A node has one row, so the row's factor vector is one more row of the node's matrix of vectors. The Gram matrix of all
 vectors then holds the products of pairs, of each value with the row, and of the row with itself. The weight matrix
@@ -15,6 +17,8 @@ size 0.
 
 The step is Adam's (Kingma and Ba, 2015), except that all components of a vector share one second moment. That reads and
 writes less, and bounds are as low or lower.
+
+Schedules of descents: numbers of steps, temperatures and step sizes.
 """
 
 from collections.abc import Callable
@@ -22,7 +26,22 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dmcmc.inference.bounds.tuning.semidefinite import MESSAGE_SWEEPS, STEPS_PER_CHECK
+from dmcmc.inference.bounds.contract.tuning import (
+    BRANCH_STEP_SIZE,
+    BRANCH_STEPS,
+    FINAL_STEP_SIZE,
+    FINAL_TEMPERATURE,
+    INITIAL_TEMPERATURE,
+    MESSAGE_SWEEPS,
+    MOMENTUM,
+    ROOT_STEP_SIZE,
+    ROOT_STEPS,
+    SECOND_MOMENT_DECAY,
+    STEP_SIZE_EXPONENT,
+    STEPS_PER_CHECK,
+    TEMPERATURE_EXPONENT,
+    WARM_UP_SHARE,
+)
 from dmcmc.inference.runtime.types import Array
 
 POWER = 32  # exponent of the softmax weight max(0, 1 + x / POWER)^POWER, which approximates exp(x)
@@ -297,3 +316,49 @@ class NodeDescent:
         self.least_bound = xp.where(improved, bounds, self.least_bound)
         for best, current in zip(self.best, (work.vectors, work.messages), strict=True):
             xp.copyto(best, current, where=improved[:, None, None])
+
+
+class NodeSchedule(NamedTuple):
+    """Number of steps of a node's descent, with temperatures and step sizes, in units.
+
+    A unit is half the root mean variance of the agent's pairwise tables. With the share p of steps made, the
+    temperature is T₀ (T₁ / T₀)^(p^3.7) and the step size s₀ (s₁ / s₀)^(p²), times a linear warm-up over the first fifth
+    of the steps. Both decrease late: the steps with a high temperature and a large step size gain most.
+
+    Attributes
+    ----------
+    steps : int
+        Number of steps.
+    initial_temperature, final_temperature : float
+        Temperatures of the first and last step.
+    initial_step_size, final_step_size : float
+        Step sizes of the first (after the warm-up) and last step, without Adam's bias correction.
+    """
+
+    steps: int
+    initial_temperature: float
+    final_temperature: float
+    initial_step_size: float
+    final_step_size: float
+
+    def at(self, step: int) -> NodeStep:
+        """Return the parameters of a step, numbered from 0."""
+        progress = step / max(1, self.steps - 1)
+        inverse_temperature = 1 / (
+            self.initial_temperature
+            * (self.final_temperature / self.initial_temperature) ** progress**TEMPERATURE_EXPONENT
+        )
+        step_size = (
+            self.initial_step_size
+            * (self.final_step_size / self.initial_step_size) ** progress**STEP_SIZE_EXPONENT
+            * min(1.0, (progress + 1 / self.steps) / WARM_UP_SHARE)
+        )
+        return NodeStep(
+            inverse_temperature,
+            step_size / (1 - MOMENTUM ** (step + 1)),
+            (1 - SECOND_MOMENT_DECAY ** (step + 1)) ** -0.5,
+        )
+
+
+ROOT_SCHEDULE = NodeSchedule(ROOT_STEPS, INITIAL_TEMPERATURE, FINAL_TEMPERATURE, ROOT_STEP_SIZE, FINAL_STEP_SIZE)
+BRANCH_SCHEDULE = NodeSchedule(BRANCH_STEPS, INITIAL_TEMPERATURE, FINAL_TEMPERATURE, BRANCH_STEP_SIZE, FINAL_STEP_SIZE)

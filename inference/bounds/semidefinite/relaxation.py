@@ -1,17 +1,22 @@
-"""Semidefinite upper bounds of the rows of a dual ascent: tighter for dense agents with many hidden variables.
+"""The semidefinite relaxation as a bound of an agent's rows.
+
+Semidefinite upper bounds of the rows of a dual ascent: tighter for dense agents with many hidden variables.
 
 A row is an assignment of an agent's boundary variables; its cutoff is the utility that it has to exceed to matter. One
 improvement runs a descent for a term that all rows share, and certifies each row's bound with it. On a GPU, branch and
 bound with a term per node follows (``bound_single_rows``).
+
+Bound provider ``semidefinite``: dual ascent on pairs, and a semidefinite relaxation of the rows where that helps.
 """
 
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
@@ -20,27 +25,34 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
     run_boundary_searches,
 )
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.certificate import bounds_with_term, round_psd_term
-from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
-from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.node_steps import NodeArrays
-from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeSchedule
-from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint, SharedTerm
-from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix, build_utility_matrix, is_pairwise
-from dmcmc.inference.bounds.tuning.semidefinite import (
+from dmcmc.inference.bounds.contract.tuning import (
     CERTIFICATE_STEPS,
     MAX_RELAXED_ROWS,
     MIN_DENSITY,
     MIN_HIDDEN_VARIABLES,
     MIN_HIDDEN_VARIABLES_ON_GPU,
+    PLANNED_TIME_SHARE,
     SECONDS_PER_ENTRY,
     SECONDS_PER_PRODUCT,
     START_STEPS,
+    STEPS_PER_CHECK,
     TRIAL_STEPS,
 )
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, CpuArrays
+from dmcmc.inference.bounds.semidefinite.certificate import bounds_with_term, round_psd_term
+from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
+from dmcmc.inference.bounds.semidefinite.node_steps import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeArrays, NodeSchedule
+from dmcmc.inference.bounds.semidefinite.utility_matrix import (
+    DescentPoint,
+    SharedTerm,
+    UtilityMatrix,
+    build_utility_matrix,
+    is_pairwise,
+)
+from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.compile import KernelSet
@@ -403,3 +415,72 @@ def compile_relaxation() -> None:
 
 
 RELAXATION_KERNELS = KernelSet("semidefinite relaxation", compile_relaxation)
+
+
+class SemidefiniteState:
+    """Bound of an agent's rows by dual ascent on pairs and a semidefinite relaxation; a ``PruningState``.
+
+    Attributes
+    ----------
+    dual : DualState
+        Holds the bounds, which both methods lower.
+    relaxation : SemidefiniteRelaxation
+        The relaxation of the rows.
+    """
+
+    def __init__(self, local: Subproblem, backend: Backend = CPU) -> None:
+        self.dual = DualState(local, triangles=False, backend=backend)
+        self.relaxation = SemidefiniteRelaxation(self.dual)
+
+    @property
+    def backend(self) -> Backend:
+        """Resources that the work may use."""
+        return self.dual.backend
+
+    @backend.setter
+    def backend(self, backend: Backend) -> None:
+        self.dual.backend = backend
+
+    @property
+    def integral(self) -> bool:
+        """Whether all utilities are integers."""
+        return self.dual.integral
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether neither method can tighten the bound any further."""
+        return self.dual.exhausted and self.relaxation.exhausted
+
+    def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
+        """Tighten the bound: first by the relaxation, then by the dual ascent."""
+        self.dual.improve(self._improve_relaxation(seconds, sweeps, rows, None), sweeps, rows)
+
+    def prune(
+        self,
+        thresholds: NDArray[Any],
+        rows: Rows | None = None,
+        seconds: float | None = None,
+        sweeps: int | None = None,
+    ) -> None:
+        """Tighten the bounds of rows; values with which a row cannot reach its threshold do not count."""
+        seconds_left = self._improve_relaxation(seconds, sweeps, rows, thresholds)
+        self.dual.prune(thresholds, rows, seconds_left, sweeps)
+
+    def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
+        """Return the bound as one table over the interface; as tables over parts of it if it has too many rows."""
+        return self.dual.tables(arithmetic)
+
+    def _improve_relaxation(
+        self, seconds: float | None, sweeps: int | None, rows: Rows | None, cutoffs: NDArray[Any] | None
+    ) -> float | None:
+        """Improve the rows' bounds by the relaxation; return the seconds that are left for the dual ascent.
+
+        The result is None without a time budget, and all of ``seconds`` if the relaxation is exhausted. Without a time
+        budget the relaxation makes ``STEPS_PER_CHECK`` steps per sweep of the ascent, whose default are 10 sweeps.
+        """
+        if self.relaxation.exhausted:
+            return seconds
+        # 10 sweeps: the default of the dual ascent
+        steps = None if seconds is not None else STEPS_PER_CHECK * (10 if sweeps is None else sweeps)
+        self.relaxation.improve(None if seconds is None else PLANNED_TIME_SHARE * seconds, steps, rows, cutoffs)
+        return None if seconds is None else (1 - PLANNED_TIME_SHARE) * seconds

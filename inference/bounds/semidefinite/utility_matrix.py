@@ -1,16 +1,37 @@
-"""Lay out an agent's factors as one matrix over all values of its hidden variables, plus the terms that a row adds.
+"""The matrix of the semidefinite relaxation, the part that rows share, and the factors to begin with.
+
+Lay out an agent's factors as one matrix over all values of its hidden variables, plus the terms that a row adds.
 
 A row is an assignment of the agent's boundary variables (its interface). The hidden variables are the agent's other
 variables, over which its rows are maximised. The semidefinite bounds read utilities only from this matrix.
+
+Compute the factor vectors and messages that a descent starts from, by an eigenvalue decomposition.
+
+The bound adds a positive semidefinite term to the utilities, which adds 2 L Lᵀ to the matrix of pairwise utilities; the
+rows of L are the values' factor vectors. With eigenvalues λ and eigenvectors q of that matrix, the start sets
+L Lᵀ = -½ Σ λ q qᵀ over the negative λ, which cancels its negative semidefinite part. A random start needs about fifty
+steps to get as far; the decomposition takes as long as about eight steps.
+
+The positive semidefinite term that all rows of an agent share, in single precision; descents start from it.
+
+A row is an assignment of the agent's boundary variables (its interface). The term is the squared norm that
+``certificate`` defines. ``relaxation`` chooses it by a descent on the *joint* agent, whose boundary variables are
+hidden as well: a bound of the joint agent holds for every row, and so does each row's own certificate with the same
+factor vectors, which is tighter. Bounds are convex in the Gram matrix S = L Lᵀ of the factor vectors. If L has at least
+as many columns as the optimal S has rank, descent in L finds the minimum without eigenvalue computations (Burer and
+Monteiro, Math. Program. 95, 2003).
 """
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.contract.tuning import MIN_EIGENVALUE_RATIO
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BELOW, Scale, quantise
 from dmcmc.inference.runtime.types import Floats, Ints
 
 if TYPE_CHECKING:
@@ -171,3 +192,116 @@ def _add_pair_table(pairs: NDArray[np.int32], rows: slice, columns: slice, table
     total[total < FORBIDDEN_BELOW] = FORBIDDEN
     pairs[rows, columns] = total
     pairs[columns, rows] = total.T
+
+
+_NEGATIVE_SHARE = 0.5  # of the negative semidefinite part: the term adds its Gram matrix twice
+
+
+def spectral_start(matrix: UtilityMatrix, unit: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return a descent's initial factor vectors of the hidden values, (n, r), and messages, (h, n), in units.
+
+    The messages remove the row and column means of each pairwise table, so that the eigenvectors describe
+    interactions of pairs and not unary effects.
+    """
+    variable_of, first = matrix.variable_of, matrix.starts[:-1]
+    sizes = np.diff(matrix.starts).astype(np.float32)
+    residual = matrix.pairs.astype(np.float32)
+    allowed = matrix.pairs >= FORBIDDEN_BELOW
+    residual[~allowed] = residual[allowed].min(initial=0.0)
+    residual *= np.float32(1 / unit)
+    means = np.add.reduceat(residual, first, axis=1) / sizes
+    overall = np.add.reduceat(means, first, axis=0) / sizes[:, None]
+    messages: NDArray[np.float32] = (means.T - overall[:, variable_of] / 2).astype(np.float32)
+    messages[variable_of, np.arange(variable_of.size)] = 0
+    residual -= messages[variable_of]
+    residual -= messages[variable_of].T
+    for a, b in zip(matrix.starts[:-1], matrix.starts[1:], strict=True):
+        residual[a:b, a:b] = 0
+    try:
+        values, vectors = np.linalg.eigh(residual)
+    except np.linalg.LinAlgError:  # did not converge: start from the messages alone
+        return np.zeros((variable_of.size, 1), dtype=np.float32), messages
+    rank = max(1, int((values < MIN_EIGENVALUE_RATIO * min(0.0, float(values[0]))).sum()))
+    norms = np.sqrt(np.maximum(0, -_NEGATIVE_SHARE * values[:rank]))
+    return np.ascontiguousarray(vectors[:, :rank] * norms, dtype=np.float32), messages
+
+
+Float32Array = NDArray[np.float32]
+InitialFactors = Callable[[UtilityMatrix, float], tuple[Float32Array, Float32Array]]
+FORBIDDEN_UTILITY = -1e9  # units: stands for minus infinity in float32
+
+
+class DescentPoint(NamedTuple):
+    """Variables of a descent, in units.
+
+    Attributes
+    ----------
+    vectors : (n + interface values + 1, r) float32
+        Factor vectors of the n hidden values, of the values of the boundary variables, and of the constant. The vector
+        of a row is the sum of those of its boundary values and of the constant.
+    messages : (variables, values) float32
+        ``messages[v, a]`` is moved from the table of the pair (u, v) to value a of u. Hidden variables and their values
+        come first, boundary variables may follow.
+    """
+
+    vectors: Float32Array
+    messages: Float32Array
+
+
+@dataclass
+class SharedTerm:
+    """Factor vectors and messages that bound all rows of an agent.
+
+    Attributes
+    ----------
+    matrix : UtilityMatrix
+        The agent's utilities.
+    unit : float
+        Unit of all single-precision numbers, in the matrix's scale.
+    point : DescentPoint
+        Factor vectors and messages.
+    """
+
+    matrix: UtilityMatrix
+    unit: float
+    point: DescentPoint
+
+    @classmethod
+    def initial(cls, matrix: UtilityMatrix, initialise: InitialFactors = spectral_start) -> "SharedTerm | None":
+        """Return the term that a descent starts from; None if every table of two hidden variables is constant.
+
+        ``initialise`` returns the factor vectors and messages of a joint matrix, given that matrix and the unit.
+        """
+        unit = matrix.unit
+        if unit <= 0:
+            return None
+        rows = np.arange(math.prod(matrix.shape))
+        vectors, messages = initialise(joint_matrix(matrix, rows, np.zeros(rows.size)), unit)
+        return cls(matrix, unit, DescentPoint(np.concatenate([vectors, np.zeros_like(vectors[:1])]), messages))
+
+    def joint(self, rows: Ints, cutoffs: Floats) -> "SharedTerm":
+        """Return the term for the agent whose boundary variables are hidden as well; see ``joint_matrix``."""
+        return SharedTerm(joint_matrix(self.matrix, rows, cutoffs), self.unit, self.point)
+
+    def take(self, point: DescentPoint) -> None:
+        """Replace the point by one that a descent has found.
+
+        The descent leaves out variables with a single value. Messages move their tables to the other variables.
+        """
+        first, n = self.matrix.starts[:-1], self.matrix.variable_of.size
+        for variable in np.flatnonzero(np.diff(self.matrix.starts) == 1).tolist():
+            moved = self.in_units(self.matrix.pairs[first[variable]])
+            point.messages[variable, :n] = np.where(moved > FORBIDDEN_UTILITY, moved, 0)
+        self.point = point
+
+    def scaled(self, point: DescentPoint) -> tuple[Floats, Floats]:
+        """Return a point's vectors and the hidden variables' messages as float64, in the matrix's scale."""
+        h, n = self.matrix.starts.size - 1, self.matrix.variable_of.size
+        messages = point.messages[:h, :n].astype(np.float64) * self.unit
+        return point.vectors.astype(np.float64) * np.sqrt(self.unit), messages
+
+    def in_units(self, integers: Ints | NDArray[np.int32]) -> Float32Array:
+        """Return integers of the matrix's scale in units; forbidden entries become ``FORBIDDEN_UTILITY``."""
+        scaled_values: Float32Array = integers.astype(np.float32) * np.float32(1 / self.unit)
+        scaled_values[integers < FORBIDDEN_BELOW] = FORBIDDEN_UTILITY
+        return scaled_values

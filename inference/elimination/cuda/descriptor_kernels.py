@@ -3,7 +3,7 @@
 
 Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`, the plan as flat arrays, in
 which tables are numbered: first the inputs, then one message per bucket. ``meta`` (int64) holds the descriptors in the
-layout of :mod:`dmcmc.inference.elimination.cuda.descriptors` (imported as ``w``): per bucket a header, the sizes of its
+layout of :mod:`dmcmc.inference.elimination.cuda.join_kernels` (imported as ``w``): per bucket a header, the sizes of its
 axes, and one record per table with its offset and strides. h and l are the leading and trailing separator variables of
 a bucket that eliminates x. The kernels store two sums: S[x, h] of the tables that depend on h only, and B[x, l] of
 those that depend on l only.
@@ -11,8 +11,34 @@ those that depend on l only.
 
 import numpy as np
 
-from dmcmc.inference.elimination.cuda import descriptors as w
-from dmcmc.inference.elimination.cuda.join_kernels import ANY, FAR, LARGE, MAX_BOTH_TABLES, VALUES_PER_THREAD
+from dmcmc.inference.elimination.cuda.join_kernels import (
+    AFTER,
+    ANY,
+    BOTH_TABLES,
+    BUCKETS,
+    COLUMN_STARTS,
+    DOMAIN,
+    FAR,
+    FIRST_BLOCK,
+    HEADER,
+    HIGH_AXES,
+    HIGH_SUMS,
+    HIGH_TABLES,
+    LARGE,
+    LOW_AXES,
+    LOW_SUMS,
+    LOW_TABLES,
+    MAX_BOTH_TABLES,
+    MESSAGE,
+    OFFSET,
+    ROW_STARTS,
+    ROWS,
+    STRIDES,
+    TILES,
+    VALUES_PER_THREAD,
+    WIDTH,
+    X_STRIDE,
+)
 from dmcmc.inference.elimination.join_kernels import bucket_strides
 from dmcmc.inference.elimination.tuning import BEST_WIDTH_BITS, MAX_COLUMNS
 from dmcmc.inference.runtime.compile import njit
@@ -121,7 +147,7 @@ def describe_buckets(program, first, last, device_begin):
         count = program.input_start[b + 1] - program.input_start[b]
         output = program.at.size - program.variable.size + b
         axes = program.scope_start[output + 1] - program.scope_start[output]
-        size += w.HEADER + axes + count * (w.STRIDES + axes)
+        size += HEADER + axes + count * (STRIDES + axes)
     meta = np.zeros(size, dtype=np.int64)
     positions = np.zeros(last - first, dtype=np.int64)
     at = 0
@@ -132,16 +158,16 @@ def describe_buckets(program, first, last, device_begin):
         high, high_strides = merge_axes(sizes[:k], strides[:, 1 : 1 + k])
         low, low_strides = merge_axes(sizes[k:], strides[:, 1 + k :])
         kh, kl = high.size, low.size
-        meta[at + w.DOMAIN] = program.domains[program.variable[b]]
-        meta[at + w.HIGH_AXES], meta[at + w.LOW_AXES], meta[at + w.ROWS], meta[at + w.WIDTH] = kh, kl, 1, 1
+        meta[at + DOMAIN] = program.domains[program.variable[b]]
+        meta[at + HIGH_AXES], meta[at + LOW_AXES], meta[at + ROWS], meta[at + WIDTH] = kh, kl, 1, 1
         for j in range(kh):
-            meta[at + w.ROWS] *= high[j]
-            meta[at + w.HEADER + j] = high[j]
+            meta[at + ROWS] *= high[j]
+            meta[at + HEADER + j] = high[j]
         for j in range(kl):
-            meta[at + w.WIDTH] *= low[j]
-            meta[at + w.HEADER + kh + j] = low[j]
-        meta[at + w.MESSAGE] = program.at[program.at.size - program.variable.size + b] - device_begin
-        record = at + w.HEADER + kh + kl
+            meta[at + WIDTH] *= low[j]
+            meta[at + HEADER + kh + j] = low[j]
+        meta[at + MESSAGE] = program.at[program.at.size - program.variable.size + b] - device_begin
+        record = at + HEADER + kh + kl
         for kind in range(3):  # tables that depend on h only (0), on l only or on neither (1), on both (2)
             for i in range(strides.shape[0]):
                 table_kind = 1
@@ -149,12 +175,12 @@ def describe_buckets(program, first, last, device_begin):
                     table_kind = 2 if strides[i, 1 + k :].any() else 0
                 if table_kind != kind:
                     continue
-                meta[at + w.HIGH_TABLES + kind] += 1
-                meta[record + w.OFFSET] = program.at[program.inputs[program.input_start[b] + i]] - device_begin
-                meta[record + w.X_STRIDE] = strides[i, 0]
-                meta[record + w.STRIDES : record + w.STRIDES + kh] = high_strides[i]
-                meta[record + w.STRIDES + kh : record + w.STRIDES + kh + kl] = low_strides[i]
-                record += w.STRIDES + kh + kl
+                meta[at + HIGH_TABLES + kind] += 1
+                meta[record + OFFSET] = program.at[program.inputs[program.input_start[b] + i]] - device_begin
+                meta[record + X_STRIDE] = strides[i, 0]
+                meta[record + STRIDES : record + STRIDES + kh] = high_strides[i]
+                meta[record + STRIDES + kh : record + STRIDES + kh + kl] = low_strides[i]
+                record += STRIDES + kh + kl
         at = record
     return meta[:at], positions
 
@@ -165,17 +191,17 @@ def _kernel_number(meta, b, has_large):
 
     ``b`` is the position of the bucket's descriptor; ``has_large`` says whether its wave has large messages.
     """
-    n_both = meta[b + w.BOTH_TABLES]
+    n_both = meta[b + BOTH_TABLES]
     if n_both == 0:
         return _LARGE if has_large else 0
     if n_both >= _ANY:
         return _ANY
-    axes = meta[b + w.HIGH_AXES] + meta[b + w.LOW_AXES]
-    n_single = meta[b + w.HIGH_TABLES] + meta[b + w.LOW_TABLES]
+    axes = meta[b + HIGH_AXES] + meta[b + LOW_AXES]
+    n_single = meta[b + HIGH_TABLES] + meta[b + LOW_TABLES]
     for t in range(n_single, n_single + n_both):
-        record, span = b + w.HEADER + axes + t * (w.STRIDES + axes), 0
+        record, span = b + HEADER + axes + t * (STRIDES + axes), 0
         for j in range(axes):
-            span += (meta[b + w.HEADER + j] - 1) * meta[record + w.STRIDES + j]
+            span += (meta[b + HEADER + j] - 1) * meta[record + STRIDES + j]
         if span >= _FAR:
             return _ANY
     return n_both
@@ -220,12 +246,12 @@ def wave_tables(meta, positions, level, heights, width, large, max_sums, enough_
         wave_begin, sums, starts, has_large = i, 0, 0, False
         while i < n and level[order[i]] == level[order[wave_begin]]:
             b = positions[order[i]]
-            x_size, rows = meta[b + w.DOMAIN], meta[b + w.ROWS]
-            row_width, n_both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
+            x_size, rows = meta[b + DOMAIN], meta[b + ROWS]
+            row_width, n_both = meta[b + WIDTH], meta[b + BOTH_TABLES]
             if i > wave_begin and sums + x_size * (rows + row_width) > max_sums:
                 break
-            meta[b + w.HIGH_SUMS], meta[b + w.LOW_SUMS] = sums, sums + x_size * rows
-            meta[b + w.ROW_STARTS], meta[b + w.COLUMN_STARTS] = starts, starts + n_both * rows
+            meta[b + HIGH_SUMS], meta[b + LOW_SUMS] = sums, sums + x_size * rows
+            meta[b + ROW_STARTS], meta[b + COLUMN_STARTS] = starts, starts + n_both * rows
             sums += x_size * (rows + row_width)
             starts += n_both * (rows + row_width)
             has_large |= n_both == 0 and rows * row_width >= large
@@ -237,15 +263,15 @@ def wave_tables(meta, positions, level, heights, width, large, max_sums, enough_
                 blocks, n_written = 0, 0
                 for j in range(wave_begin, i):
                     b = positions[order[j]]
-                    x_size, rows = meta[b + w.DOMAIN], meta[b + w.ROWS]
-                    row_width, n_both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
+                    x_size, rows = meta[b + DOMAIN], meta[b + ROWS]
+                    row_width, n_both = meta[b + WIDTH], meta[b + BOTH_TABLES]
                     if kernel_number >= 0 and kernel_number != _kernel_number(meta, b, has_large):
                         continue
                     if pass_number == 0:
                         n_members += 1
                         continue
-                    tables[at + w.FIRST_BLOCK + n_written] = blocks
-                    tables[at + w.AFTER + n_members + n_written] = b
+                    tables[at + FIRST_BLOCK + n_written] = blocks
+                    tables[at + AFTER + n_members + n_written] = b
                     n_written += 1
                     if kernel_number < 0:
                         # threads of ``prepare``: 256 per block, and at most 4096 blocks, which then share the work
@@ -259,13 +285,13 @@ def wave_tables(meta, positions, level, heights, width, large, max_sums, enough_
                             (rows + heights[kernel_number] - 1) // heights[kernel_number],
                         )
                         tiles = max(1, min(across, down * across // enough_blocks))
-                        meta[b + w.TILES] = tiles
+                        meta[b + TILES] = tiles
                         blocks += down * ((across + tiles - 1) // tiles)
                 if n_members == 0:
                     break
                 if pass_number == 1:
-                    tables[at + w.BUCKETS], tables[at + w.FIRST_BLOCK + n_members] = n_members, blocks
+                    tables[at + BUCKETS], tables[at + FIRST_BLOCK + n_members] = n_members, blocks
                     launches[count, 0], launches[count, 1], launches[count, 2] = kernel_number, meta.size + at, blocks
-                    at += w.AFTER + 2 * n_members
+                    at += AFTER + 2 * n_members
                     count += 1
     return tables[:at], launches[:count], largest_sums, largest_starts

@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""Join the tables of a bucket and eliminate its variable on an NVIDIA GPU, without writing the joined table to memory.
+"""CUDA kernels that join tables, and the descriptors of their work.
+
+Join the tables of a bucket and eliminate its variable on an NVIDIA GPU, without writing the joined table to memory.
 
 The separator is split into leading variables h and trailing variables l, as on the CPU. Two launches::
 
@@ -24,7 +26,7 @@ Shared arguments
 arena : (entries,)
     All tables on the device, in the dtype of the arithmetic.
 meta : int64
-    The descriptors of buckets and launches, laid out as in :mod:`dmcmc.inference.elimination.cuda.descriptors`.
+    The descriptors of buckets and launches, laid out as in :mod:`dmcmc.inference.elimination.cuda.join_kernels`.
 table : int
     Position of the launch's table in ``meta``.
 sums : (entries,)
@@ -33,6 +35,15 @@ start : (entries,) int64
     Workspace for the offsets of rows and columns.
 lowest, half
     The −∞ of the arithmetic, and the bound below which a sum means −∞.
+
+Layout of the int64 descriptors of buckets that GPU kernels read: one upload serves all eliminations of a batch.
+
+The constants are positions within a descriptor. A bucket's descriptor is a header, the sizes of the axes of h and of l,
+and a record for each table: first the tables that depend on h only, then on l only, then on both. x is the variable
+that the bucket eliminates; h and l are the leading and trailing variables of its separator, the variables of its
+message. S[x, h] and B[x, l] are the sums of the tables that depend on h only and on l only. See
+:mod:`dmcmc.inference.elimination.cuda.join_kernels`.
+:mod:`dmcmc.inference.elimination.cuda.descriptor_kernels` writes the descriptors.
 """
 
 import math
@@ -42,9 +53,30 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import config, cuda
 
-from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.runtime.compile import cuda_jit
+
+# A bucket's header: domain size of x, axes of h and of l, rows (assignments of h), width (assignments of l), offset of
+# the message; number of tables of each kind; offsets of its parts of the workspaces ``sums`` (S and B) and ``start``
+# (rows and columns); tiles that a block joins side by side. The sizes of the axes follow the header.
+DOMAIN, HIGH_AXES, LOW_AXES, ROWS, WIDTH, MESSAGE = range(6)
+HIGH_TABLES, LOW_TABLES, BOTH_TABLES = range(6, 9)
+HIGH_SUMS, LOW_SUMS, ROW_STARTS, COLUMN_STARTS, TILES = range(9, 14)
+HEADER = 14
+# A table's record: its offset in the arena, its stride of x, and its strides of all axes.
+OFFSET, X_STRIDE, STRIDES = range(3)
+# A launch's table: number n of its buckets, first block of each bucket and the number of blocks (n + 1 values), then
+# the positions of the buckets' descriptors (n values). Launches of max-marginals append the positions of their results
+# (n values).
+BUCKETS, FIRST_BLOCK, AFTER = range(3)
+# A program for looking maximising values up (``choose_kernel``): lengths of the seven arrays of a ``BucketProgram``
+# that it reads, a shift that is added to every offset, then the arrays.
+(
+    DOMAINS, SCOPE_STARTS, SCOPES, OFFSETS, VARIABLES, INPUT_STARTS, INPUTS, SHIFT, ARRAYS,
+) = range(9)  # fmt: skip
+# A message whose largest entry is found: its offset, its number of entries, the position of the result.
+BEGIN, ENTRIES, RESULT, SPAN = range(4)
+
 
 # 32 threads per group, 8 groups per block; Numba's simulator runs one operating-system thread for each
 LANES, GROUPS = (4, 4) if config.ENABLE_CUDASIM else (32, 8)
@@ -102,11 +134,11 @@ def find_bucket(meta, table, block, thread, threads):
     ``block`` is the block's index in the launch; ``thread`` and ``threads`` are the thread's index and their number.
     """
     found = cuda.shared.array(1, np.int32)
-    n = np.int32(meta[table + w.BUCKETS])
+    n = np.int32(meta[table + BUCKETS])
     if n == 1:
         return np.int32(0)
     for i in range(thread, n, threads):
-        if meta[table + w.FIRST_BLOCK + i] <= block < meta[table + w.FIRST_BLOCK + i + 1]:
+        if meta[table + FIRST_BLOCK + i] <= block < meta[table + FIRST_BLOCK + i + 1]:
             found[0] = i
     cuda.syncthreads()
     return found[0]
@@ -158,26 +190,26 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         tx, ty = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
         tid = ty * np.int32(LANES) + tx
         bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), tid, threads)
-        bucket_at = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
-        block = np.uint32(cuda.blockIdx.x - meta[table + w.FIRST_BLOCK + bucket])
+        bucket_at = meta[table + AFTER + meta[table + BUCKETS] + bucket]
+        block = np.uint32(cuda.blockIdx.x - meta[table + FIRST_BLOCK + bucket])
         # A thread always loads the same column of S and of B into a slice.
         x_size, rows, width = (
-            np.int32(meta[bucket_at + w.DOMAIN]),
-            meta[bucket_at + w.ROWS],
-            np.int32(meta[bucket_at + w.WIDTH]),
+            np.int32(meta[bucket_at + DOMAIN]),
+            meta[bucket_at + ROWS],
+            np.int32(meta[bucket_at + WIDTH]),
         )
-        s_at, b_at = meta[bucket_at + w.HIGH_SUMS], meta[bucket_at + w.LOW_SUMS]
-        rows_at, columns_at = meta[bucket_at + w.ROW_STARTS], meta[bucket_at + w.COLUMN_STARTS]
-        tiles, down = np.int32(meta[bucket_at + w.TILES]), np.uint32((rows + (th - 1)) // th)
-        record = w.STRIDES + meta[bucket_at + w.HIGH_AXES] + meta[bucket_at + w.LOW_AXES]
-        n_single = meta[bucket_at + w.HIGH_TABLES] + meta[bucket_at + w.LOW_TABLES]
-        first_both = bucket_at + w.HEADER + record - w.STRIDES + n_single * record
-        n_both = np.int32(meta[bucket_at + w.BOTH_TABLES]) if general else np.int32(both)
+        s_at, b_at = meta[bucket_at + HIGH_SUMS], meta[bucket_at + LOW_SUMS]
+        rows_at, columns_at = meta[bucket_at + ROW_STARTS], meta[bucket_at + COLUMN_STARTS]
+        tiles, down = np.int32(meta[bucket_at + TILES]), np.uint32((rows + (th - 1)) // th)
+        record = STRIDES + meta[bucket_at + HIGH_AXES] + meta[bucket_at + LOW_AXES]
+        n_single = meta[bucket_at + HIGH_TABLES] + meta[bucket_at + LOW_TABLES]
+        first_both = bucket_at + HEADER + record - STRIDES + n_single * record
+        n_both = np.int32(meta[bucket_at + BOTH_TABLES]) if general else np.int32(both)
         row = np.int64(block % down) * th
-        stride_0 = meta[first_both + w.X_STRIDE] if n_direct >= 1 else 0
-        stride_1 = meta[first_both + record + w.X_STRIDE] if n_direct == 2 else 0
-        begin_0 = meta[first_both + w.OFFSET] if n_direct >= 1 else 0
-        begin_1 = meta[first_both + record + w.OFFSET] if n_direct == 2 else 0
+        stride_0 = meta[first_both + X_STRIDE] if n_direct >= 1 else 0
+        stride_1 = meta[first_both + record + X_STRIDE] if n_direct == 2 else 0
+        begin_0 = meta[first_both + OFFSET] if n_direct >= 1 else 0
+        begin_1 = meta[first_both + record + OFFSET] if n_direct == 2 else 0
         table_0, table_1 = arena, arena  # views that begin at the entry of each table for the current x
         for i in range(tid, n_both * th, threads):
             shared_start[i] = start[rows_at + (i // th) * rows + min(row + i % th, rows - 1)]
@@ -234,7 +266,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                             if general:
                                 for v in range(n_both):
                                     at = shared_start[v * th + ty + GROUPS * i] + column_offset[v * rl + j]
-                                    entry = arena[at + (x0 + x) * meta[first_both + v * record + w.X_STRIDE]]
+                                    entry = arena[at + (x0 + x) * meta[first_both + v * record + X_STRIDE]]
                                     value = max(number(value + entry), lowest)
                             if log_sum:
                                 maximum = max(cell[i * rl + j], value)
@@ -247,7 +279,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
             for i in range(rh):
                 r = row + ty + GROUPS * i
                 if r < rows:
-                    at = meta[bucket_at + w.MESSAGE] + r * width + first_column + tx
+                    at = meta[bucket_at + MESSAGE] + r * width + first_column + tx
                     for j in range(rl):
                         result = cell[i * rl + j]
                         if result <= half:
@@ -310,8 +342,8 @@ def sum_single_tables(
                 sums[np.uint64(out + x * span + i)] = 0
             for t in range(count):
                 table_at = at + t * record
-                step = meta[table_at + w.X_STRIDE]
-                offset = meta[table_at + w.OFFSET] + offset_of(meta, sizes, table_at + w.STRIDES + shift, axes, i)
+                step = meta[table_at + X_STRIDE]
+                offset = meta[table_at + OFFSET] + offset_of(meta, sizes, table_at + STRIDES + shift, axes, i)
                 for x in range(first_x, min(first_x + VALUES_PER_THREAD, x_size)):
                     target = np.uint64(out + x * span + i)
                     sums[target] = max(number(sums[target] + arena[np.uint64(offset + x * step)]), lowest)
@@ -325,33 +357,33 @@ def prepare(arena, meta, table, sums, start, lowest):
     A block belongs to one bucket; its threads share the assignments of h and of l with the bucket's other blocks.
     """
     bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), cuda.threadIdx.x, cuda.blockDim.x)
-    first_block, last_block = meta[table + w.FIRST_BLOCK + bucket], meta[table + w.FIRST_BLOCK + bucket + 1]
-    bucket_at = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
+    first_block, last_block = meta[table + FIRST_BLOCK + bucket], meta[table + FIRST_BLOCK + bucket + 1]
+    bucket_at = meta[table + AFTER + meta[table + BUCKETS] + bucket]
     block, blocks = cuda.blockIdx.x - first_block, last_block - first_block
     first, step = block * cuda.blockDim.x + cuda.threadIdx.x, blocks * cuda.blockDim.x
     x_size, kh, kl = (
-        meta[bucket_at + w.DOMAIN],
-        np.int32(meta[bucket_at + w.HIGH_AXES]),
-        np.int32(meta[bucket_at + w.LOW_AXES]),
+        meta[bucket_at + DOMAIN],
+        np.int32(meta[bucket_at + HIGH_AXES]),
+        np.int32(meta[bucket_at + LOW_AXES]),
     )
-    rows, width = meta[bucket_at + w.ROWS], meta[bucket_at + w.WIDTH]
-    n_high, n_low = np.int32(meta[bucket_at + w.HIGH_TABLES]), np.int32(meta[bucket_at + w.LOW_TABLES])
-    rows_at, columns_at = meta[bucket_at + w.ROW_STARTS], meta[bucket_at + w.COLUMN_STARTS]
-    high, record = bucket_at + w.HEADER, w.STRIDES + kh + kl
+    rows, width = meta[bucket_at + ROWS], meta[bucket_at + WIDTH]
+    n_high, n_low = np.int32(meta[bucket_at + HIGH_TABLES]), np.int32(meta[bucket_at + LOW_TABLES])
+    rows_at, columns_at = meta[bucket_at + ROW_STARTS], meta[bucket_at + COLUMN_STARTS]
+    high, record = bucket_at + HEADER, STRIDES + kh + kl
     low, high_tables = high + kh, high + kh + kl
-    s_at, b_at, low_tables = meta[bucket_at + w.HIGH_SUMS], meta[bucket_at + w.LOW_SUMS], high_tables + n_high * record
+    s_at, b_at, low_tables = meta[bucket_at + HIGH_SUMS], meta[bucket_at + LOW_SUMS], high_tables + n_high * record
     sum_single_tables(
         arena, meta, sums, s_at, rows, x_size, high, kh, high_tables, record, 0, n_high, lowest, block, blocks
     )
     sum_single_tables(
         arena, meta, sums, b_at, width, x_size, low, kl, low_tables, record, kh, n_low, lowest, block, blocks
     )
-    for v in range(np.int32(meta[bucket_at + w.BOTH_TABLES])):
+    for v in range(np.int32(meta[bucket_at + BOTH_TABLES])):
         at = low_tables + (n_low + v) * record
         for i in range(first, rows, step):
-            start[rows_at + v * rows + i] = meta[at + w.OFFSET] + offset_of(meta, high, at + w.STRIDES, kh, i)
+            start[rows_at + v * rows + i] = meta[at + OFFSET] + offset_of(meta, high, at + STRIDES, kh, i)
         for i in range(first, width, step):
-            start[columns_at + v * width + i] = offset_of(meta, low, at + w.STRIDES + kh, kl, i)
+            start[columns_at + v * width + i] = offset_of(meta, low, at + STRIDES + kh, kl, i)
 
 
 @cuda_jit()
@@ -377,15 +409,15 @@ def choose_kernel(arena, descriptor, ranges, values, lowest, scores):
     scores : (blocks · largest domain,)
         Workspace, in the dtype of the arithmetic: the sum of each value of a variable.
     """
-    domains = w.ARRAYS
-    starts = domains + descriptor[w.DOMAINS]
-    scope = starts + descriptor[w.SCOPE_STARTS]
-    offsets = scope + descriptor[w.SCOPES]
-    variables = offsets + descriptor[w.OFFSETS]
-    input_start = variables + descriptor[w.VARIABLES]
-    inputs = input_start + descriptor[w.INPUT_STARTS]
+    domains = ARRAYS
+    starts = domains + descriptor[DOMAINS]
+    scope = starts + descriptor[SCOPE_STARTS]
+    offsets = scope + descriptor[SCOPES]
+    variables = offsets + descriptor[OFFSETS]
+    input_start = variables + descriptor[VARIABLES]
+    inputs = input_start + descriptor[INPUT_STARTS]
     number = scores.dtype.type
-    row = cuda.blockIdx.x * descriptor[w.DOMAINS]
+    row = cuda.blockIdx.x * descriptor[DOMAINS]
     blocks = cuda.gridDim.x * cuda.gridDim.y
     scores_at = (cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * (scores.size // blocks)
     first = ranges[cuda.blockIdx.y]
@@ -401,7 +433,7 @@ def choose_kernel(arena, descriptor, ranges, values, lowest, scores):
             for mini_bucket in range(b, end - 1, -1):  # the order of the CPU kernel: it matters for sums with −∞
                 for i in range(descriptor[input_start + mini_bucket], descriptor[input_start + mini_bucket + 1]):
                     t = descriptor[inputs + i]
-                    offset, step = descriptor[offsets + t] + descriptor[w.SHIFT], np.int64(1)
+                    offset, step = descriptor[offsets + t] + descriptor[SHIFT], np.int64(1)
                     for q in range(descriptor[starts + t + 1] - 1, descriptor[starts + t], -1):
                         u = descriptor[scope + q]
                         offset += values[row + u] * step

@@ -12,14 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination import tuning
-from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
 from dmcmc.inference.elimination.cuda.descriptor_kernels import choose_lows, describe_buckets, wave_tables
 from dmcmc.inference.elimination.cuda.join_kernels import (
+    AFTER,
+    BUCKETS,
+    DOMAIN,
+    FIRST_BLOCK,
     GROUPS,
     LANES,
     LARGE,
     PREPARE_THREADS,
+    ROWS,
+    WIDTH,
     choose_kernel,
     join_kernel,
     prepare,
@@ -126,7 +131,7 @@ def describe_waves(
     program = program._replace(row_axes=program.row_axes.copy())
     choose_lows(program, first, last)
     meta, positions = describe_buckets(program, first, last, device_begin)
-    most_rows = int(meta[positions + w.ROWS].max(initial=0))
+    most_rows = int(meta[positions + ROWS].max(initial=0))
     if most_rows > _MAX_ROWS:
         raise ResourceError(f"a bucket's message has {most_rows:,} rows; the GPU takes {_MAX_ROWS:,}: use device: cpu")
     group = np.zeros(program.variable.size, dtype=np.int64)
@@ -149,16 +154,16 @@ def split_large_launches(waves: Waves) -> Waves:
     tables, launches, cells = list[NDArray[np.int64]](), list[tuple[int, int, int]](), list[float]()
     meta, end = waves.descriptors, waves.descriptors.size
     for number, table, blocks in waves.launches.tolist():
-        n = int(meta[table + w.BUCKETS])
-        launch_table = meta[table : table + w.AFTER + 2 * n]
-        buckets = launch_table[w.AFTER + n :]
-        joined = meta[buckets + w.ROWS].astype(float) * meta[buckets + w.WIDTH] * meta[buckets + w.DOMAIN]
+        n = int(meta[table + BUCKETS])
+        launch_table = meta[table : table + AFTER + 2 * n]
+        buckets = launch_table[AFTER + n :]
+        joined = meta[buckets + ROWS].astype(float) * meta[buckets + WIDTH] * meta[buckets + DOMAIN]
         launch_cells = float(joined.sum()) if number >= 0 else 0.0
         for begin, count in split_launch(blocks, launch_cells):
             table_at = table
             if begin:
                 part = launch_table.copy()
-                part[w.FIRST_BLOCK : w.FIRST_BLOCK + n + 1] -= begin
+                part[FIRST_BLOCK : FIRST_BLOCK + n + 1] -= begin
                 tables.append(part)
                 table_at, end = end, end + part.size
             launches.append((number, table_at, count))

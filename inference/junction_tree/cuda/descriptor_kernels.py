@@ -1,20 +1,46 @@
 # mypy: ignore-errors
-"""Write the descriptors of a junction tree's messages for the GPU; runs on the host.
+"""CUDA kernels that describe the work of messages.
 
-The layout is that of :mod:`dmcmc.inference.junction_tree.cuda.descriptors` (imported as ``w``); the
+Write the descriptors of a junction tree's messages for the GPU; runs on the host.
+
+The layout is that of :mod:`dmcmc.inference.junction_tree.cuda.descriptor_kernels` (imported as ``w``); the
 descriptors are read by the kernels in ``message_kernels`` and ``matrix_kernels`` of this folder.
-``program`` is a :class:`dmcmc.inference.junction_tree.table_layout.CliqueTreeProgram`: the tree as flat
+``program`` is a :class:`dmcmc.inference.junction_tree.cliques.CliqueTreeProgram`: the tree as flat
 arrays, with numbered tables.
+
+Layout of the int64 descriptors of a junction tree's messages for the GPU.
+
+One launch computes several messages. Its launch table holds the number n of its messages (at MESSAGES), the
+first block of each and the number of blocks (n + 1 values from FIRST_BLOCK on), and the positions of their
+descriptors (n values).
+
+A message's descriptor is a header of HEADER values, the sizes of the target's axes, the sizes of the
+eliminated axes except the innermost, and a record for each joined table; the last record is the target's.
 """
 
 import numpy as np
 
 from dmcmc.inference.elimination.cuda.descriptor_kernels import merge_axes
 from dmcmc.inference.elimination.tuning import ENOUGH_BLOCKS
-from dmcmc.inference.junction_tree.cuda import descriptors as w
 from dmcmc.inference.junction_tree.message_kernels import DOWN, UP, inputs_and_targets, nothing_to_make
 from dmcmc.inference.junction_tree.tuning import MAX_BLOCK_ENTRIES, MIN_ELIMINATED
 from dmcmc.inference.runtime.compile import njit
+
+MESSAGES, FIRST_BLOCK = range(2)
+# The header. TABLE: number of the target; ENTRIES, AXES: its numbers of entries and axes; ELIMINATED: number of
+# assignments of the eliminated variables; INNER, OUTER_AXES: size of the innermost eliminated axis, number of the other
+# eliminated axes; TABLES: number of joined tables; PARTS, PART_AT: number of parts into which the eliminated
+# assignments are divided, and position of their results in the workspace.
+TABLE, ENTRIES, AXES, ELIMINATED, INNER, OUTER_AXES, TABLES, PARTS, PART_AT = range(9)
+# For matrix products. HIGH, HIGH_AXES: entries and axes of the rows, whose axes come first; HIGH_TABLES, LOW_TABLES:
+# number of tables that depend on rows and eliminated variables, and on columns and eliminated variables. The tables are
+# in this order; those without eliminated variables are last.
+HIGH, HIGH_AXES, HIGH_TABLES, LOW_TABLES = range(9, 13)
+HEADER = 13  # length of the header
+# A record. NUMBER: number of the table; AT: offset of its first entry; STEP: its stride of the innermost eliminated
+# axis; STRIDES: its strides of the target's axes, then of the other eliminated axes.
+NUMBER, AT, STEP, STRIDES = range(4)
+
 
 TABLE_COUNTS = (2, 3, 4, 6, 10, 24)  # numbers of joined tables for which kernels are compiled
 PER_THREAD, PER_BLOCK, MATRIX = range(3)  # kinds of kernels: one thread per entry, one block per entry, matrix product
@@ -268,8 +294,8 @@ def describe_messages(program, reverse, table_kind, cliques, neutral, neutral_at
                     kind, kernel, n_records, table_order = _MATRIX, 0, count, table_index
                     sizes, strides = sizes[axes], strides[:, axes]
             outer = max(0, eliminated_sizes.size - 1)
-            record_length = w.STRIDES + sizes.size + outer
-            length = w.HEADER + sizes.size + outer + (n_records + 1) * record_length
+            record_length = STRIDES + sizes.size + outer
+            length = HEADER + sizes.size + outer + (n_records + 1) * record_length
             # Enlarge the output arrays if they are full.
             if at + length > descriptor.size:
                 descriptor = np.concatenate((descriptor, np.zeros(descriptor.size + length, dtype=np.int64)))
@@ -278,12 +304,12 @@ def describe_messages(program, reverse, table_kind, cliques, neutral, neutral_at
                 positions, launch_keys = np.concatenate((positions, zeros)), np.concatenate((launch_keys, zeros))
                 blocks, targets = np.concatenate((blocks, zeros)), np.concatenate((targets, zeros))
             # Write the header, then the axes, then one record per table.
-            descriptor[at + w.TABLE], descriptor[at + w.ENTRIES], descriptor[at + w.AXES] = target, entries, sizes.size
-            descriptor[at + w.ELIMINATED], descriptor[at + w.INNER] = (
+            descriptor[at + TABLE], descriptor[at + ENTRIES], descriptor[at + AXES] = target, entries, sizes.size
+            descriptor[at + ELIMINATED], descriptor[at + INNER] = (
                 eliminated,
                 eliminated_sizes[eliminated_sizes.size - 1] if eliminated_sizes.size else 1,
             )
-            descriptor[at + w.OUTER_AXES], descriptor[at + w.TABLES] = outer, count
+            descriptor[at + OUTER_AXES], descriptor[at + TABLES] = outer, count
             n_parts, n_blocks = 1, (entries + threads - 1) // threads
             if kind == _PER_BLOCK:
                 # at least 16 eliminated assignments per thread of a part
@@ -293,25 +319,25 @@ def describe_messages(program, reverse, table_kind, cliques, neutral, neutral_at
                 high = 1
                 for size in sizes[:high_axes]:
                     high *= size
-                descriptor[at + w.HIGH], descriptor[at + w.HIGH_AXES] = high, high_axes
-                descriptor[at + w.HIGH_TABLES], descriptor[at + w.LOW_TABLES] = high_tables, low_tables
+                descriptor[at + HIGH], descriptor[at + HIGH_AXES] = high, high_axes
+                descriptor[at + HIGH_TABLES], descriptor[at + LOW_TABLES] = high_tables, low_tables
                 n_blocks = -(-high // tile_side) * -(-(entries // high) // tile_side)
-            descriptor[at + w.PARTS], descriptor[at + w.PART_AT] = n_parts, parts
+            descriptor[at + PARTS], descriptor[at + PART_AT] = n_parts, parts
             parts += n_parts * entries
-            record_at = at + w.HEADER
+            record_at = at + HEADER
             descriptor[record_at : record_at + sizes.size] = sizes
             descriptor[record_at + sizes.size : record_at + sizes.size + outer] = eliminated_sizes[:outer]
             record_at += sizes.size + outer
             for r in range(n_records + 1):
                 k = table_order[r] if r < count else count
                 if count <= r < n_records:  # the neutral table
-                    descriptor[record_at + w.NUMBER], descriptor[record_at + w.AT] = neutral, neutral_at
+                    descriptor[record_at + NUMBER], descriptor[record_at + AT] = neutral, neutral_at
                 else:
-                    descriptor[record_at + w.NUMBER] = tables[k] if r < n_records else target
-                    descriptor[record_at + w.AT] = starts[k]
-                    descriptor[record_at + w.STEP] = eliminated_strides[k, outer] if eliminated_sizes.size else 0
-                    descriptor[record_at + w.STRIDES : record_at + w.STRIDES + sizes.size] = strides[k]
-                    descriptor[record_at + w.STRIDES + sizes.size : record_at + record_length] = eliminated_strides[
+                    descriptor[record_at + NUMBER] = tables[k] if r < n_records else target
+                    descriptor[record_at + AT] = starts[k]
+                    descriptor[record_at + STEP] = eliminated_strides[k, outer] if eliminated_sizes.size else 0
+                    descriptor[record_at + STRIDES : record_at + STRIDES + sizes.size] = strides[k]
+                    descriptor[record_at + STRIDES + sizes.size : record_at + record_length] = eliminated_strides[
                         k, :outer
                     ]
                 record_at += record_length
@@ -331,12 +357,12 @@ def describe_messages(program, reverse, table_kind, cliques, neutral, neutral_at
         while end < n_messages and launch_keys[order[end]] == launch_keys[order[i]]:
             end += 1
         n, first_block = end - i, 0
-        output[at + w.MESSAGES] = n
+        output[at + MESSAGES] = n
         for j in range(n):
-            output[at + w.FIRST_BLOCK + j] = first_block
-            output[at + w.FIRST_BLOCK + n + 1 + j] = positions[order[i + j]]
+            output[at + FIRST_BLOCK + j] = first_block
+            output[at + FIRST_BLOCK + n + 1 + j] = positions[order[i + j]]
             first_block += blocks[order[i + j]]
-        output[at + w.FIRST_BLOCK + n] = first_block
+        output[at + FIRST_BLOCK + n] = first_block
         launch_key = launch_keys[order[i]]
         launches[n_launches, 0], launches[n_launches, 1], launches[n_launches, 2], launches[n_launches, 3] = (
             launch_key % 8,

@@ -37,8 +37,24 @@ import numpy as np
 from numba import config, cuda
 
 from dmcmc.inference.elimination.semirings import LOG_SUM
-from dmcmc.inference.junction_tree.cuda import descriptors as w
-from dmcmc.inference.junction_tree.cuda.descriptor_kernels import MATRIX_TABLES
+from dmcmc.inference.junction_tree.cuda.descriptor_kernels import (
+    AT,
+    AXES,
+    ELIMINATED,
+    ENTRIES,
+    HEADER,
+    HIGH,
+    HIGH_AXES,
+    HIGH_TABLES,
+    INNER,
+    LOW_TABLES,
+    MATRIX_TABLES,
+    OUTER_AXES,
+    STEP,
+    STRIDES,
+    TABLE,
+    TABLES,
+)
 from dmcmc.inference.junction_tree.cuda.message_kernels import THREADS, find_message, note_extremes, offset_of, scale_of
 from dmcmc.inference.runtime.compile import cuda_jit
 
@@ -89,7 +105,7 @@ def _gatherer(number, sums):
             x, y = (minor, major + e * GROUPS) if contiguous else (major + e * GROUPS, minor)
             value[e] = slice_[x, y]
         for t in range(tables[0], tables[1]):
-            if (descriptor[records_at + t * record_length + w.STEP] == 1) == contiguous:
+            if (descriptor[records_at + t * record_length + STEP] == 1) == contiguous:
                 for e in range(ROWS):
                     x, y = (minor, major + e * GROUPS) if contiguous else (major + e * GROUPS, minor)
                     entry = arena[np.uint64(kept_offset[t, y] + eliminated_offset[t, x])]
@@ -129,28 +145,28 @@ def matrix_kernel(number, operation):
         tid = np.int32(cuda.threadIdx.x)
         tx, ty = tid % np.int32(SIDE), tid // np.int32(SIDE)
         at, block = find_message(descriptor, launch, np.int64(cuda.blockIdx.x))
-        tables, high = np.int32(descriptor[at + w.TABLES]), descriptor[at + w.HIGH]
-        low, high_axes = descriptor[at + w.ENTRIES] // high, descriptor[at + w.HIGH_AXES]
-        axes, outer_axes = descriptor[at + w.AXES], descriptor[at + w.OUTER_AXES]
-        eliminated, inner = descriptor[at + w.ELIMINATED], np.uint32(descriptor[at + w.INNER])
-        row_tables, zero = np.int32(descriptor[at + w.HIGH_TABLES]), np.int32(0)
-        summed_tables = row_tables + np.int32(descriptor[at + w.LOW_TABLES])
-        sizes, outer_sizes = at + w.HEADER, at + w.HEADER + axes
-        records_at, record_length = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
-        target, row_tiles = descriptor[at + w.TABLE], (high + SIDE - 1) // SIDE
+        tables, high = np.int32(descriptor[at + TABLES]), descriptor[at + HIGH]
+        low, high_axes = descriptor[at + ENTRIES] // high, descriptor[at + HIGH_AXES]
+        axes, outer_axes = descriptor[at + AXES], descriptor[at + OUTER_AXES]
+        eliminated, inner = descriptor[at + ELIMINATED], np.uint32(descriptor[at + INNER])
+        row_tables, zero = np.int32(descriptor[at + HIGH_TABLES]), np.int32(0)
+        summed_tables = row_tables + np.int32(descriptor[at + LOW_TABLES])
+        sizes, outer_sizes = at + HEADER, at + HEADER + axes
+        records_at, record_length = outer_sizes + outer_axes, STRIDES + axes + outer_axes
+        target, row_tiles = descriptor[at + TABLE], (high + SIDE - 1) // SIDE
         row, column = block % row_tiles * SIDE, block // row_tiles * SIDE
         scale = 1.0
         if sums:
             scale = scale_of(descriptor, records_at, record_length, tables, state, target, block == 0 and tid == 0)
         any_contiguous = False
         for t in range(summed_tables):
-            any_contiguous |= descriptor[records_at + t * record_length + w.STEP] == 1
+            any_contiguous |= descriptor[records_at + t * record_length + STEP] == 1
         # Offsets of each table, the target last, in the rows and in the columns of this tile.
         for i in range(tid, (tables + 1) * SIDE, THREADS):
             record_at = records_at + i // SIDE * record_length
-            index = offset_of(descriptor, sizes, record_at + w.STRIDES, high_axes, min(row + i % SIDE, high - 1))
-            row_start[i // SIDE, i % SIDE] = descriptor[record_at + w.AT] + index
-            column_strides, index = record_at + w.STRIDES + high_axes, min(column + i % SIDE, low - 1)
+            index = offset_of(descriptor, sizes, record_at + STRIDES, high_axes, min(row + i % SIDE, high - 1))
+            row_start[i // SIDE, i % SIDE] = descriptor[record_at + AT] + index
+            column_strides, index = record_at + STRIDES + high_axes, min(column + i % SIDE, low - 1)
             column_start[i // SIDE, i % SIDE] = offset_of(
                 descriptor, sizes + high_axes, column_strides, axes - high_axes, index
             )
@@ -165,8 +181,8 @@ def matrix_kernel(number, operation):
             cuda.syncthreads()
             for i in range(tid, summed_tables * SIDE, THREADS):
                 record_at, x = records_at + i // SIDE * record_length, np.uint32(min(x0 + i % SIDE, eliminated - 1))
-                outer = offset_of(descriptor, outer_sizes, record_at + w.STRIDES + axes, outer_axes, x // inner)
-                x_offset[i // SIDE, i % SIDE] = np.int64(x % inner) * descriptor[record_at + w.STEP] + outer
+                outer = offset_of(descriptor, outer_sizes, record_at + STRIDES + axes, outer_axes, x // inner)
+                x_offset[i // SIDE, i % SIDE] = np.int64(x % inner) * descriptor[record_at + STEP] + outer
             for e in range(ROWS):
                 x = ty + e * GROUPS
                 right[x, tx] = one

@@ -14,7 +14,7 @@ Shared arguments
 arena : (entries,)
     All tables on the device: linear scale for sums, utilities for maxima.
 descriptor : int64
-    The descriptors, see :mod:`dmcmc.inference.junction_tree.cuda.descriptors`.
+    The descriptors, see :mod:`dmcmc.inference.junction_tree.cuda.descriptor_kernels`.
 launch : int
     Position of the launch's table in ``descriptor``.
 state : (4, tables + 1) float64
@@ -32,8 +32,25 @@ import numpy as np
 from numba import config, cuda
 
 from dmcmc.inference.elimination.semirings import LOG_SUM
-from dmcmc.inference.junction_tree.cuda import descriptors as w
-from dmcmc.inference.junction_tree.cuda.descriptor_kernels import TABLE_COUNTS
+from dmcmc.inference.junction_tree.cuda.descriptor_kernels import (
+    AT,
+    AXES,
+    ELIMINATED,
+    ENTRIES,
+    FIRST_BLOCK,
+    HEADER,
+    INNER,
+    MESSAGES,
+    NUMBER,
+    OUTER_AXES,
+    PART_AT,
+    PARTS,
+    STEP,
+    STRIDES,
+    TABLE,
+    TABLE_COUNTS,
+    TABLES,
+)
 from dmcmc.inference.runtime.compile import cuda_jit
 
 THREADS = 8 if config.ENABLE_CUDASIM else 256  # threads per block
@@ -45,15 +62,15 @@ _MAX_RANGE = 600.0  # largest admissible −ln(product / largest product); a flo
 @cuda.jit(device=True)
 def find_message(descriptor, launch, block):
     """Return the position of the descriptor of a block's message, and the block's index within it, by bisection."""
-    n = descriptor[launch + w.MESSAGES]
+    n = descriptor[launch + MESSAGES]
     low, high = np.int64(0), n - 1
     while low < high:
         middle = (low + high + 1) >> 1
-        if descriptor[launch + w.FIRST_BLOCK + middle] <= block:
+        if descriptor[launch + FIRST_BLOCK + middle] <= block:
             low = middle
         else:
             high = middle - 1
-    return descriptor[launch + w.FIRST_BLOCK + n + 1 + low], block - descriptor[launch + w.FIRST_BLOCK + low]
+    return descriptor[launch + FIRST_BLOCK + n + 1 + low], block - descriptor[launch + FIRST_BLOCK + low]
 
 
 @cuda.jit(device=True)
@@ -82,12 +99,12 @@ def scale_of(descriptor, records_at, record_length, tables, state, target, leade
     """
     scale, peak, low = 1.0, state[PEAK], state[LOW]
     for t in range(tables):
-        top = peak[descriptor[records_at + t * record_length + w.NUMBER]]
+        top = peak[descriptor[records_at + t * record_length + NUMBER]]
         scale = scale / top if top > 0.0 else 0.0
     if leader:
         total, total_range = 0.0, 0.0
         for t in range(tables):
-            number = descriptor[records_at + t * record_length + w.NUMBER]
+            number = descriptor[records_at + t * record_length + NUMBER]
             if peak[number] > 0.0:
                 total += state[SHIFT, number] + math.log(peak[number])
                 total_range += math.log(peak[number]) - math.log(low[number])
@@ -149,26 +166,26 @@ def per_thread_kernel(number, width, operation):
         step = cuda.local.array(tables, np.int64)
         digit = cuda.local.array(MAX_AXES, np.int64)
         at, block = find_message(descriptor, launch, np.int64(cuda.blockIdx.x))
-        axes, outer_axes = descriptor[at + w.AXES], descriptor[at + w.OUTER_AXES]
-        entry, inner = block * THREADS + cuda.threadIdx.x, descriptor[at + w.INNER]
-        sizes, outer_sizes = at + w.HEADER, at + w.HEADER + axes
-        records_at, record_length = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
-        target = descriptor[at + w.TABLE]
+        axes, outer_axes = descriptor[at + AXES], descriptor[at + OUTER_AXES]
+        entry, inner = block * THREADS + cuda.threadIdx.x, descriptor[at + INNER]
+        sizes, outer_sizes = at + HEADER, at + HEADER + axes
+        records_at, record_length = outer_sizes + outer_axes, STRIDES + axes + outer_axes
+        target = descriptor[at + TABLE]
         scale = 1.0
         if sums:
             leader = block == 0 and cuda.threadIdx.x == 0
-            scale = scale_of(descriptor, records_at, record_length, descriptor[at + w.TABLES], state, target, leader)
-        active = entry < descriptor[at + w.ENTRIES]
+            scale = scale_of(descriptor, records_at, record_length, descriptor[at + TABLES], state, target, leader)
+        active = entry < descriptor[at + ENTRIES]
         for t in range(tables):
             record_at = records_at + t * record_length
-            offset[t] = descriptor[record_at + w.AT]
+            offset[t] = descriptor[record_at + AT]
             if active:
-                offset[t] += offset_of(descriptor, sizes, record_at + w.STRIDES, axes, entry)
-            step[t] = descriptor[record_at + w.STEP]
+                offset[t] += offset_of(descriptor, sizes, record_at + STRIDES, axes, entry)
+            step[t] = descriptor[record_at + STEP]
         for j in range(outer_axes):
             digit[j] = 0
         result = number(0.0) if sums else lowest
-        for _ in range(descriptor[at + w.ELIMINATED] // inner if active else 0):
+        for _ in range(descriptor[at + ELIMINATED] // inner if active else 0):
             for x in range(inner):
                 value = arena[np.uint64(offset[0] + x * step[0])]
                 for t in range(1, tables):
@@ -185,7 +202,7 @@ def per_thread_kernel(number, width, operation):
                 digit[j] += 1
                 wraps = digit[j] == descriptor[outer_sizes + j]
                 for t in range(tables):
-                    stride = descriptor[records_at + t * record_length + w.STRIDES + axes + j]
+                    stride = descriptor[records_at + t * record_length + STRIDES + axes + j]
                     offset[t] += stride * (1 - digit[j]) if wraps else stride
                 if not wraps:
                     break
@@ -193,7 +210,7 @@ def per_thread_kernel(number, width, operation):
                 j -= 1
         record_at = records_at + tables * record_length
         if active:
-            target_at = descriptor[record_at + w.AT] + offset_of(descriptor, sizes, record_at + w.STRIDES, axes, entry)
+            target_at = descriptor[record_at + AT] + offset_of(descriptor, sizes, record_at + STRIDES, axes, entry)
             if sums:
                 result *= scale
                 arena[target_at] = result
@@ -223,23 +240,23 @@ def per_block_kernel(number, width, operation):
         shared = cuda.shared.array(THREADS, number)
         offset = cuda.local.array(tables, np.int64)
         at, block = find_message(descriptor, launch, np.int64(cuda.blockIdx.x))
-        axes, outer_axes = descriptor[at + w.AXES], descriptor[at + w.OUTER_AXES]
-        n_parts, inner, eliminated = descriptor[at + w.PARTS], descriptor[at + w.INNER], descriptor[at + w.ELIMINATED]
+        axes, outer_axes = descriptor[at + AXES], descriptor[at + OUTER_AXES]
+        n_parts, inner, eliminated = descriptor[at + PARTS], descriptor[at + INNER], descriptor[at + ELIMINATED]
         entry, part = block // n_parts, block % n_parts
-        sizes, outer_sizes = at + w.HEADER, at + w.HEADER + axes
-        records_at, record_length = outer_sizes + outer_axes, w.STRIDES + axes + outer_axes
+        sizes, outer_sizes = at + HEADER, at + HEADER + axes
+        records_at, record_length = outer_sizes + outer_axes, STRIDES + axes + outer_axes
         tid = np.int64(cuda.threadIdx.x)
         for t in range(tables):
             record_at = records_at + t * record_length
-            offset[t] = descriptor[record_at + w.AT] + offset_of(descriptor, sizes, record_at + w.STRIDES, axes, entry)
+            offset[t] = descriptor[record_at + AT] + offset_of(descriptor, sizes, record_at + STRIDES, axes, entry)
         result = number(0.0) if sums else lowest
         for i in range(eliminated * part // n_parts + tid, eliminated * (part + 1) // n_parts, THREADS):
             x, outer = i % inner, i // inner
             value = number(1.0) if sums else number(0.0)
             for t in range(tables):
                 record_at = records_at + t * record_length
-                entry_at = offset[t] + x * descriptor[record_at + w.STEP]
-                entry_at += offset_of(descriptor, outer_sizes, record_at + w.STRIDES + axes, outer_axes, outer)
+                entry_at = offset[t] + x * descriptor[record_at + STEP]
+                entry_at += offset_of(descriptor, outer_sizes, record_at + STRIDES + axes, outer_axes, outer)
                 if sums:
                     value *= arena[entry_at]
                 else:
@@ -260,7 +277,7 @@ def per_block_kernel(number, width, operation):
             cuda.syncthreads()
             step //= 2
         if tid == 0:
-            parts[descriptor[at + w.PART_AT] + block] = shared[0]
+            parts[descriptor[at + PART_AT] + block] = shared[0]
 
     return per_block
 
@@ -279,24 +296,24 @@ def finish_kernel(number, operation):
 
         ``parts`` is the result of ``per_block``; ``tables`` is the number of records before the target's.
         """
-        at = descriptor[launch + w.FIRST_BLOCK + descriptor[launch + w.MESSAGES] + 1 + cuda.blockIdx.x]
-        axes, outer_axes, n_parts = descriptor[at + w.AXES], descriptor[at + w.OUTER_AXES], descriptor[at + w.PARTS]
-        sizes, record_length = at + w.HEADER, w.STRIDES + axes + outer_axes
-        records_at, target = sizes + axes + outer_axes, descriptor[at + w.TABLE]
+        at = descriptor[launch + FIRST_BLOCK + descriptor[launch + MESSAGES] + 1 + cuda.blockIdx.x]
+        axes, outer_axes, n_parts = descriptor[at + AXES], descriptor[at + OUTER_AXES], descriptor[at + PARTS]
+        sizes, record_length = at + HEADER, STRIDES + axes + outer_axes
+        records_at, target = sizes + axes + outer_axes, descriptor[at + TABLE]
         scale = 1.0
         if sums:
             leader = cuda.threadIdx.x == 0
-            scale = scale_of(descriptor, records_at, record_length, descriptor[at + w.TABLES], state, target, leader)
+            scale = scale_of(descriptor, records_at, record_length, descriptor[at + TABLES], state, target, leader)
         record_at = records_at + tables * record_length
-        for entry in range(cuda.threadIdx.x, descriptor[at + w.ENTRIES], cuda.blockDim.x):
+        for entry in range(cuda.threadIdx.x, descriptor[at + ENTRIES], cuda.blockDim.x):
             result = number(0.0) if sums else lowest
             for part in range(n_parts):
-                value = parts[descriptor[at + w.PART_AT] + entry * n_parts + part]
+                value = parts[descriptor[at + PART_AT] + entry * n_parts + part]
                 if sums:
                     result += value
                 else:
                     result = max(result, value)
-            target_at = descriptor[record_at + w.AT] + offset_of(descriptor, sizes, record_at + w.STRIDES, axes, entry)
+            target_at = descriptor[record_at + AT] + offset_of(descriptor, sizes, record_at + STRIDES, axes, entry)
             if sums:
                 result *= scale
                 arena[target_at] = result

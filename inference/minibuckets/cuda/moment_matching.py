@@ -9,7 +9,7 @@ wherever they run, and the results equal those of
 :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`: integers bit by bit, floats except for the order
 in which a bucket's tables are added. The margin bounds the rounding of any order.
 
-Tables lie where :mod:`dmcmc.inference.elimination.cuda.divide_work` places them; those that only the GPU reads stay
+Tables lie where :mod:`dmcmc.inference.elimination.cuda.eliminate` places them; those that only the GPU reads stay
 there. It divides the buckets into three groups: A runs on the CPU and needs no result of the GPU, G runs on the GPU,
 C runs on the CPU and needs results of G. A variable with several mini-buckets takes two uploads and one download::
 
@@ -25,10 +25,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.elimination.cuda import descriptors as w
-from dmcmc.inference.elimination.cuda.divide_work import HybridPlan
-from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
-from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, PREPARE_THREADS, prepare
+from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, HybridPlan
+from dmcmc.inference.elimination.cuda.join_kernels import (
+    BEGIN,
+    ENTRIES,
+    GROUPS,
+    LANES,
+    PREPARE_THREADS,
+    RESULT,
+    SPAN,
+    prepare,
+)
 from dmcmc.inference.elimination.cuda.waves import LaunchQueue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins
 from dmcmc.inference.elimination.eliminate import flat_tables
@@ -67,7 +74,7 @@ def eliminate_matched_hybrid(
     plan
         A plan made with ``shifts``; its order of variables is preserved.
     hybrid
-        From :func:`dmcmc.inference.elimination.cuda.divide_work.divide_work` of that plan; its ``plan`` numbers the
+        From :func:`dmcmc.inference.elimination.cuda.eliminate.divide_work` of that plan; its ``plan`` numbers the
         tables of the result.
     arithmetic
         The arithmetic of the tables.
@@ -201,9 +208,9 @@ class GpuMatching:
         h, program, dtype = self.hybrid, self.program, self.done.arithmetic.dtype
         first_message = self.done.plan.output(h.first)
         count = h.last - h.first
-        spans = np.empty((count, w.SPAN), dtype=np.int64)
-        spans[:, w.BEGIN] = program.at[first_message : first_message + count] - h.device_begin
-        spans[:, w.ENTRIES] = self.done.plan.sizes[first_message : first_message + count]
+        spans = np.empty((count, SPAN), dtype=np.int64)
+        spans[:, BEGIN] = program.at[first_message : first_message + count] - h.device_begin
+        spans[:, ENTRIES] = self.done.plan.sizes[first_message : first_message + count]
         self.launches: dict[int, _VariableLaunches] = {}  # by first bucket
         parts = [np.zeros(0, dtype=dtype)]
         at, first = 0, h.first
@@ -220,7 +227,7 @@ class GpuMatching:
                 parts.append(np.full(len(result_positions) * 2 * x_size, self.lowest, dtype=dtype))
                 at += parts[-1].size
             self.launches[first] = launches
-            spans[first - h.first : last - h.first, w.RESULT] = at + np.arange(last - first)
+            spans[first - h.first : last - h.first, RESULT] = at + np.arange(last - first)
             parts.append(np.zeros(last - first, dtype=dtype))
             at += last - first
             first = last
@@ -308,7 +315,7 @@ class GpuMatching:
         self.n_downloaded = end
         magnitudes, h = self.tracker.magnitudes, self.hybrid
         for first, last in self.waiting:
-            at = int(self.spans[w.SPAN * (first - h.first) + w.RESULT])
+            at = int(self.spans[SPAN * (first - h.first) + RESULT])
             output = self.done.plan.output(first)
             magnitudes[output : output + last - first] = self.results[at : at + last - first]
             max_marginals.update_total(self.program, magnitudes, self.tracker.state, first, last)
@@ -331,7 +338,7 @@ class GpuMatching:
     def _launch_magnitudes(self, first: int, last: int) -> None:
         """Queue the launch of the magnitudes of a variable's messages, those of buckets ``first`` to ``last`` − 1."""
         begin = first - self.hybrid.first
-        entries = int(self.spans[w.SPAN * begin + w.ENTRIES : w.SPAN * (last - self.hybrid.first) : w.SPAN].max())
+        entries = int(self.spans[SPAN * begin + ENTRIES : SPAN * (last - self.hybrid.first) : SPAN].max())
         lines = -(-entries // LANES)
         groups = min(GROUPS, lines)
         magnitude_kernel(self.done.arithmetic.dtype)[

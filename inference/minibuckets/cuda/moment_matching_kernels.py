@@ -43,8 +43,34 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.elimination.cuda import descriptors as w
-from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, MAX_BOTH_TABLES, find_bucket
+from dmcmc.inference.elimination.cuda.join_kernels import (
+    AFTER,
+    BEGIN,
+    BOTH_TABLES,
+    BUCKETS,
+    COLUMN_STARTS,
+    DOMAIN,
+    ENTRIES,
+    FIRST_BLOCK,
+    GROUPS,
+    HEADER,
+    HIGH_AXES,
+    HIGH_SUMS,
+    HIGH_TABLES,
+    LANES,
+    LOW_AXES,
+    LOW_SUMS,
+    LOW_TABLES,
+    MAX_BOTH_TABLES,
+    RESULT,
+    ROW_STARTS,
+    ROWS,
+    SPAN,
+    STRIDES,
+    WIDTH,
+    X_STRIDE,
+    find_bucket,
+)
 from dmcmc.inference.elimination.cuda.waves import Waves, split_launch
 from dmcmc.inference.elimination.tuning import ENOUGH_BLOCKS
 from dmcmc.inference.minibuckets.tuning import MIN_STEPS_PER_BLOCK
@@ -98,19 +124,19 @@ def add_marginals(
         if number >= 0:
             continue
         launches.append((number, table, blocks, 0, 0.0))
-        n = int(meta[table + w.BUCKETS])
-        members = meta[table + w.AFTER + n : table + w.AFTER + 2 * n].tolist()
+        n = int(meta[table + BUCKETS])
+        members = meta[table + AFTER + n : table + AFTER + 2 * n].tolist()
         bucket_results, remaining_results = remaining_results[:n], remaining_results[n:]
         for both in range(4):
-            members_of_kernel = [i for i, b in enumerate(members) if min(int(meta[b + w.BOTH_TABLES]), 3) == both]
+            members_of_kernel = [i for i, b in enumerate(members) if min(int(meta[b + BOTH_TABLES]), 3) == both]
             if not members_of_kernel:
                 continue
-            sizes = (w.DOMAIN, w.ROWS, w.WIDTH, w.BOTH_TABLES)
+            sizes = (DOMAIN, ROWS, WIDTH, BOTH_TABLES)
             lines_and_blocks = [_work(*(int(meta[members[i] + field]) for field in sizes)) for i in members_of_kernel]
             groups = min(GROUPS, max(lines for lines, _ in lines_and_blocks))
             counts = [min_blocks * split_blocks(lines, min_blocks, groups) for lines, min_blocks in lines_and_blocks]
             begin = np.cumsum([0, *counts]).tolist()
-            inner = (w.DOMAIN, w.ROWS, w.WIDTH)
+            inner = (DOMAIN, ROWS, WIDTH)
             cells = (
                 sum(prod(float(meta[members[i] + field]) for field in inner) for i in members_of_kernel)
                 if both
@@ -175,14 +201,14 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
         thread = np.int32(cuda.threadIdx.y * LANES + cuda.threadIdx.x)
         threads = cuda.blockDim.y * LANES
         bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), thread, threads)
-        bucket_at = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
-        result_at = meta[table + w.AFTER + 2 * meta[table + w.BUCKETS] + bucket]
-        block = np.int64(cuda.blockIdx.x) - meta[table + w.FIRST_BLOCK + bucket]
-        x_size, rows, width = meta[bucket_at + w.DOMAIN], meta[bucket_at + w.ROWS], meta[bucket_at + w.WIDTH]
-        parts = (meta[table + w.FIRST_BLOCK + bucket + 1] - meta[table + w.FIRST_BLOCK + bucket]) // x_size
+        bucket_at = meta[table + AFTER + meta[table + BUCKETS] + bucket]
+        result_at = meta[table + AFTER + 2 * meta[table + BUCKETS] + bucket]
+        block = np.int64(cuda.blockIdx.x) - meta[table + FIRST_BLOCK + bucket]
+        x_size, rows, width = meta[bucket_at + DOMAIN], meta[bucket_at + ROWS], meta[bucket_at + WIDTH]
+        parts = (meta[table + FIRST_BLOCK + bucket + 1] - meta[table + FIRST_BLOCK + bucket]) // x_size
         x = block // parts
         first = (block % parts) * threads + thread
-        s_at, b_at = meta[bucket_at + w.HIGH_SUMS] + x * rows, meta[bucket_at + w.LOW_SUMS] + x * width
+        s_at, b_at = meta[bucket_at + HIGH_SUMS] + x * rows, meta[bucket_at + LOW_SUMS] + x * width
         best = lowest
         for h in range(first, rows, parts * threads):
             best = max(best, sums[np.uint64(s_at + h)])
@@ -203,24 +229,24 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
         base = cuda.local.array(COLUMNS_PER_THREAD, number)
         thread = np.int32(cuda.threadIdx.y * LANES + cuda.threadIdx.x)
         bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), thread, cuda.blockDim.y * LANES)
-        bucket_at = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
-        result_at = meta[table + w.AFTER + 2 * meta[table + w.BUCKETS] + bucket]
-        block = np.int64(cuda.blockIdx.x) - meta[table + w.FIRST_BLOCK + bucket]
-        rows, width = meta[bucket_at + w.ROWS], np.int32(meta[bucket_at + w.WIDTH])
-        record = w.STRIDES + meta[bucket_at + w.HIGH_AXES] + meta[bucket_at + w.LOW_AXES]
-        n_single = meta[bucket_at + w.HIGH_TABLES] + meta[bucket_at + w.LOW_TABLES]
-        first_both = bucket_at + w.HEADER + record - w.STRIDES + n_single * record
-        n_both = np.int32(meta[bucket_at + w.BOTH_TABLES]) if general else np.int32(both)
-        rows_at, columns_at = meta[bucket_at + w.ROW_STARTS], meta[bucket_at + w.COLUMN_STARTS]
-        x_size = meta[bucket_at + w.DOMAIN]
-        parts = (meta[table + w.FIRST_BLOCK + bucket + 1] - meta[table + w.FIRST_BLOCK + bucket]) // x_size
+        bucket_at = meta[table + AFTER + meta[table + BUCKETS] + bucket]
+        result_at = meta[table + AFTER + 2 * meta[table + BUCKETS] + bucket]
+        block = np.int64(cuda.blockIdx.x) - meta[table + FIRST_BLOCK + bucket]
+        rows, width = meta[bucket_at + ROWS], np.int32(meta[bucket_at + WIDTH])
+        record = STRIDES + meta[bucket_at + HIGH_AXES] + meta[bucket_at + LOW_AXES]
+        n_single = meta[bucket_at + HIGH_TABLES] + meta[bucket_at + LOW_TABLES]
+        first_both = bucket_at + HEADER + record - STRIDES + n_single * record
+        n_both = np.int32(meta[bucket_at + BOTH_TABLES]) if general else np.int32(both)
+        rows_at, columns_at = meta[bucket_at + ROW_STARTS], meta[bucket_at + COLUMN_STARTS]
+        x_size = meta[bucket_at + DOMAIN]
+        parts = (meta[table + FIRST_BLOCK + bucket + 1] - meta[table + FIRST_BLOCK + bucket]) // x_size
         across = (width + np.int32(TILE - 1)) // np.int32(TILE)
         x = block // parts
         part = np.int32(block % parts)
         first_column = (part % across) * np.int32(TILE) + np.int32(cuda.threadIdx.x)
-        s_at, b_at = meta[bucket_at + w.HIGH_SUMS] + x * rows, meta[bucket_at + w.LOW_SUMS] + x * width
-        step_0 = x * meta[first_both + w.X_STRIDE]
-        step_1 = x * meta[first_both + record + w.X_STRIDE] if both == 2 else np.int64(0)
+        s_at, b_at = meta[bucket_at + HIGH_SUMS] + x * rows, meta[bucket_at + LOW_SUMS] + x * width
+        step_0 = x * meta[first_both + X_STRIDE]
+        step_1 = x * meta[first_both + record + X_STRIDE] if both == 2 else np.int64(0)
         for j in range(COLUMNS_PER_THREAD):  # threads beyond the last column repeat it
             column = min(first_column + np.int32(LANES * j), width - np.int32(1))
             base[j] = sums[b_at + column]
@@ -239,7 +265,7 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
                     if general:
                         for v in range(n_both):
                             at = start[rows_at + v * rows + h] + column_offset[v * COLUMNS_PER_THREAD + j]
-                            entry = arena[np.uint64(at + x * meta[first_both + v * record + w.X_STRIDE])]
+                            entry = arena[np.uint64(at + x * meta[first_both + v * record + X_STRIDE])]
                             value = max(number(value + entry), lowest)
                     else:
                         value = number(value + arena[np.uint64(at_0 + column_offset[j])])
@@ -268,8 +294,8 @@ def magnitude_kernel(dtype: np.dtype[Any]) -> Any:
     def bound(arena, spans, first, results, lowest, half):
         """Raise the magnitude of a message to its largest finite |entry|; one block per part of a message."""
         shared = cuda.shared.array(THREADS, number)
-        span = w.SPAN * (first + cuda.blockIdx.y)
-        at, size = spans[span + w.BEGIN], spans[span + w.ENTRIES]
+        span = SPAN * (first + cuda.blockIdx.y)
+        at, size = spans[span + BEGIN], spans[span + ENTRIES]
         best = number(0)
         threads = cuda.blockDim.y * LANES
         begin = np.int64(cuda.blockIdx.x) * threads + cuda.threadIdx.y * LANES + cuda.threadIdx.x
@@ -277,6 +303,6 @@ def magnitude_kernel(dtype: np.dtype[Any]) -> Any:
             entry = arena[np.uint64(at + i)]
             if entry >= half and entry > lowest:
                 best = max(best, number(abs(entry)))
-        block_maximum(results, spans[span + w.RESULT], best, shared)
+        block_maximum(results, spans[span + RESULT], best, shared)
 
     return bound

@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""Extend, join and filter rows of sparse tables on an NVIDIA GPU (CUBE §IV, Algorithms 3–5).
+"""CUDA kernels on rows of sparse tables.
+
+Extend, join and filter rows of sparse tables on an NVIDIA GPU (CUBE §IV, Algorithms 3–5).
 
 A step makes candidates from rows: one per value y of a new variable, or one per partner with the same
 shared values. The candidates of each row are counted (rows without partner have none), and prefix sums give
@@ -22,7 +24,7 @@ Shared arguments
 descriptor : int64
     The step: a header of numbers, then lists. The header entry named after a list holds the list's position,
     so ``descriptor[descriptor[w.SHIFT] + f]`` is item f of the list SHIFT. The names are those of
-    :mod:`dmcmc.inference.sparse.cuda.descriptors` (imported as ``w``). KIND: how candidates are made (FIRST:
+    :mod:`dmcmc.inference.sparse.cuda.row_kernels` (imported as ``w``). KIND: how candidates are made (FIRST:
     vectors of the first table; EXTEND: rows with each value y of a new variable; JOIN: rows with partners);
     X_SIZE, SIZE: domain sizes of the bucket's and of the new variable; BITS: bits that a key grows by;
     TABLES: number of dense tables; OFFSET, X_STRIDE, Y_STRIDE: offset in ``data`` and strides of x and y per
@@ -49,13 +51,35 @@ flags : (candidates,) uint8; blocks : (blocks,) int64
     Whether each candidate of the window survives; number of survivors per block, later their prefix sums.
 out_at, out_keys, out_vectors, out_stride
     The output rows, written from row ``out_at`` on.
+
+Layout of the int64 descriptor of one step of making rows on the GPU.
+
+The header has the entries KIND to SHARED_TO. The names of lists stand for the position of the list in the descriptor:
+
+* per dense table: OFFSET (its offset), X_STRIDE and Y_STRIDE (its strides of the bucket's variable x and of the added
+  variable y; 0 if it does not depend on it), FIELD_START (index of its first field; tables + 1 values);
+* per field, that is, per pair of a dense table and a variable in the row's key: SHIFT and MASK of the variable in the
+  key, STRIDE of the table;
+* per variable that rows share with a join partner: SHARED_SHIFT and SHARED_MASK in the row's key, SHARED_TO: shift in
+  the packed shared values.
 """
 
 import numpy as np
 from numba import config, cuda
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.inference.sparse.cuda import descriptors as w
+
+# Values of KIND: the candidates are vectors of the first table, rows with each value of a new variable, or rows with
+# their partners.
+FIRST, EXTEND, JOIN = range(3)
+# The header. X_SIZE: domain size of the bucket's variable; SIZE: number of values that extend each row; BITS: bits that
+# are added to its key; EXACT: number of tables that are added; TABLES: number of all tables (the others are bounds);
+# SHARED: number of shared variables; HEADER: length of the header; other names: position of each list.
+(
+    KIND, X_SIZE, SIZE, BITS, EXACT, TABLES, OFFSET, X_STRIDE, Y_STRIDE, FIELD_START, SHIFT, MASK, STRIDE, SHARED,
+    SHARED_SHIFT, SHARED_MASK, SHARED_TO, HEADER,
+) = range(18)  # fmt: skip
+
 
 # Threads per block; few in Numba's CUDA simulator, which runs each as a slow Python thread.
 THREADS = 8 if config.ENABLE_CUDASIM else 256
@@ -128,9 +152,9 @@ def count_partners(keys, n, descriptor, groups, shared, group, begin, counts):
     if i >= n:
         return
     key, packed = keys[i], np.int64(0)
-    for j in range(descriptor[w.SHARED]):
-        field = (key >> descriptor[descriptor[w.SHARED_SHIFT] + j]) & descriptor[descriptor[w.SHARED_MASK] + j]
-        packed |= field << descriptor[descriptor[w.SHARED_TO] + j]
+    for j in range(descriptor[SHARED]):
+        field = (key >> descriptor[descriptor[SHARED_SHIFT] + j]) & descriptor[descriptor[SHARED_MASK] + j]
+        packed |= field << descriptor[descriptor[SHARED_TO] + j]
     low, high = 0, groups
     while low < high:
         middle = (low + high) >> 1
@@ -168,11 +192,11 @@ def row_of(candidate, counts, sums, n):
 @cuda.jit(device=True)
 def find_entries(key, y, descriptor, base):
     """Write to ``base`` where the entries of a key with value y of the added variable begin in each dense table."""
-    for t in range(descriptor[w.TABLES]):
-        at = descriptor[descriptor[w.OFFSET] + t] + y * descriptor[descriptor[w.Y_STRIDE] + t]
-        for f in range(descriptor[descriptor[w.FIELD_START] + t], descriptor[descriptor[w.FIELD_START] + t + 1]):
-            field = (key >> descriptor[descriptor[w.SHIFT] + f]) & descriptor[descriptor[w.MASK] + f]
-            at += field * descriptor[descriptor[w.STRIDE] + f]
+    for t in range(descriptor[TABLES]):
+        at = descriptor[descriptor[OFFSET] + t] + y * descriptor[descriptor[Y_STRIDE] + t]
+        for f in range(descriptor[descriptor[FIELD_START] + t], descriptor[descriptor[FIELD_START] + t + 1]):
+            field = (key >> descriptor[descriptor[SHIFT] + f]) & descriptor[descriptor[MASK] + f]
+            at += field * descriptor[descriptor[STRIDE] + f]
         base[t] = at
 
 
@@ -180,8 +204,8 @@ def find_entries(key, y, descriptor, base):
 def bound_outside(descriptor, data, base, lowest):
     """Return the sum of those bounds that do not depend on the bucket's variable."""
     outside = data.dtype.type(0)
-    for t in range(descriptor[w.EXACT], descriptor[w.TABLES]):
-        if descriptor[descriptor[w.X_STRIDE] + t] == 0:
+    for t in range(descriptor[EXACT], descriptor[TABLES]):
+        if descriptor[descriptor[X_STRIDE] + t] == 0:
             outside = max(outside + data[base[t]], lowest)
     return outside
 
@@ -193,12 +217,12 @@ def filter_value(value, x, outside, descriptor, data, base, lowest, half, thresh
     ``outside`` is what :func:`bound_outside` returns.
     """
     total = value
-    for t in range(descriptor[w.EXACT]):
-        total = max(total + data[base[t] + x * descriptor[descriptor[w.X_STRIDE] + t]], lowest)
+    for t in range(descriptor[EXACT]):
+        total = max(total + data[base[t] + x * descriptor[descriptor[X_STRIDE] + t]], lowest)
     bound = max(total + outside, lowest)
     if total > half and bound > half:
-        for t in range(descriptor[w.EXACT], descriptor[w.TABLES]):
-            step = descriptor[descriptor[w.X_STRIDE] + t]
+        for t in range(descriptor[EXACT], descriptor[TABLES]):
+            step = descriptor[descriptor[X_STRIDE] + t]
             if step > 0:
                 bound = max(bound + data[base[t] + x * step], lowest)
     return total if total > half and bound > threshold else lowest
@@ -219,15 +243,15 @@ def locate(candidate, descriptor, keys, n, begin, counts, sums, new_values):
     key : int64
         Its key, without y.
     """
-    kind = descriptor[w.KIND]
-    if kind == w.FIRST:
+    kind = descriptor[KIND]
+    if kind == FIRST:
         return np.int64(-1), candidate, np.int64(0), keys[candidate]
-    if kind == w.EXTEND:
-        i, y = candidate // descriptor[w.SIZE], candidate % descriptor[w.SIZE]
+    if kind == EXTEND:
+        i, y = candidate // descriptor[SIZE], candidate % descriptor[SIZE]
         return i, np.int64(-1), y, keys[i]
     i, at = row_of(candidate, counts, sums, n)
     e = begin[i] + candidate - at
-    return np.int64(i), e, np.int64(0), (keys[i] << descriptor[w.BITS]) | new_values[e]
+    return np.int64(i), e, np.int64(0), (keys[i] << descriptor[BITS]) | new_values[e]
 
 
 @cuda.jit(device=True)
@@ -261,7 +285,7 @@ def flag_candidates(
         i, e, y, key = locate(first + c, descriptor, keys, n, begin, counts, sums, new_values)
         find_entries(key, y, descriptor, base)
         outside = bound_outside(descriptor, data, base, lowest)
-        r, end = (np.int64(0), descriptor[w.X_SIZE]) if e < 0 else (np.int64(start[e]), np.int64(start[e + 1]))
+        r, end = (np.int64(0), descriptor[X_SIZE]) if e < 0 else (np.int64(start[e]), np.int64(start[e + 1]))
         can_win = False
         while r < end and not can_win:
             x, value = entry_of(r, i, e, vectors, stride, xs, values, lowest)
@@ -292,7 +316,7 @@ def write_rows(
     i, e, y, key = locate(first + c, descriptor, keys, n, begin, counts, sums, new_values)
     find_entries(key, y, descriptor, base)
     outside = bound_outside(descriptor, data, base, lowest)
-    r, end = (np.int64(0), descriptor[w.X_SIZE]) if e < 0 else (np.int64(start[e]), np.int64(start[e + 1]))
+    r, end = (np.int64(0), descriptor[X_SIZE]) if e < 0 else (np.int64(start[e]), np.int64(start[e + 1]))
     next_x = np.int64(0)  # next value of the bucket's variable to be written
     while r < end:
         x, value = entry_of(r, i, e, vectors, stride, xs, values, lowest)
@@ -302,10 +326,10 @@ def write_rows(
             next_x += 1
         out_vectors[x * out_stride + target] = total
         next_x, r = x + 1, r + 1
-    while next_x < descriptor[w.X_SIZE]:
+    while next_x < descriptor[X_SIZE]:
         out_vectors[next_x * out_stride + target] = lowest
         next_x += 1
-    out_keys[target] = (key << descriptor[w.BITS]) | y if descriptor[w.KIND] == w.EXTEND else key
+    out_keys[target] = (key << descriptor[BITS]) | y if descriptor[KIND] == EXTEND else key
 
 
 @cuda_jit()

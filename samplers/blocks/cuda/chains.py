@@ -18,17 +18,14 @@ from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.orders.random_kernels import random_unit
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
-from dmcmc.samplers.blocks.block_workspace import new_workspace
-from dmcmc.samplers.blocks.cuda.block_gibbs_kernels import MAX_DOMAIN, THREADS, redraw_chains
+from dmcmc.samplers.blocks.block_gibbs_kernels import typical_spread
+from dmcmc.samplers.blocks.cuda.block_gibbs_kernels import MAX_DOMAIN, THREADS, draw_chains, redraw_chains
 from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
-from dmcmc.samplers.blocks.cuda.mini_bucket_starts_kernels import draw_chains
-from dmcmc.samplers.blocks.mini_bucket_starts import LOWEST, MiniBucketStarts
-from dmcmc.samplers.blocks.neighbourhood_search import cooling
+from dmcmc.samplers.blocks.neighbourhood_search import cooling, new_workspace
 from dmcmc.samplers.blocks.neighbourhood_search_kernels import SWEEP, choose_block
-from dmcmc.samplers.blocks.sweep_kernels import typical_spread
-from dmcmc.samplers.model.rng_kernels import philox
-from dmcmc.samplers.tuning import blocks as tuning
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.blocks.starts import LOWEST, MiniBucketStarts
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.model.state_kernels import philox
 
 _SALT = 5  # second counter word of the random numbers that choose blocks: no other draw with this key uses it
 _REGISTERS = 64  # per thread, estimated
@@ -68,7 +65,7 @@ class DeviceBlockChains:
     def __init__(self, graph: FactorGraph, key: NDArray[np.uint64], states: States, order: NDArray[np.int64]) -> None:
         self.graph, self.key, self._device = graph, key, shared_device()
         self.rows, self.n = states.shape
-        self.copies = min(tuning.MAX_COPIES, -(-common.GPU_CHAINS // self.rows))
+        self.copies = min(tuning.MAX_COPIES, -(-tuning.GPU_CHAINS // self.rows))
         self.chains, self._choices_made, self._moves_made = self.rows * self.copies, 0, 0
         self._order = np.append(order, np.arange(graph.free, self.n))
         self._rank, self._workspace = np.argsort(self._order), new_workspace(graph, True)
@@ -110,7 +107,7 @@ class DeviceBlockChains:
             *self._key_words,
             self._states,
         )
-        for begin, end in pieces_of(program, common.READS_PER_LAUNCH):
+        for begin, end in pieces_of(program, tuning.READS_PER_LAUNCH):
             if stop.over:  # the states are complete assignments at any time
                 break
             draw_chains[-(-self.chains // THREADS), THREADS](
@@ -137,7 +134,7 @@ class DeviceBlockChains:
                 first += launched
                 if timed:
                     self._device.synchronize()
-                    fits = int(common.CHECK_SECONDS * launched / max(time.perf_counter() - begun, 1e-4))
+                    fits = int(tuning.CHECK_SECONDS * launched / max(time.perf_counter() - begun, 1e-4))
                     launched = max(1, min(tuning.MAX_MOVES, 2 * launched, fits))
 
     def best(self) -> States:
@@ -153,7 +150,7 @@ class DeviceBlockChains:
         Blocks are chosen with the state of one chain as an example of all chains. The next step takes another chain's
         state.
         """
-        descent = int(common.FIRST_SHARE * work)
+        descent = int(tuning.FIRST_SHARE * work)
         steps = self._steps(work)
         step_work, temperature, restart = descent, 0.0, False
         while work > 0:

@@ -23,12 +23,10 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import GPU_CLAIMS, gpu_fault, is_out_of_memory
 from dmcmc.inference.runtime.errors import OutOfMemory
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.local_search.cuda.chains import AnnealingSchedule, DeviceAnnealingChains
-from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
-from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
-from dmcmc.samplers.local_search.successive_halving import HARD_CONSTRAINT_RANGES, TEMPERATURE_RANGES, SuccessiveHalving
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import local_search as tuning
+from dmcmc.samplers.local_search.graph_kernels import evaluate_graph, typical_spread
+from dmcmc.samplers.local_search.tournament_search import HARD_CONSTRAINT_RANGES, TEMPERATURE_RANGES, SuccessiveHalving
 
 Values = NDArray[np.int64]
 
@@ -124,7 +122,7 @@ class BackgroundChains:
     def end(self) -> None:
         """Stop the search; return after the last launch, or after half a second if the thread is busy."""
         self._leave.set()
-        self._thread.join(common.GRACE_SECONDS)
+        self._thread.join(tuning.GRACE_SECONDS)
 
     @property
     def _over(self) -> bool:
@@ -179,13 +177,13 @@ class BackgroundChains:
             if self._over:
                 return False
             if self._allowed <= 0 or GPU_CLAIMS.is_claimed:
-                waited += common.CHECK_SECONDS
-                self._leave.wait(common.CHECK_SECONDS)
+                waited += tuning.CHECK_SECONDS
+                self._leave.wait(tuning.CHECK_SECONDS)
                 continue
             used = chains.advance()
             self.seconds += used
             self._allowed -= used
-            if time.perf_counter() - reported >= common.CHECK_SECONDS or chains.finished:
+            if time.perf_counter() - reported >= tuning.CHECK_SECONDS or chains.finished:
                 reported, known = time.perf_counter(), self._report(chains, known)
         self.seconds_per_sweep = max(  # at least 1e-7 s: it is a divisor
             1e-7, (time.perf_counter() - begun - waited) / min(tournament.sweeps, affordable_sweeps)

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.local_search.chains import TemperatureRange
 from dmcmc.samplers.local_search.cuda.graph_chain_kernels import REGISTERS, anneal_chains
 from dmcmc.samplers.local_search.cuda.layout import DeviceFactorGraph, bytes_shared, fits, lay_out
-from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
-from dmcmc.samplers.local_search.graph_kernels import evaluate_graph
+from dmcmc.samplers.local_search.graph_kernels import evaluate_graph, typical_spread
 from dmcmc.samplers.model.draw_kernels import best_value_weight, rate_of
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import local_search as tuning
 
 _MAX_BLOCKS_PER_MULTIPROCESSOR = 16
 
@@ -165,9 +163,9 @@ class DeviceAnnealingChains:
         self._stream.synchronize()
         seconds, made = time.perf_counter() - begun, last - self.step
         self.step = last
-        if made == self._steps_per_launch or seconds > common.CHECK_SECONDS:
+        if made == self._steps_per_launch or seconds > tuning.CHECK_SECONDS:
             self._steps_per_launch = max(
-                1, min(2 * self._steps_per_launch, int(common.CHECK_SECONDS * made / max(seconds, 1e-5)))
+                1, min(2 * self._steps_per_launch, int(tuning.CHECK_SECONDS * made / max(seconds, 1e-5)))
             )
         return seconds
 
@@ -201,7 +199,7 @@ def fits_device(graph: FactorGraph) -> bool:
         return False
     records = 8 * graph.scope.size * int(np.diff(graph.scope_start).max(initial=1))
     held = graph.data.nbytes + graph.following.nbytes + 24 * graph.scope.size + min(records, 1 << 62)
-    return held + 8 * common.MAX_COPIED_ENTRIES <= common.COPY_MEMORY_SHARE * shared_device().limit
+    return held + 8 * tuning.MAX_COPIED_ENTRIES <= tuning.COPY_MEMORY_SHARE * shared_device().limit
 
 
 def chains_of(layout: DeviceFactorGraph, n: int, alone: bool = True) -> int:
@@ -209,7 +207,7 @@ def chains_of(layout: DeviceFactorGraph, n: int, alone: bool = True) -> int:
     _, processors, threads = gpu_limits(REGISTERS)
     usable_threads = threads if alone else threads // 2
     blocks = min(_MAX_BLOCKS_PER_MULTIPROCESSOR, max(1, usable_threads // (layout.lanes * layout.groups)))
-    most = min(2 * common.GPU_CHAINS, common.MAX_COPIED_ENTRIES // n)
+    most = min(2 * tuning.GPU_CHAINS, tuning.MAX_COPIED_ENTRIES // n)
     return max(len(tuning.COMPETING_RANGES), min(most, processors * blocks)) & ~1  # even: half of them continue
 
 

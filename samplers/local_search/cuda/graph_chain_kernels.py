@@ -1,5 +1,7 @@
 # mypy: ignore-errors
-"""Annealed Gibbs chains on a factor graph on an NVIDIA GPU: a thread block per chain, a group of threads per variable.
+"""Chains on the factor graph, and its colouring, on a GPU.
+
+Annealed Gibbs chains on a factor graph on an NVIDIA GPU: a thread block per chain, a group of threads per variable.
 
 Within a group each thread (lane) scores some values of the variable. Variables of one part share no factor, so the
 groups draw them simultaneously without a change of the result: with integer utilities a chain is bitwise equal to one
@@ -21,14 +23,16 @@ pair_start, pairs : (n + 1,), (4 · records,) int32
 wide_start, wide_at, wide : (n + 1,), (records + 1,), (words,) int32
     Likewise the dense factors of v with three or more variables. Record k begins at ``wide[wide_at[k]]``: offset of
     the table, the stride of v, then each other variable and its stride.
+
+Greedy colouring of the variables: variables of one colour share no factor, so a GPU can draw them simultaneously.
 """
 
 import numpy as np
 from numba import cuda, types
 
-from dmcmc.inference.runtime.compile import cuda_jit
+from dmcmc.inference.runtime.compile import cuda_jit, njit
 from dmcmc.samplers.model.draw_kernels import weight_of
-from dmcmc.samplers.model.rng_kernels import philox
+from dmcmc.samplers.model.state_kernels import philox
 
 REGISTERS = 64  # maximum number of registers per thread
 SALT = 6  # second counter word of the random numbers; no other draw with this key uses it
@@ -290,3 +294,33 @@ def anneal_chains(
                 if better:
                     best_scores[2 * chain], best_scores[2 * chain + 1] = negated_violations, utility
             cuda.syncthreads()
+
+
+@njit(nogil=True)
+def colour_variables(start, factor, scope_start, scope, order):
+    """Return a colour for each variable, in the given order: the smallest colour that no neighbour has.
+
+    Parameters
+    ----------
+    start, factor, scope_start, scope : int64 arrays
+        As in ``FactorGraph``.
+    order : (n,) int64
+        Variables in the order in which they get their colours.
+
+    Returns
+    -------
+    (n,) int32
+        The colours, from 0.
+    """
+    n = start.size - 1
+    colour, last_taken_by = np.full(n, -1, dtype=np.int32), np.full(n + 1, -1, dtype=np.int32)
+    for v in order:
+        for i in range(start[v], start[v + 1]):
+            for s in range(scope_start[factor[i]], scope_start[factor[i] + 1]):
+                if colour[scope[s]] >= 0:
+                    last_taken_by[colour[scope[s]]] = v
+        free = 0
+        while last_taken_by[free] == v:
+            free += 1
+        colour[v] = free
+    return colour

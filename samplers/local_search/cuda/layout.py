@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.factor_graph import FactorGraph
-from dmcmc.samplers.local_search.cuda.colour_kernels import colour_variables
-from dmcmc.samplers.tuning import common
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.local_search.cuda.graph_chain_kernels import colour_variables
 
 MAX_DOMAIN = 1024  # largest domain
 _MAX_ENTRIES = 2**31 - 1  # 32-bit offsets
@@ -143,7 +143,7 @@ def _parts(colour: NDArray[np.int32], weight: NDArray[np.float64]) -> Ints:
     colour_start = np.flatnonzero(np.diff(colour, prepend=-1))
     before = np.cumsum(weight) - weight
     inside = before - np.repeat(before[colour_start], np.diff(np.append(colour_start, colour.size)))
-    chunk = (inside / common.READS_PER_LAUNCH).astype(np.int64)
+    chunk = (inside / tuning.READS_PER_LAUNCH).astype(np.int64)
     cuts = np.flatnonzero((np.diff(colour, prepend=-1) != 0) | (np.diff(chunk, prepend=0) > 0))
     return np.append(cuts, colour.size).astype(np.int32)
 

@@ -12,8 +12,8 @@ from dmcmc import Factor, Problem
 from dmcmc.formats.global_functions.builder import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.model.automaton import unroll
-from dmcmc.samplers.toulbar2.at_most_one import at_most_one
-from dmcmc.samplers.toulbar2.process import available
+from dmcmc.samplers.toulbar2.background_search import available
+from dmcmc.samplers.toulbar2.linear_constraints import at_most_one
 
 
 def counting(shape, chosen, most, paid=0):

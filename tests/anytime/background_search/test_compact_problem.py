@@ -22,11 +22,10 @@ from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
-from dmcmc.samplers.toulbar2.compact_problem import compact_problem
+from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.toulbar2.background_search import Toulbar2Process, available
+from dmcmc.samplers.toulbar2.compact_problem import compact_problem, costs_of_problem
 from dmcmc.samplers.toulbar2.linear_constraints import linear_constraint
-from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
-from dmcmc.samplers.tuning import common
 
 TOP = 1000
 MEMORY = 1 << 30
@@ -36,7 +35,7 @@ HARD = -np.inf
 @pytest.fixture
 def keep_compact(monkeypatch):
     """Keep small factors in their compact form, so that their problems can be enumerated."""
-    monkeypatch.setattr(common, "PLAIN_TABLE_ENTRIES", 0)
+    monkeypatch.setattr(tuning, "PLAIN_TABLE_ENTRIES", 0)
 
 
 def problem_of(shape, factors):

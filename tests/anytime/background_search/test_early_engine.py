@@ -14,7 +14,7 @@ from dmcmc.anytime.engines import choose_engine, early_engine
 from dmcmc.anytime.engines.choose_engine import EngineStart
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.presolve.presolve import presolve
-from dmcmc.samplers.cp_sat.process import available
+from dmcmc.samplers.cp_sat.solver import available
 from dmcmc.samplers.external.process import SearchProgress
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs ortools")

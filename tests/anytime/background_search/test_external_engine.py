@@ -25,13 +25,17 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.rates import NOMINAL
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.external.process import SearchProgress
 from dmcmc.samplers.toulbar2 import background_search as module
-from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver, SearchSpeed
+from dmcmc.samplers.toulbar2.background_search import (
+    BackgroundSearch,
+    SearchObserver,
+    SearchSpeed,
+    Toulbar2Process,
+    available,
+)
 from dmcmc.samplers.toulbar2.costs import costs_of
-from dmcmc.samplers.toulbar2.process import Toulbar2Process, available
-from dmcmc.samplers.tuning import common
-from dmcmc.samplers.tuning import engines as tuning
 from dmcmc.solving.planning.plan import prepare
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs pytoulbar2")
@@ -186,7 +190,7 @@ def test_an_engine_without_a_bound_is_ended_if_the_runs_bound_is_much_tighter(sp
 
 def test_a_slow_engine_on_shared_cores_pauses_until_it_is_resumed(monkeypatch):
     monkeypatch.setattr(tuning, "MIN_TRIED_SECONDS", 0.2)
-    monkeypatch.setattr(common, "UNTRIED_SHARE", 0.0)
+    monkeypatch.setattr(tuning, "UNTRIED_SHARE", 0.0)
     with BackgroundSearch(lambda check: hard(), 0, Reported(known=-(10**9), seconds=60).listener(), wait=600) as search:
         search.begin(low_priority=True)
         pids = waited_for(lambda: search.speed.paused and [p for p in children() if state_of(p) == "T"])
@@ -320,7 +324,7 @@ import sys, time
 sys.path[:0] = {path!r}
 import numpy as np
 from dmcmc.samplers.toulbar2.costs import costs_of
-from dmcmc.samplers.toulbar2.process import Toulbar2Process
+from dmcmc.samplers.toulbar2.background_search import Toulbar2Process
 rng = np.random.default_rng(0)
 pairs = [(i, j) for i in range(60) for j in range(i)]
 engine = Toulbar2Process()

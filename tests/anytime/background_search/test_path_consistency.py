@@ -17,10 +17,10 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
     cost_tables,
     network_of,
 )
-from dmcmc.samplers.branch_and_bound.path_consistency import make_path_consistent, triples_of
+from dmcmc.samplers.branch_and_bound.engine import make_path_consistent, triples_of
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, search
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.toulbar2.costs import costs_of
-from dmcmc.samplers.tuning import engines
 
 GO_ON = np.zeros(1, dtype=np.uint8)
 
@@ -101,8 +101,8 @@ class NaivePass:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_kernels_equal_numpy(seed, monkeypatch):
-    monkeypatch.setattr(engines, "MIN_PASS_GAIN", -1.0)  # until the last pass
-    monkeypatch.setattr(engines, "MAX_PASSES", 5)
+    monkeypatch.setattr(tuning, "MIN_PASS_GAIN", -1.0)  # until the last pass
+    monkeypatch.setattr(tuning, "MAX_PASSES", 5)
     tables = random_network(seed)
     naive, found = NaivePass(tables, combinations(range(4), 3)), make_path_consistent(tables)
     for number in range(5):

@@ -10,7 +10,8 @@ from dmcmc.anytime.improvers.bounds import BoundImprover, BranchAndBoundImprover
 from dmcmc.anytime.improvers.protocol import RankState, TimeQuantum, TimeSlice
 from dmcmc.anytime.improvers.registry import proposals_of
 from dmcmc.anytime.scheduler.proposal import Allocation
-from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation, device_arrays
+from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation
+from dmcmc.inference.bounds.semidefinite.cuda import node_arrays as device_arrays
 from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, RelaxationRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline

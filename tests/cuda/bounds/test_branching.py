@@ -23,21 +23,20 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 from dmcmc.inference.bounds.branch_and_bound.cuda.check_bounds import check_gpu_bounds
 from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.cuda.node_kernels import NOTE_FIELDS
-from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
-from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import (
+    CpuDualBounder,
     entry_bytes,
 )
+from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
     run_boundary_searches,
 )
+from dmcmc.inference.bounds.contract.tuning import MAX_FRONTIER_BYTES
 from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.search import MAX_FRONTIER_BYTES
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW, MINUS_INFINITY
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_problem

@@ -26,9 +26,8 @@ from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArray
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_block
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
-from dmcmc.inference.bounds.semidefinite.node_steps import NodeShape, NodeWorkspace
+from dmcmc.inference.bounds.semidefinite.node_steps import BRANCH_SCHEDULE, ROOT_SCHEDULE, NodeShape, NodeWorkspace
 from dmcmc.inference.bounds.semidefinite.relaxation import RelaxationRequest, SemidefiniteRelaxation, bound_single_rows
-from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import gpu_problem

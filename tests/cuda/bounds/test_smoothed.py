@@ -8,19 +8,17 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.bounds.branch_and_bound.bounder import NodeWork, run_batches
 from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
-from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
-from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import (
+    CpuDualBounder,
     entry_bytes,
 )
+from dmcmc.inference.bounds.branch_and_bound.frontier import Frontier
+from dmcmc.inference.bounds.contract.tuning import MAX_FRONTIER_BYTES, MAX_TEMPERATURE_RATIO
 from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import mean_standard_deviation
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW, MINUS_INFINITY
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import MIN_ANNEALED_SWEEPS
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.dual import MAX_TEMPERATURE_RATIO
-from dmcmc.inference.bounds.tuning.search import MAX_FRONTIER_BYTES
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline

@@ -17,11 +17,12 @@ from support.problem_strategies import problems, random_problem, random_table
 from dmcmc import Factor
 from dmcmc.formats import native
 from dmcmc.generators.registry import generate
-from dmcmc.inference.bounds import mini_bucket, mini_bucket_steps, registry
+from dmcmc.inference.bounds import mini_bucket, registry
+from dmcmc.inference.bounds import mini_bucket as mini_bucket_steps
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, PruningState
 from dmcmc.inference.bounds.dual import dual_bound as dual
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
+from dmcmc.inference.bounds.dual.graph import tables_of
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate
 from dmcmc.inference.elimination.plan import plan_elimination

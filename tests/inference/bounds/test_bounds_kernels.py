@@ -7,12 +7,18 @@ from support.problem_strategies import random_table
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual import ascent_kernels as rows
-from dmcmc.inference.bounds.dual import higher_order_kernels, smoothed_triangle_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
+from dmcmc.inference.bounds.dual import smoothed_triangle_kernels
+from dmcmc.inference.bounds.dual.ascent_kernels import higher_order_pass, recentre, triangle_pass
 from dmcmc.inference.bounds.dual.graph import lay_out
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, quantise
-from dmcmc.inference.bounds.dual.tables import product_kernels
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
+from dmcmc.inference.bounds.dual.integer_scaling import (
+    FORBIDDEN,
+    FORBIDDEN_BELOW,
+    MAX_MAGNITUDE,
+    MINUS_INFINITY,
+    quantise,
+)
+from dmcmc.inference.bounds.dual.message_kernels import max_plus, plus_times
 from dmcmc.inference.dpop.division import LocalProblem
 
 RUNNING = np.zeros(1, dtype=np.uint8)
@@ -66,7 +72,7 @@ def test_max_plus_is_the_product_of_tropical_matrices(rows_, inner, columns):
     left[rng.random(left.shape) < 0.2], right[rng.random(right.shape) < 0.2] = FORBIDDEN, FORBIDDEN
     left[0] = right[:, 0] = FORBIDDEN
     out = np.full((48, 48), 7, dtype=np.int32)
-    product_kernels.max_plus(left, right, out, rows_, inner, columns)
+    max_plus(left, right, out, rows_, inner, columns)
     expected = (left[:rows_, :inner, None].astype(np.int64) + right[None, :inner, :columns]).max(axis=1)
     assert (out[:rows_, :columns] == np.maximum(expected, FORBIDDEN)).all()
     out[:rows_, :columns] = 7
@@ -78,7 +84,7 @@ def test_plus_times_is_the_product_of_matrices_summed_in_order(rows_, inner, col
     rng = np.random.default_rng(rows_)
     left, right = (rng.random((48, 48), dtype=np.float32) for _ in range(2))
     out = np.zeros((48, 48), dtype=np.float32)
-    product_kernels.plus_times(left, right, out, rows_, inner, columns)
+    plus_times(left, right, out, rows_, inner, columns)
     expected = np.zeros((rows_, columns), dtype=np.float32)
     for k in range(inner):
         expected += left[:rows_, k, None] * right[None, k, :columns]
@@ -91,7 +97,7 @@ def test_a_triangle_sends_a_third_half_and_all_of_its_max_marginals(seed):
     graph, shares = layout.whole, layout.potentials
     pairs = [plain(t) for t in shares.pair]
     triangles = [[plain(t) for t in three] for three in shares.triangle]
-    assert triangle_kernels.triangle_pass(graph, shares, EXACT, scratch_of(layout), RUNNING)
+    assert triangle_pass(graph, shares, EXACT, scratch_of(layout), RUNNING)
     for t, three in enumerate(graph.triangles):
         for k in range(3):
             triangles[t][k] = triangles[t][k] + pairs[three[k]]
@@ -124,8 +130,8 @@ def test_no_pass_changes_the_utility_of_an_allowed_assignment(seed, temperature)
     bound = kernels.bound(layout.whole, layout.potentials)
     for step in range(6):
         assert rows.sweep(layout.whole, layout.potentials, step % 2 == 0, temperature, scratch, RUNNING)
-        triangle_kernels.recentre(layout.whole, layout.potentials)
-        assert higher_order_kernels.higher_order_pass(layout.whole, layout.potentials, message, RUNNING)
+        recentre(layout.whole, layout.potentials)
+        assert higher_order_pass(layout.whole, layout.potentials, message, RUNNING)
         assert [total(layout, values) for values in picks] == before
         after = kernels.bound(layout.whole, layout.potentials)
         assert max(before) <= after

@@ -13,7 +13,6 @@ from support.problem_strategies import random_table
 from dmcmc import Factor, Problem
 from dmcmc.inference.bounds import registry
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest, run_boundary_searches
-from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.continued_bound import (
     continue_bound,
     continued_potentials,
@@ -22,6 +21,7 @@ from dmcmc.inference.bounds.continued_bound import (
     row_increases,
 )
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.search_rows import create_boundary_search
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU
 

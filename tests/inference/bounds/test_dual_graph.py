@@ -11,9 +11,8 @@ from support.semidefinite.dense_agents import dense_agent
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.graph import LANES, add_triangles, lay_out, table_width
-from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of, triplets_fit
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.graph import LANES, add_triangles, lay_out, table_width, tables_of, triplets_fit
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.model.subproblem import Subproblem
 
 LOWEST = -(1 << 50)

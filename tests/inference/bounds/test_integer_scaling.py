@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY, Scale, quantise
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
+from dmcmc.inference.bounds.dual.integer_scaling import (
+    FORBIDDEN,
+    FORBIDDEN_BELOW,
+    MAX_MAGNITUDE,
+    MINUS_INFINITY,
+    Scale,
+    quantise,
+)
 
 SEEDS = st.integers(0, 9999)
 MAGNITUDES = st.sampled_from([1, 9, 10**6, 2**40, 2**57])

@@ -10,18 +10,18 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
+from dmcmc.inference.bounds.contract.tuning import SMOOTHED_SWEEP_COST
 from dmcmc.inference.bounds.dual import ascent_kernels as rows
 from dmcmc.inference.bounds.dual import dual_bound as dual
+from dmcmc.inference.bounds.dual.ascent_kernels import combine_over_third
 from dmcmc.inference.bounds.dual.graph import lay_out, mean_standard_deviation
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import (
     SCRATCH_TABLES,
     annealed_temperature,
     smoothed_max_plus,
     smoothed_max_plus_transposed,
 )
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
-from dmcmc.inference.bounds.dual.triangle_kernels import combine_over_third
-from dmcmc.inference.bounds.tuning.dual import SMOOTHED_SWEEP_COST
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline

@@ -4,14 +4,23 @@ import numpy as np
 import pytest
 from numba import njit
 
-from dmcmc.inference.bounds.dual.tables import (
-    log_sum_exp_kernels,
-    maxima_kernels,
-    pair_message_kernels,
-    transpose_kernels,
-    triangle_message_kernels,
+from dmcmc.inference.bounds.dual import log_sum_exp_kernels
+from dmcmc.inference.bounds.dual import message_kernels as maxima_kernels
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
+from dmcmc.inference.bounds.dual.message_kernels import (
+    _naive_add,
+    _naive_add_to_entries,
+    _naive_send,
+    _naive_subtract_column_maxima,
+    _naive_subtract_row_maximum,
+    add_table,
+    add_to_columns,
+    add_to_rows,
+    send_to_pair,
+    subtract_column_maxima,
+    subtract_row_maxima,
+    transpose,
 )
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 
 ROWS, COLUMNS, WIDTH = 5, 16, 24
 
@@ -29,12 +38,8 @@ def test_a_triangle_sends_a_fraction_of_its_max_marginal_and_the_range_is_checke
     rng, weight = np.random.default_rng(largest), np.float32(weight)
     triangle, pair, other_tables = table(rng, largest), table(rng, largest), table(rng, largest)
     before, twins = triangle.copy(), [triangle.copy(), pair.copy()]
-    fits = triangle_message_kernels.send_to_pair(triangle, pair, other_tables, weight, ROWS, COLUMNS)
-    out_of_range = [
-        triangle_message_kernels._naive_send(*twins, other_tables, i, j, weight)
-        for i in range(ROWS)
-        for j in range(0, COLUMNS, 8)
-    ]
+    fits = send_to_pair(triangle, pair, other_tables, weight, ROWS, COLUMNS)
+    out_of_range = [_naive_send(*twins, other_tables, i, j, weight) for i in range(ROWS) for j in range(0, COLUMNS, 8)]
     assert (triangle == twins[0]).all() and (pair == twins[1]).all() and fits == (not any(out_of_range))
     assert fits or largest == MAX_MAGNITUDE
     allowed = (before + other_tables >= FORBIDDEN_BELOW)[:ROWS, :COLUMNS]
@@ -69,10 +74,10 @@ def test_a_pair_is_added_to_a_triangle_and_forbidden_entries_stay_forbidden():
     rng = np.random.default_rng(3)
     into, entries = table(rng), table(rng)
     twin = into.copy()
-    triangle_message_kernels.add_table(into, entries, ROWS, COLUMNS)
+    add_table(into, entries, ROWS, COLUMNS)
     for i in range(ROWS):
         for j in range(0, COLUMNS, 8):
-            triangle_message_kernels._naive_add(twin, entries, i, j)
+            _naive_add_to_entries(twin, entries, i, j)
     assert (into == twin).all()
 
 
@@ -81,11 +86,9 @@ def test_a_pair_is_added_to_a_triangle_and_forbidden_entries_stay_forbidden():
 def test_messages_keep_forbidden_entries_and_the_range_is_checked(by_row, most):
     rng = np.random.default_rng(most)
     entries, message = table(rng, most), table(rng, most)[0]
-    twin, add = entries.copy(), pair_message_kernels.add_to_rows if by_row else pair_message_kernels.add_to_columns
+    twin, add = entries.copy(), add_to_rows if by_row else add_to_columns
     fits = add(entries, ROWS, COLUMNS, message)
-    out_of_range = [
-        pair_message_kernels._naive_add(twin, i, j, message, by_row) for i in range(ROWS) for j in range(0, COLUMNS, 8)
-    ]
+    out_of_range = [_naive_add(twin, i, j, message, by_row) for i in range(ROWS) for j in range(0, COLUMNS, 8)]
     assert (entries == twin).all() and fits == (not any(out_of_range)) == (most == 1000)
 
 
@@ -97,15 +100,11 @@ def test_subtracting_maxima_leaves_maxima_of_0(by_row, most):
     entries[3], entries[:, 5] = FORBIDDEN, FORBIDDEN
     twin = entries.copy()
     if by_row:
-        fits = pair_message_kernels.subtract_row_maxima(entries, ROWS, COLUMNS, maxima)
-        out_of_range = [
-            pair_message_kernels._naive_subtract_row_maximum(twin, i, COLUMNS, maxima_twin) for i in range(ROWS)
-        ]
+        fits = subtract_row_maxima(entries, ROWS, COLUMNS, maxima)
+        out_of_range = [_naive_subtract_row_maximum(twin, i, COLUMNS, maxima_twin) for i in range(ROWS)]
     else:
-        fits = pair_message_kernels.subtract_column_maxima(entries, ROWS, COLUMNS, maxima)
-        out_of_range = [
-            pair_message_kernels._naive_subtract_column_maxima(twin, j, ROWS, maxima_twin) for j in range(0, COLUMNS, 8)
-        ]
+        fits = subtract_column_maxima(entries, ROWS, COLUMNS, maxima)
+        out_of_range = [_naive_subtract_column_maxima(twin, j, ROWS, maxima_twin) for j in range(0, COLUMNS, 8)]
     assert (
         (entries == twin).all() and (maxima == maxima_twin).all() and fits == (not any(out_of_range)) == (most == 1000)
     )
@@ -116,7 +115,7 @@ def test_subtracting_maxima_leaves_maxima_of_0(by_row, most):
 def test_a_table_is_transposed():
     rng, out = np.random.default_rng(4), np.full((WIDTH, WIDTH), 7, dtype=np.int32)
     entries = table(rng)
-    transpose_kernels.transpose(entries, out, 8, COLUMNS)
+    transpose(entries, out, 8, COLUMNS)
     assert (out[:COLUMNS, :8] == entries[:8, :COLUMNS].T).all()
     assert (out[COLUMNS:] == 7).all() and (out[:, 8:] == 7).all()
 

@@ -9,7 +9,7 @@ from support.semidefinite.dense_agents import dense_agent
 
 from dmcmc.inference.bounds import registry, tighten
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
-from dmcmc.inference.bounds.tuning.mini_buckets import STEP_FRACTION
+from dmcmc.inference.bounds.contract.tuning import STEP_FRACTION
 from dmcmc.inference.execution.backend import CPU
 
 

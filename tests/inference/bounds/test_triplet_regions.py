@@ -128,7 +128,7 @@ def test_the_calibrated_bound_begins_without_the_kernels_of_mini_buckets(monkeyp
 
 
 def test_a_branch_and_bound_search_fixes_the_layout():
-    from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
+    from dmcmc.inference.bounds.search_rows import create_boundary_search
 
     state = DualState(agent(3, interface=(4,)), triangles=True)
     state.improve(sweeps=4)

@@ -11,7 +11,7 @@ from dmcmc.inference import tuning
 from dmcmc.inference.model.densify import densify, tabular_factors
 from dmcmc.inference.presolve.presolve import presolve
 from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
-from dmcmc.samplers.constraint_search.walker import Walker
+from dmcmc.samplers.constraint_search.constraint_search import Walker
 
 
 def problem_with(kind, seed, agents=2):

@@ -13,11 +13,10 @@ from dmcmc.cli.main import main
 from dmcmc.formats.registry import save
 from dmcmc.inference.dpop import assign_variables as splitting
 from dmcmc.inference.dpop import tuning
-from dmcmc.inference.dpop.assign_variables import division_cost
+from dmcmc.inference.dpop.assign_variables import bucket_tree, division_cost, narrowest_cuts
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.division_cost import DivisionCost, agent_costs, maximal_scopes
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.dpop.tree_cuts import bucket_tree, narrowest_cuts
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import DivisionWarning, OutOfTime

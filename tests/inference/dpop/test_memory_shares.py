@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmcmc import Factor, Problem
-from dmcmc.inference.dpop.memory_shares import largest_share, split_memory
+from dmcmc.inference.dpop.slicing import largest_share, split_memory
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.arithmetic import EncodedTable

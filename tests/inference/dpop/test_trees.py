@@ -16,12 +16,18 @@ from dmcmc import Factor, Problem
 from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.config.settings import settings_from
 from dmcmc.formats import agent_files
+from dmcmc.inference.dpop import trees as registry
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import agent_graph, build_pseudotree, tree_size
-from dmcmc.inference.dpop.trees import registry
-from dmcmc.inference.dpop.trees.breadth_first import breadth_first_order
-from dmcmc.inference.dpop.trees.contract import AgentGraph, TreeHeuristic, checked_parents, elimination_tree
-from dmcmc.inference.dpop.trees.min_depth import depths, removal_tree
+from dmcmc.inference.dpop.trees import (
+    AgentGraph,
+    TreeHeuristic,
+    breadth_first_order,
+    checked_parents,
+    depths,
+    elimination_tree,
+    removal_tree,
+)
 from dmcmc.inference.model.compact_sequences import IndexGroups
 from dmcmc.inference.runtime.errors import ConfigError
 

@@ -5,8 +5,8 @@ from support.problem_strategies import random_problem
 from support.runs import sizes
 
 import dmcmc
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.methods import exact
-from dmcmc.samplers.tuning import chains as tuning
 
 
 @pytest.mark.parametrize("kept_bytes", [-1, 40, 400])  # none, some, or most agents' tables are cached

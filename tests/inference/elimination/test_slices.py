@@ -8,13 +8,12 @@ import dmcmc
 from dmcmc import Factor
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.cuda.descriptor_kernels import choose_low_axes
-from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.eliminate import choose_slices, eliminate, eliminate_in_slices
 from dmcmc.inference.elimination.plan import kept_by_first_use, plan_elimination
-from dmcmc.inference.elimination.slices import choose_slices, eliminate_in_slices
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.factor import choose_arithmetic
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.methods import exact
-from dmcmc.samplers.tuning import chains
 
 
 def random_case(seed):
@@ -100,7 +99,7 @@ def test_an_agent_too_large_for_the_memory_is_eliminated_in_slices(monkeypatch):
     assert problem.evaluate(sliced.assignment) == (whole.objective, 0)
     # as on a GPU with 0.5 MB: slices in place of streaming
     monkeypatch.setattr(Backend, "resident_bytes", lambda backend, plan: 5e5)
-    monkeypatch.setattr(chains, "MAX_RETAINED_BYTES", 1)
+    monkeypatch.setattr(tuning, "MAX_RETAINED_BYTES", 1)
     made = []
     monkeypatch.setattr(exact, "eliminate_in_slices", lambda *given: made.append(1) or eliminate_in_slices(*given))
     resident = dmcmc.solve(problem, **ways)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support import naive
 from support.encoded_problems import problems
 
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import (
     EXACT,

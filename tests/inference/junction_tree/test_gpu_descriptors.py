@@ -8,12 +8,31 @@ from hypothesis import strategies as st
 from support import naive
 from support.junction_tree.beliefs import evidence, tree_cases
 
-from dmcmc.inference.junction_tree.cuda import descriptors as w
 from dmcmc.inference.junction_tree.cuda.descriptor_kernels import (
+    AT,
+    AXES,
+    ELIMINATED,
+    ENTRIES,
+    FIRST_BLOCK,
+    HEADER,
+    HIGH,
+    HIGH_AXES,
+    HIGH_TABLES,
+    INNER,
+    LOW_TABLES,
     MATRIX,
+    MESSAGES,
+    NUMBER,
+    OUTER_AXES,
+    PART_AT,
+    PARTS,
     PER_BLOCK,
     PER_THREAD,
+    STEP,
+    STRIDES,
+    TABLE,
     TABLE_COUNTS,
+    TABLES,
     describe_messages,
     kernel_for,
     levels_of,
@@ -47,16 +66,16 @@ class LoopDevice:
         )
         part_ranges = []
         for width, kernel, table, blocks in launches.tolist():
-            n = int(descriptor[table + w.MESSAGES])
-            first = descriptor[table + w.FIRST_BLOCK : table + w.FIRST_BLOCK + n + 1].tolist()
+            n = int(descriptor[table + MESSAGES])
+            first = descriptor[table + FIRST_BLOCK : table + FIRST_BLOCK + n + 1].tolist()
             assert first[0] == 0 and first[-1] == blocks and all(b > a for a, b in pairwise(first))
-            at = descriptor[table + w.FIRST_BLOCK + n + 1 :][:n].tolist()
+            at = descriptor[table + FIRST_BLOCK + n + 1 :][:n].tolist()
             results = [self.compute(descriptor[a:], kernel, width) for a in at]
             for a, number_of_blocks, (target, places, values) in zip(at, np.diff(first).tolist(), results, strict=True):
                 self.arena[places] = values  # after all messages of the launch, which are independent
                 written.append(target)
-                message_parts, entries = int(descriptor[a + w.PARTS]), int(descriptor[a + w.ENTRIES])
-                part_at = int(descriptor[a + w.PART_AT])
+                message_parts, entries = int(descriptor[a + PARTS]), int(descriptor[a + ENTRIES])
+                part_at = int(descriptor[a + PART_AT])
                 part_ranges.append((part_at, part_at + message_parts * entries))
                 expected = {PER_THREAD: -(-entries // TILE[0]), PER_BLOCK: entries * message_parts}
                 assert kernel == MATRIX or number_of_blocks == expected[kernel]
@@ -68,14 +87,14 @@ class LoopDevice:
     def compute(self, descriptor, kernel, width):
         """Return the number of a message's table, the places of its entries, and their values."""
         self.kinds.add(kernel)
-        axes, outer, count = (int(descriptor[i]) for i in (w.AXES, w.OUTER_AXES, w.TABLES))
+        axes, outer, count = (int(descriptor[i]) for i in (AXES, OUTER_AXES, TABLES))
         n_records = count if kernel == MATRIX or width == len(TABLE_COUNTS) else TABLE_COUNTS[width]
-        sizes = descriptor[w.HEADER : w.HEADER + axes]
-        eliminated = [*descriptor[w.HEADER + axes : w.HEADER + axes + outer], descriptor[w.INNER]]
-        assert np.prod(sizes) == descriptor[w.ENTRIES] and np.prod(eliminated) == descriptor[w.ELIMINATED]
-        length, start = w.STRIDES + axes + outer, w.HEADER + axes + outer
+        sizes = descriptor[HEADER : HEADER + axes]
+        eliminated = [*descriptor[HEADER + axes : HEADER + axes + outer], descriptor[INNER]]
+        assert np.prod(sizes) == descriptor[ENTRIES] and np.prod(eliminated) == descriptor[ELIMINATED]
+        length, start = STRIDES + axes + outer, HEADER + axes + outer
         records = [descriptor[start + r * length : start + (r + 1) * length] for r in range(n_records + 1)]
-        assert all(r[w.NUMBER] == self.program.at.size - 1 for r in records[count:-1])  # the neutral table
+        assert all(r[NUMBER] == self.program.at.size - 1 for r in records[count:-1])  # the neutral table
         total = np.zeros((*sizes, *eliminated))
         for record in records[:-1]:
             total = total + self.arena[places(record, axes, sizes, eliminated)]
@@ -84,17 +103,17 @@ class LoopDevice:
         total = total.reshape(*sizes, -1)
         values = total.max(axis=-1) if self.case.maximise else np.logaddexp.reduce(total, axis=-1)
         target = places(records[-1], axes, sizes, [1] * len(eliminated))
-        return int(descriptor[w.TABLE]), target.reshape(values.shape), values
+        return int(descriptor[TABLE]), target.reshape(values.shape), values
 
     def check_product(self, descriptor, records, axes):
         """Check that no summed table of a matrix product depends on rows and on columns."""
-        high, rows = int(descriptor[w.HIGH_AXES]), int(descriptor[w.HIGH])
-        n_high, n_low = int(descriptor[w.HIGH_TABLES]), int(descriptor[w.LOW_TABLES])
-        assert rows == np.prod(descriptor[w.HEADER : w.HEADER + high], dtype=int)
-        assert min(rows, int(descriptor[w.ENTRIES]) // rows) >= TILE[2]
+        high, rows = int(descriptor[HIGH_AXES]), int(descriptor[HIGH])
+        n_high, n_low = int(descriptor[HIGH_TABLES]), int(descriptor[LOW_TABLES])
+        assert rows == np.prod(descriptor[HEADER : HEADER + high], dtype=int)
+        assert min(rows, int(descriptor[ENTRIES]) // rows) >= TILE[2]
         for i, record in enumerate(records):
-            strides = record[w.STRIDES : w.STRIDES + axes]
-            depends_on_eliminated = bool(record[w.STEP] or record[w.STRIDES + axes :].any())
+            strides = record[STRIDES : STRIDES + axes]
+            depends_on_eliminated = bool(record[STEP] or record[STRIDES + axes :].any())
             assert depends_on_eliminated == (i < n_high + n_low)
             assert i >= n_high or not strides[high:].any()
             assert not n_high <= i < n_high + n_low or not strides[:high].any()
@@ -102,8 +121,8 @@ class LoopDevice:
 
 def places(record, axes, sizes, eliminated):
     """Return the place in the arena of each entry that a table contributes, one axis per target and eliminated axis."""
-    strides = [*record[w.STRIDES : w.STRIDES + axes], *record[w.STRIDES + axes :], record[w.STEP]]
-    at = np.full((1,) * len(strides), int(record[w.AT]))
+    strides = [*record[STRIDES : STRIDES + axes], *record[STRIDES + axes :], record[STEP]]
+    at = np.full((1,) * len(strides), int(record[AT]))
     for axis, (size, stride) in enumerate(zip([*sizes, *eliminated], strides, strict=True)):
         shape = [1] * len(strides)
         shape[axis] = int(size)

@@ -11,11 +11,17 @@ from support import naive
 from support.problem_strategies import random_problem
 
 from dmcmc import Factor
-from dmcmc.inference.elimination.query import EliminationQuery
-from dmcmc.inference.minibuckets.choose_z import largest_fitting, plan_within, upper_bound_on_z
+from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.minibuckets.content_partition import eliminate_by_content
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, shares_variable
+from dmcmc.inference.minibuckets.plan import (
+    largest_fitting,
+    least_z,
+    plan_mini_buckets,
+    plan_within,
+    shares_variable,
+    upper_bound_on_z,
+)
 from dmcmc.inference.minibuckets.plan_kernels import union_up_to
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor import choose_arithmetic

@@ -9,11 +9,9 @@ from support import naive
 from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
-from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery, plan_elimination
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.choose_z import plan_within
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 

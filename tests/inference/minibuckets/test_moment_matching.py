@@ -9,7 +9,7 @@ from support.problem_strategies import random_problem, random_table
 
 from dmcmc import Factor
 from dmcmc.inference import tuning
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, eliminate_within
 from dmcmc.inference.minibuckets import moment_matching as moment_matching
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched, magnitude_limit_of, with_headroom

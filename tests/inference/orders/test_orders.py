@@ -11,9 +11,16 @@ from support import naive
 from support.graphs_to_order import by_rule, check_numbers, cycle, graphs, grid, random_graph, total_of, tree
 
 import dmcmc.inference.orders.best_order as best_order_module
-from dmcmc.inference.orders import estimate_cost
-from dmcmc.inference.orders.best_order import DEPTH_FIRST_RULES, RULES, best_order, primal_graph, scaled_weights
-from dmcmc.inference.orders.estimate_cost import cells_upper_bound, joins_at_least
+from dmcmc.inference.orders import best_order as estimate_cost
+from dmcmc.inference.orders.best_order import (
+    DEPTH_FIRST_RULES,
+    RULES,
+    best_order,
+    cells_upper_bound,
+    joins_at_least,
+    primal_graph,
+    scaled_weights,
+)
 from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
 
 every_rule = st.sampled_from((*RULES, *DEPTH_FIRST_RULES))

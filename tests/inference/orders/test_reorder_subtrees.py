@@ -15,8 +15,7 @@ from dmcmc.inference.orders import reorder_subtrees
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.orders.reorder_subtrees import improve_subtrees
-from dmcmc.inference.orders.safe_elimination_kernels import eliminate_almost_simplicial
-from dmcmc.inference.orders.sweep_order_kernels import sweep_order
+from dmcmc.inference.orders.sweep_order_kernels import eliminate_almost_simplicial, sweep_order
 from dmcmc.inference.orders.vertex_separator_kernels import balanced_cuts, cut_orders, neighbour_lists
 from dmcmc.inference.runtime.deadline import Deadline
 

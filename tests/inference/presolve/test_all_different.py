@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmcmc.inference.constraints.matching import supported_values
+from dmcmc.inference.constraints.all_different import supported_values
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem

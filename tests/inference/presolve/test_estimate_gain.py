@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.dominance import remove_dominated_values
-from dmcmc.inference.presolve.estimate_gain import estimate_presolve_gain
-from dmcmc.inference.presolve.limits import PresolveLimit
-from dmcmc.inference.presolve.small_buckets import may_eliminate
-from dmcmc.inference.presolve.working_problem import WorkingProblem
+from dmcmc.inference.presolve.small_buckets import estimate_presolve_gain, may_eliminate
+from dmcmc.inference.presolve.working_problem import PresolveLimit, WorkingProblem
 
 
 @st.composite

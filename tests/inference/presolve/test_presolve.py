@@ -12,8 +12,8 @@ from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import tabulate
-from dmcmc.inference.presolve.limits import PresolveLimit
 from dmcmc.inference.presolve.presolve import presolve
+from dmcmc.inference.presolve.working_problem import PresolveLimit
 from dmcmc.inference.runtime.deadline import Deadline
 
 HARD = -np.inf

@@ -13,14 +13,10 @@ from support.problem_strategies import random_problem, with_other_representation
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.presolve.arc_consistency import enforce_arc_consistency
-from dmcmc.inference.presolve.dominance import remove_dominated
-from dmcmc.inference.presolve.equivalent_variables import merge_equivalent_variables
-from dmcmc.inference.presolve.limits import PresolveLimit
-from dmcmc.inference.presolve.presolve import presolve
-from dmcmc.inference.presolve.restrict_domains import restrict_domains
+from dmcmc.inference.presolve.dominance import enforce_arc_consistency, remove_dominated
+from dmcmc.inference.presolve.presolve import merge_equivalent_variables, presolve, restrict_domains
 from dmcmc.inference.presolve.small_buckets import eliminate_small
-from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
+from dmcmc.inference.presolve.working_problem import Infeasible, PresolveLimit, WorkingProblem
 
 TABLE_BYTES = 1 << 20
 STEPS = {

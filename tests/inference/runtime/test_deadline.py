@@ -14,8 +14,7 @@ from dmcmc.inference import tuning
 from dmcmc.inference.bounds import registry as bounds
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery, plan_elimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.minibuckets import content_partition as content_partition
 from dmcmc.inference.minibuckets import moment_matching as moment_matching

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dmcmc.inference.orders import bitset_kernels
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.runtime.interpreted import InterpretedSteps, interpreted_kernels, intrinsic, is_interpreting
-from dmcmc.samplers.model import arith_kernels
+from dmcmc.samplers.model.draw_kernels import _naive_fma, fma
 
 needs_compiler = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -93,7 +93,7 @@ def test_an_intrinsic_is_compiled_in_kernels_and_calls_its_twin_in_python():
 def test_the_twin_of_a_fused_multiply_add_rounds_once(a, b, c):
     arguments = np.float32(a), np.float32(b), np.float32(c)
     with np.errstate(all="ignore"):
-        found = np.float32(arith_kernels.fma(*arguments))
+        found = np.float32(fma(*arguments))
     assert found.tobytes() == np.float32(_compiled_fma(*arguments)).tobytes()
 
 
@@ -102,12 +102,12 @@ def test_the_twin_of_a_fused_multiply_add_is_not_rounded_to_float64_first():
     step, odd = 2.0**-23, np.float32(1 + 2.0**-23)
     a, b = np.float32(2.0**-12 * (1 + step)), np.float32(2.0**-12 * (1 - step))
     assert np.float32(np.float64(a) * np.float64(b) + np.float64(odd)) == np.float32(1 + 2 * step)
-    assert arith_kernels._naive_fma(a, b, odd) == odd
+    assert _naive_fma(a, b, odd) == odd
 
 
 @njit()
 def _compiled_fma(a, b, c):
-    return arith_kernels.fma(a, b, c)
+    return fma(a, b, c)
 
 
 @needs_compiler

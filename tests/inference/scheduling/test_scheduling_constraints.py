@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dmcmc.inference.constraints.idle_slot import AFTER, BEFORE, TAKEN
 from dmcmc.inference.constraints.registry import get
+from dmcmc.inference.constraints.schedules import AFTER, BEFORE, TAKEN
 
 
 def drawn(seed):

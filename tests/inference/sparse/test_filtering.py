@@ -13,19 +13,16 @@ from support.encoded_problems import HARD, first_bucket, queries
 from support.encoded_problems import naive as dense_sum
 
 from dmcmc import Factor
-from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery, plan_elimination
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.sparse import tuning
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_within
-from dmcmc.inference.sparse.join_steps import steps_of
+from dmcmc.inference.sparse.join_steps import RowLimits, TooManyRows, steps_of
 from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds
-from dmcmc.inference.sparse.row_steps import RowLimits, TooManyRows
-from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
-from dmcmc.inference.sparse.sparse_table import SparseTable
+from dmcmc.inference.sparse.sparse_table import SizeStatistics, SparseTable, total_statistics
 
 MEMORY = 1 << 20
 LISTED = st.integers(0, 255)  # bit i: whether table i of a bucket is sparse

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from support import naive
 
 from dmcmc.inference.model.arithmetic import EncodedTable, narrowest
-from dmcmc.inference.sparse.functional_variables import substitute_functional
-from dmcmc.inference.sparse.sparse_table import SparseBackedTable, SparseTable, as_dense
+from dmcmc.inference.sparse.sparse_table import SparseBackedTable, SparseTable, as_dense, substitute_functional
 
 ARITHMETIC = narrowest(10_000, True)
 DOMAINS = np.array([3, 3, 2, 3])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import naive
 
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.sparse.lookups import RowLayout, lay_out_lookups, lay_out_partner
+from dmcmc.inference.sparse.join_steps import RowLayout, lay_out_lookups, lay_out_partner
 from dmcmc.inference.sparse.row_kernels import (
     best_of,
     extend,

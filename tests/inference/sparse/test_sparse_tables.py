@@ -10,16 +10,14 @@ from support.clock import ExpiresAfterChecks
 from support.encoded_problems import HARD, first_bucket, naive, queries
 
 from dmcmc.inference import tuning
-from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.elimination.query import EliminationQuery
+from dmcmc.inference.elimination.plan import EliminationQuery, plan_elimination
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor import Factor, choose_arithmetic
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering
-from dmcmc.inference.sparse.join_steps import steps_of
+from dmcmc.inference.sparse.join_steps import RowLimits, TooManyRows, steps_of
 from dmcmc.inference.sparse.outside_bounds import MiniBucketRelaxation, OutsideBounds
-from dmcmc.inference.sparse.row_steps import RowLimits, TooManyRows
 from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseTable, fields_of
 
 

@@ -20,8 +20,7 @@ from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.inference.sums.counting import count_solutions
-from dmcmc.inference.sums.partition_function import log_partition
+from dmcmc.inference.sums.counting import count_solutions, log_partition
 
 MEMORY = 1 << 24
 

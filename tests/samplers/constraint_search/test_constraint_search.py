@@ -13,12 +13,10 @@ from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
 from dmcmc.inference.runtime.interpreted import interpreted_kernels
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.samplers.constraint_search import move_kernels as moves
-from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch
+from dmcmc.samplers.constraint_search.constraint_search import ConstraintSearch, Walker
 from dmcmc.samplers.constraint_search.search_model import search_model
 from dmcmc.samplers.constraint_search.state_kernels import DEGREE, SOFT, WEIGHTED, change_value, cost_change
-from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch
-from dmcmc.samplers.constraint_search.uncompiled_state import UncompiledState
-from dmcmc.samplers.constraint_search.walker import Walker
+from dmcmc.samplers.constraint_search.uncompiled_search import UncompiledSearch, UncompiledState
 from dmcmc.samplers.local_search.local_search import ConstraintAscent, LocalSearch
 
 

@@ -9,8 +9,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.factor import Factor, choose_arithmetic
 from dmcmc.report.summary import result_summary as summary
 from dmcmc.results.result import ChainReport, guarantee_report
-from dmcmc.samplers.contract.chain_statistics import autocorrelation_time, statistics_of
-from dmcmc.samplers.contract.protocol import Sampling
+from dmcmc.samplers.contract.protocol import Sampling, autocorrelation_time, statistics_of
 from dmcmc.samplers.cpu.chain_kernels import compile_trace
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.schedule import Temperature

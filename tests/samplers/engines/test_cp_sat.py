@@ -10,9 +10,8 @@ from dmcmc.anytime.engines import choose_engine
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.runtime.errors import Unavailable
-from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST, native_problem
-from dmcmc.samplers.cp_sat.process import CpSatProcess, available
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
+from dmcmc.samplers.cp_sat.solver import MAX_TOTAL_COST, CpSatProcess, available, native_problem
+from dmcmc.samplers.toulbar2.compact_problem import costs_of_compact
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs ortools")
 

@@ -8,8 +8,8 @@ import pytest
 import dmcmc
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
-from dmcmc.samplers.cp_sat.conflict_cliques import clique_cover
-from dmcmc.samplers.cp_sat.native_problem import excludes_minority
+from dmcmc.samplers.cp_sat.solver import excludes_minority
+from dmcmc.samplers.cp_sat.tables import clique_cover
 from tests.support.naive import optimum
 
 cp_model = pytest.importorskip("ortools.sat.python.cp_model")

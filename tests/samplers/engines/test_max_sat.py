@@ -10,9 +10,8 @@ from dmcmc.config.settings import Budget, Settings
 from dmcmc.generators.meetings import BusinessMeetings
 from dmcmc.generators.meetings import generate_business_meetings as generate
 from dmcmc.inference.runtime.errors import Unavailable
-from dmcmc.samplers.max_sat.native_problem import native_problem, suits
-from dmcmc.samplers.max_sat.process import MaxSatProcess, available
-from dmcmc.samplers.toulbar2.whole_problem import costs_of_compact
+from dmcmc.samplers.max_sat.native_problem import MaxSatProcess, available, native_problem, suits
+from dmcmc.samplers.toulbar2.compact_problem import costs_of_compact
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs python-sat")
 

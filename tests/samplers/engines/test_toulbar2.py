@@ -16,12 +16,13 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.methods import exact
-from dmcmc.samplers.toulbar2 import process, solver
+from dmcmc.samplers.toulbar2 import solver
+from dmcmc.samplers.toulbar2.background_search import Toulbar2Process, available
 from dmcmc.samplers.toulbar2.costs import costs_of
 
 HARD = -np.inf
 
-installed = pytest.mark.skipif(not process.available(), reason="needs pytoulbar2")
+installed = pytest.mark.skipif(not available(), reason="needs pytoulbar2")
 
 
 @given(st.data())
@@ -91,7 +92,7 @@ def test_a_search_can_be_observed_and_ended():
     pairs = [(i, j) for i in range(60) for j in range(i)]
     tables = [rng.integers(0, 1000, (10, 10)) for _ in pairs]
     costs = costs_of(pairs, tables, np.full(60, 10))
-    with process.Toulbar2Process() as engine:
+    with Toulbar2Process() as engine:
         progress = engine.start(costs, None, 1000)
         deadline = time.monotonic() + 300
         while progress.values is None and time.monotonic() < deadline:
@@ -109,7 +110,7 @@ def test_a_search_can_be_observed_and_ended():
 def test_only_better_assignments_than_the_known_one_are_found():
     tables = [np.array([[5, 1], [0, 3]])]
     costs = costs_of([(0, 1)], tables, np.array([2, 2]))
-    with process.Toulbar2Process() as engine:
+    with Toulbar2Process() as engine:
         better, none = (engine.search(costs, beat, 10) for beat in (3, 5))
     assert better.complete
     assert better.values.tolist() == [0, 0]

@@ -12,8 +12,7 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.samplers.auto.choose import sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
-from dmcmc.samplers.tuning.auto import FIRST_TABLE_SECONDS
-from dmcmc.samplers.tuning.common import UNTRIED_SHARE
+from dmcmc.samplers.contract.tuning import FIRST_TABLE_SECONDS, UNTRIED_SHARE
 from dmcmc.solving import local_tables
 
 PROBLEM = hard_problem(variables=6, domain=4)

@@ -8,7 +8,7 @@ import pytest
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds import semidefinite_rows
+from dmcmc.inference.bounds import search_rows as semidefinite_rows
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite import relaxation
 from dmcmc.inference.dpop.division import LocalProblem

@@ -17,14 +17,14 @@ from dmcmc.compilation.search_components import first_search_of
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.dpop import division, pseudotree
-from dmcmc.inference.dpop.trees.depth_first import depth_first
+from dmcmc.inference.dpop.trees import depth_first
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.factor_graph import build_graph
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.orders import estimate_cost
-from dmcmc.inference.presolve.dominated_entries import forbid_dominated, slack_of
-from dmcmc.inference.presolve.limits import PresolveLimit
+from dmcmc.inference.orders import best_order as estimate_cost
+from dmcmc.inference.presolve.dominance import forbid_dominated, slack_of
 from dmcmc.inference.presolve.presolve import presolve
+from dmcmc.inference.presolve.working_problem import PresolveLimit
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.mpi.world import World
@@ -150,7 +150,7 @@ def test_each_point_of_the_first_trace_has_its_solution():
 
 
 def test_an_incomplete_greedy_assignment_is_reported_once_when_it_takes_long(monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.tuning.local_search.READS_PER_TASK", 1)
+    monkeypatch.setattr("dmcmc.samplers.contract.tuning.READS_PER_TASK", 1)
     problem, reported = sparse_problem(20, agents=1), []
     complete = Ascent(problem, 1, NO_DEADLINE).greedy()
     found = Ascent(problem, 1, NO_DEADLINE).greedy(Deadline(time.perf_counter() - 1), reported.append)

@@ -32,9 +32,9 @@ from dmcmc.mpi.world import World
 from dmcmc.questions import mini_buckets as eliminate_whole
 from dmcmc.questions.mini_buckets import solve_single_agent
 from dmcmc.results.outcome import quality_of
+from dmcmc.samplers.chain_solver import choose_rows
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.samplers.row_choice import choose_rows
 from dmcmc.solving.agent.bounds import largest_sum
 from dmcmc.solving.monitoring.progress import NoProgress
 from dmcmc.solving.planning.divided_problem import divide_problem

@@ -63,7 +63,7 @@ def add_constraint(build, rng, kind, names, cost):
 
 def random_automaton(rng):
     """Return an automaton of three states that forbids some transitions and prices others."""
-    from dmcmc.inference.constraints.regular import Automaton
+    from dmcmc.inference.constraints.count import Automaton
 
     transitions = {
         (state, label): (int(rng.integers(3)), int(rng.integers(-2, 3)))

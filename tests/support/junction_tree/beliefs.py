@@ -7,9 +7,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
-from dmcmc.inference.junction_tree.cliques import CliqueTree, clique_tree
+from dmcmc.inference.junction_tree.cliques import CliqueTree, clique_tree, lay_out
 from dmcmc.inference.junction_tree.passes import CliqueTreePasses
-from dmcmc.inference.junction_tree.table_layout import lay_out
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from support import naive
 

@@ -5,11 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN
 from dmcmc.inference.bounds.semidefinite.certificate import bounds_with_term, round_psd_term
 from dmcmc.inference.bounds.semidefinite.node_batch import RowNodeBatch
-from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint, SharedTerm
-from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
+from dmcmc.inference.bounds.semidefinite.utility_matrix import DescentPoint, SharedTerm, UtilityMatrix
 from dmcmc.inference.runtime.types import Floats, Ints
 
 

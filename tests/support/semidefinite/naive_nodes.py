@@ -4,6 +4,13 @@ from itertools import permutations
 
 import numpy as np
 
+from dmcmc.inference.bounds.contract.tuning import (
+    ADAM_EPSILON,
+    MAX_UTILITY_DROP,
+    MESSAGE_DAMPING,
+    MOMENTUM,
+    SECOND_MOMENT_DECAY,
+)
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import BIAS_CORRECTION, INVERSE_TEMPERATURE, STEP_SIZE
 from dmcmc.inference.bounds.semidefinite.node_steps import (
     POWER,
@@ -11,13 +18,6 @@ from dmcmc.inference.bounds.semidefinite.node_steps import (
     NodeShape,
     NodeWorkspace,
     StepPasses,
-)
-from dmcmc.inference.bounds.tuning.semidefinite import (
-    ADAM_EPSILON,
-    MAX_UTILITY_DROP,
-    MESSAGE_DAMPING,
-    MOMENTUM,
-    SECOND_MOMENT_DECAY,
 )
 
 

@@ -5,8 +5,8 @@ import numpy as np
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.semidefinite.bounder import NodeSchedules, SemidefiniteRunner
+from dmcmc.inference.bounds.semidefinite.node_steps import BRANCH_SCHEDULE, ROOT_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
-from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
 from support.semidefinite.naive_nodes import NaiveNodes

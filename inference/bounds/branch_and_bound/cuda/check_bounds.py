@@ -14,16 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder, StoredNode
-from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import utilities_of
-from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import FORBIDDEN_INT16
-from dmcmc.inference.bounds.branch_and_bound.open_nodes import OpenNodes
+from dmcmc.inference.bounds.branch_and_bound.node_kernels import FORBIDDEN_INT16
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import OpenNodes, utilities_of
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
+from dmcmc.inference.bounds.contract.tuning import MAX_NODES_PER_BATCH
 from dmcmc.inference.bounds.dual.cuda.device_ascent import DevicePlacement
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.bounds.tuning.search import MAX_NODES_PER_BATCH
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BELOW, MINUS_INFINITY
 from dmcmc.inference.runtime.errors import GpuFault
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.tuning import SAMPLE_SIZE

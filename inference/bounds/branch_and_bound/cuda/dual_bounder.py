@@ -29,10 +29,10 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
 )
 from dmcmc.inference.bounds.branch_and_bound.cuda import node_kernels
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import DUAL_WORK, allowed_values
+from dmcmc.inference.bounds.contract.tuning import MAX_ENTRIES_PER_BLOCK, NODES_PER_BLOCK
 from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDualAscent, DevicePlacement, place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
-from dmcmc.inference.bounds.tuning.search import MAX_ENTRIES_PER_BLOCK, NODES_PER_BLOCK
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import shared_device
 from dmcmc.inference.tuning import DEVICE_SHARE, MAX_CHECK_INTERVAL

@@ -26,6 +26,7 @@ Positions are unsigned and arithmetic is cast to 32 bits: Numba's default, signe
 import numpy as np
 from numba import cuda, int32, int64
 
+from dmcmc.inference.bounds.contract.tuning import INITIAL_SWEEPS, PRUNE_EVERY, RECENTRE_EVERY, ROW_TEMPERATURE_RATIO
 from dmcmc.inference.bounds.dual.cuda.condition_kernels import condition
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
     DOMAINS,
@@ -45,14 +46,12 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     TRIANGLES,
     N,
 )  # fmt: skip
-from dmcmc.inference.bounds.dual.cuda.higher_order_kernels import higher_order_pass
-from dmcmc.inference.bounds.dual.cuda.pair_kernels import variable_pass
+from dmcmc.inference.bounds.dual.cuda.pair_kernels import higher_order_pass, variable_pass
 from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, device_function, shared_array, span
 from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature
-from dmcmc.inference.bounds.tuning.dual import INITIAL_SWEEPS, PRUNE_EVERY, RECENTRE_EVERY, ROW_TEMPERATURE_RATIO
 from dmcmc.inference.runtime.compile import cuda_inline, cuda_jit
 
 # Fields of a job's record: index of the agent, row number, and cutoff or MINUS_INFINITY; length of the record.

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
-from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.tuning.dual import (
+from dmcmc.inference.bounds.contract.tuning import (
     INITIAL_SWEEPS,
     MAX_INITIAL_FRACTION,
     RECENTRE_EVERY,
     TIMED_CALLS,
     WHOLE_SWEEPS_PER_ROW_SWEEP,
 )
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import leave_to_cpu

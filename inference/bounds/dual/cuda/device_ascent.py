@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.contract.tuning import BLOCKS_PER_MULTIPROCESSOR
 from dmcmc.inference.bounds.dual.cuda import ascent_kernels as rows_cuda
 from dmcmc.inference.bounds.dual.cuda.descriptors import (
     graph_descriptor,
@@ -31,7 +32,6 @@ from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import GROUP_SIZE, WA
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualLayout, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.tuning.dual import BLOCKS_PER_MULTIPROCESSOR
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import allow_shared, gpu_limits, shared_device
 from dmcmc.inference.runtime.types import Ints

@@ -53,13 +53,14 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     TRIANGLE_TABLES,
     TRIANGLES,
 )  # fmt: skip
-from dmcmc.inference.bounds.dual.cuda.log_sum_exp_kernels import sum_products, take_logarithms
 from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import (
     LINE_GAP,
     bits_per_unit_at,
     exponentiate_tables,
     find_line_maxima,
     line_maximum,
+    sum_products,
+    take_logarithms,
 )
 from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import (
     MAX_TILE_CELLS,

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
+from dmcmc.inference.bounds.contract.tuning import MAX_STORED_FACTORS, TRIAL_STEPS
 from dmcmc.inference.bounds.dual.integer_scaling import Scale
 from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, entry_bytes, node_shape
 from dmcmc.inference.bounds.semidefinite.bounder import MAX_BRANCHES, SemidefiniteRunner, max_nodes_per_batch
@@ -21,17 +22,14 @@ from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceNodeArray
 from dmcmc.inference.bounds.semidefinite.cuda.node_kernels import tables_per_block
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
-from dmcmc.inference.bounds.semidefinite.node_steps import NodeShape
+from dmcmc.inference.bounds.semidefinite.node_steps import ROOT_SCHEDULE, NodeShape
 from dmcmc.inference.bounds.semidefinite.relaxation import (
     RelaxationRequest,
     RelaxationTask,
     bound_single_rows,
     lower_terms,
 )
-from dmcmc.inference.bounds.semidefinite.schedules import ROOT_SCHEDULE
-from dmcmc.inference.bounds.semidefinite.shared_term import Float32Array, SharedTerm
-from dmcmc.inference.bounds.semidefinite.utility_matrix import UtilityMatrix
-from dmcmc.inference.bounds.tuning.semidefinite import MAX_STORED_FACTORS, TRIAL_STEPS
+from dmcmc.inference.bounds.semidefinite.utility_matrix import Float32Array, SharedTerm, UtilityMatrix
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.tuning import STORED_SHARE
 from dmcmc.inference.model.subproblem import Subproblem

@@ -1,17 +1,22 @@
-"""GPU arrays for a batch of nodes: CuPy's arrays, cuBLAS products of matrices, and the kernels of ``node_kernels``.
+"""The arrays of nodes on a GPU.
+
+GPU arrays for a batch of nodes: CuPy's arrays, cuBLAS products of matrices, and the kernels of ``node_kernels``.
 
 A node is a row of an agent (an assignment of its boundary variables) with some hidden variables fixed. It has h hidden
 variables of d values, n = h·d values, and m > n factor vectors of r components.
+
+Whether CuPy, which is optional, can compute semidefinite relaxations on the GPU.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from dmcmc.inference.bounds.semidefinite.cuda import node_kernels as kernels
 from dmcmc.inference.bounds.semidefinite.node_steps import NodeInputs, NodeShape, NodeWorkspace, PassLaunch, StepPasses
-from dmcmc.inference.runtime.device import allows_concurrent_use, prepare_launch, shared_device
+from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem, prepare_launch, shared_device
 from dmcmc.inference.runtime.types import Array
 
 _CUBLAS_TYPES = {np.float16: 2, np.float32: 0}  # cudaDataType of a matrix: CUDA_R_16F and CUDA_R_32F
@@ -139,3 +144,23 @@ def _cupy() -> Any:
     import cupy
 
     return cupy
+
+
+def relaxation_gpu_problem() -> str | None:
+    """Return why a semidefinite relaxation cannot run on a GPU; None if it can, also under Numba's simulator."""
+    problem = gpu_problem()
+    return problem if problem is not None or not allows_concurrent_use() else _cupy_problem()
+
+
+@lru_cache
+def _cupy_problem() -> str | None:
+    """Return why CuPy does not work; None if it does."""
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+        cupy.matmul(cupy.ones((2, 2), dtype=cupy.float32), cupy.ones((2, 2), dtype=cupy.float32))
+    except Exception as error:  # a driver or an incompatible library may raise anything
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        return f"CuPy does not work here ({what}); pip install 'dmcmc[semidefinite]'"
+    return None

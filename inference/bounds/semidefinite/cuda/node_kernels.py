@@ -43,14 +43,14 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.semidefinite.node_steps import POWER
-from dmcmc.inference.bounds.tuning.semidefinite import (
+from dmcmc.inference.bounds.contract.tuning import (
     ADAM_EPSILON,
     MAX_UTILITY_DROP,
     MESSAGE_DAMPING,
     MOMENTUM,
     SECOND_MOMENT_DECAY,
 )
+from dmcmc.inference.bounds.semidefinite.node_steps import POWER
 from dmcmc.inference.runtime.compile import cuda_jit
 
 # Fields of a step in a schedule: inverse temperature of the maxima per unit, step size in units with Adam's bias

@@ -16,8 +16,7 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     UNFINISHED,
     run_batches,
 )
-from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import entry_bytes
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder, entry_bytes
 from dmcmc.inference.bounds.branch_and_bound.open_nodes import node_bytes
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
@@ -27,7 +26,7 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import (
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.mini_bucket_bounder import MiniBucketBounder
-from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
+from dmcmc.inference.bounds.semidefinite.agent_buffers import CpuArrays
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 

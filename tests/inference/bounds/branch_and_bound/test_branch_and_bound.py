@@ -23,20 +23,19 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     SearchBatch,
     run_batches,
 )
-from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
-from dmcmc.inference.bounds.branch_and_bound.leaf_bounds import with_exact_leaves
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import (
+    CpuDualBounder,
     entry_bytes,
 )
-from dmcmc.inference.bounds.branch_and_bound.open_nodes import node_bytes
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import node_bytes, with_exact_leaves
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
     BoundarySearchRequest,
     run_boundary_searches,
 )
-from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
+from dmcmc.inference.bounds.search_rows import create_boundary_search
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline

@@ -9,11 +9,11 @@ from support.problem_strategies import random_table
 from support.semidefinite.dense_agents import dense_agent
 
 from dmcmc import Factor
-from dmcmc.inference.bounds import bounders, registry
+from dmcmc.inference.bounds import registry
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
-from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search, fastest_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.mini_bucket_bounder import MiniBucketBounder, mini_bucket_bounder
+from dmcmc.inference.bounds.search_rows import create_boundary_search, fastest_search, other_bounders
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.subproblem import Subproblem
@@ -81,9 +81,9 @@ def test_no_bounder_without_time_or_for_agents_without_mini_buckets():
     late = DualState(local, triangles=False, backend=Backend(stop=Deadline(until=0.0)))
     assert mini_bucket_bounder(late, MEMORY) is None
     state = DualState(local, triangles=False)
-    assert list(bounders.other_bounders(state, MEMORY)) == []
+    assert list(other_bounders(state, MEMORY)) == []
     state.has_mini_buckets = True
-    assert [type(bounder) for bounder in bounders.other_bounders(state, MEMORY)] == [MiniBucketBounder]
+    assert [type(bounder) for bounder in other_bounders(state, MEMORY)] == [MiniBucketBounder]
 
 
 def test_the_search_that_lowers_the_bound_most_is_chosen_and_all_bounds_are_kept():
@@ -101,7 +101,7 @@ def test_the_search_that_lowers_the_bound_most_is_chosen_and_all_bounds_are_kept
 def test_bounders_are_compared_with_time_and_without_boundary_variables_only(left, interface, tried, monkeypatch):
     compared = []
     monkeypatch.setattr(
-        "dmcmc.inference.bounds.branch_and_bound_rows.fastest_search",
+        "dmcmc.inference.bounds.search_rows.fastest_search",
         lambda state, searches, seconds: compared.append(len(searches)) or searches[0],
     )
     backend = Backend(stop=Deadline(time.perf_counter() + left))

@@ -10,14 +10,14 @@ from support import naive
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.branch_and_bound.node_parcel import planned_moves
+from dmcmc.inference.bounds.branch_and_bound.open_nodes import planned_moves
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearchRequest,
     SearchedPart,
     run_boundary_searches,
 )
-from dmcmc.inference.bounds.branch_and_bound_rows import create_boundary_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.search_rows import create_boundary_search
 from dmcmc.inference.dpop.division import LocalProblem
 
 PAIRS = [(0, 1), (0, 2), (1, 2), (2, 3), (1, 3), (3, 4), (0, 4), (2, 4), (1, 4)]

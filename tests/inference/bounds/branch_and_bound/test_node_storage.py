@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import (
     make_node_buffer,
     make_working_tables,
 )
-from dmcmc.inference.bounds.branch_and_bound.node_storage_kernels import MAX_INT16, fetch, shift_for, store
+from dmcmc.inference.bounds.branch_and_bound.node_kernels import MAX_INT16, fetch, shift_for, store
 from dmcmc.inference.bounds.dual.graph import lay_out
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.dpop.division import LocalProblem
 
 CORNERS = [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)]

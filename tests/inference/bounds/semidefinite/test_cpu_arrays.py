@@ -7,11 +7,10 @@ from support.semidefinite.naive_nodes import NaiveNodes
 from support.semidefinite.row_searches import relaxations, tasks_of
 
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers
-from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
+from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, CpuArrays
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
-from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE
+from dmcmc.inference.bounds.semidefinite.node_steps import BRANCH_SCHEDULE
 
 
 def batch_of(arrays, hard=0.0):

@@ -22,13 +22,13 @@ from dmcmc.inference.bounds.semidefinite.agent_buffers import AgentBuffers, entr
 from dmcmc.inference.bounds.semidefinite.bounder import max_nodes_per_batch
 from dmcmc.inference.bounds.semidefinite.node_batch import NodeStarts, RowNodeBatch
 from dmcmc.inference.bounds.semidefinite.node_certificates import certificates
-from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
-from dmcmc.inference.bounds.semidefinite.schedules import (
+from dmcmc.inference.bounds.semidefinite.node_steps import (
     BRANCH_SCHEDULE,
     ROOT_SCHEDULE,
     NodeSchedule,
 )
-from dmcmc.inference.bounds.semidefinite.shared_term import DescentPoint
+from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation
+from dmcmc.inference.bounds.semidefinite.utility_matrix import DescentPoint
 from dmcmc.inference.runtime.deadline import Deadline
 
 

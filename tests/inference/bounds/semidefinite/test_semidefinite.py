@@ -13,14 +13,12 @@ from support.semidefinite.dense_agents import dense_agent as agent
 from support.semidefinite.naive_certificates import certified_bounds
 
 from dmcmc import Factor
+from dmcmc.inference.bounds.contract.tuning import TRIAL_STEPS
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
-from dmcmc.inference.bounds.dual.tables.entry_values import FORBIDDEN_BELOW
+from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN_BELOW, MINUS_INFINITY
 from dmcmc.inference.bounds.semidefinite.certificate import pair_maxima_sum
-from dmcmc.inference.bounds.semidefinite.initial_factors import spectral_start
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation, is_suitable
-from dmcmc.inference.bounds.semidefinite.utility_matrix import build_utility_matrix, joint_matrix
-from dmcmc.inference.bounds.tuning.semidefinite import TRIAL_STEPS
+from dmcmc.inference.bounds.semidefinite.utility_matrix import build_utility_matrix, joint_matrix, spectral_start
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline

@@ -10,12 +10,11 @@ from support.semidefinite.row_searches import decoded
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.semidefinite.agent_buffers import CpuArrays
 from dmcmc.inference.bounds.semidefinite.certificate import bounds_with_term, round_psd_term
-from dmcmc.inference.bounds.semidefinite.cpu_arrays import CpuArrays
+from dmcmc.inference.bounds.semidefinite.node_steps import BRANCH_SCHEDULE, ROOT_SCHEDULE
 from dmcmc.inference.bounds.semidefinite.relaxation import SemidefiniteRelaxation, lower_terms
-from dmcmc.inference.bounds.semidefinite.schedules import BRANCH_SCHEDULE, ROOT_SCHEDULE
-from dmcmc.inference.bounds.semidefinite.shared_term import FORBIDDEN_UTILITY, SharedTerm
-from dmcmc.inference.bounds.semidefinite.utility_matrix import build_utility_matrix
+from dmcmc.inference.bounds.semidefinite.utility_matrix import FORBIDDEN_UTILITY, SharedTerm, build_utility_matrix
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import Deadline

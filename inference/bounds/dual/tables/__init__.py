@@ -1,1 +1,0 @@
-"""Vectorised kernels over int32 tables of the dual ascent: sums, maxima, messages, matrix products and transposes."""
