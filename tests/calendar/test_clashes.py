@@ -65,7 +65,7 @@ def test_constraints_and_pairs_allow_the_same(monkeypatch, copies):
             pairs = problem_of(calendar, copies)
         with monkeypatch.context() as patch:
             patch.setattr(person_rules, "MAX_ENUMERATED_ENTRIES", 0)
-            patch.setattr(person_rules, "common", sizes(MAJORITY_SHARE=0))
+            patch.setattr(person_rules, "tuning", sizes(MAJORITY_SHARE=0))
             constraints = problem_of(calendar, copies)
         domains = [range(size) for size in pairs.domains.tolist()]
         if np.prod(pairs.domains.astype(float)) <= MAX_ASSIGNMENTS:

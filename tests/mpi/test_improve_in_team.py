@@ -148,7 +148,7 @@ def test_a_helper_without_chains_receives_the_end():
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
     monkeypatch.setattr(tuning, "ENTRIES_PER_SENT", 0)
-    monkeypatch.setattr(bound_in_team, "common", sizes(MAX_COPIED_ENTRIES=0, FEW_ROWS=0))
+    monkeypatch.setattr(bound_in_team, "tuning", sizes(MAX_COPIED_ENTRIES=0, FEW_ROWS=0))
     local, potentials_sent, ascend = local_problem(), [], RowBoundHelper.ascend
 
     def record_message(helper, message):
@@ -175,7 +175,7 @@ def test_rows_bounded_in_a_team_equal_those_of_one_rank(size, monkeypatch):
 
 def test_rows_without_time_on_another_rank_keep_their_bounds(monkeypatch):
     monkeypatch.setattr(tuning, "ENTRIES_PER_SENT", 0)
-    monkeypatch.setattr(bound_in_team, "common", sizes(MAX_COPIED_ENTRIES=0, FEW_ROWS=0))
+    monkeypatch.setattr(bound_in_team, "tuning", sizes(MAX_COPIED_ENTRIES=0, FEW_ROWS=0))
     local = local_problem()
     state = DualState(local, triangles=True)
     state.improve(sweeps=0)

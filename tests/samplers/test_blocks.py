@@ -187,13 +187,13 @@ def test_starts_are_drawn_backward_through_mini_buckets(monkeypatch):
     graph, n = graph_of(problem), problem.n_variables
     order, anything = order_for_cuts(graph, NO_DEADLINE), np.zeros(n, dtype=np.int64)
     exact = starts_of(graph, order, anything, KEY, NO_DEADLINE)
-    monkeypatch.setattr(mini_bucket_starts, "common", sizes(LARGE_ENTRIES=700))
+    monkeypatch.setattr(mini_bucket_starts, "tuning", sizes(LARGE_ENTRIES=700))
     starts = starts_of(graph, order, anything, KEY, NO_DEADLINE)
     for chain, number in product(range(2), range(4)):
         assert starts.draw(chain, number).tolist() == drawn_backward(starts, chain, number)
     assert len({tuple(starts.draw(chain, 2)) for chain in range(16)}) > 2
     assert score(problem, exact.draw(0, 0)) >= score(problem, starts.draw(0, 0)) > score(problem, anything)
-    monkeypatch.setattr(mini_bucket_starts, "common", sizes(LARGE_ENTRIES=10))
+    monkeypatch.setattr(mini_bucket_starts, "tuning", sizes(LARGE_ENTRIES=10))
     assert starts_of(graph, order, anything, KEY, NO_DEADLINE) is None
 
 

@@ -89,7 +89,7 @@ def test_the_greedy_assignment_of_a_large_problem_is_reported_before_hill_climbi
     problem, reported = random_problem(5, variables=12, factors=30, domain=5, hard=0.1), []
     climbed = search(problem).first(reported.append)
     assert reported == []
-    monkeypatch.setattr(local_search, "common", sizes(LARGE_ENTRIES=1))
+    monkeypatch.setattr(local_search, "tuning", sizes(LARGE_ENTRIES=1))
     assert search(problem).first(reported.append).tolist() == climbed.tolist()
     (greedy,) = reported
     assert score(problem, greedy[:12]) <= score(problem, climbed[:12])

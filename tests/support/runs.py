@@ -237,5 +237,5 @@ def record_late_compilation(monkeypatch):
 
 
 def sizes(**values):
-    """Return the constants that packages share, with other values: in place of ``common`` in one module."""
+    """Return the constants that packages share, with other values: in place of ``tuning`` in one module."""
     return SimpleNamespace(**vars(tuning) | values)

@@ -16,6 +16,6 @@ def test_the_answer_does_not_depend_on_which_tables_are_cached(monkeypatch, seed
     problem = random_problem(seed, agents=3)
     cached = dmcmc.solve(problem, method="exact")
     monkeypatch.setattr(tuning, "MAX_RETAINED_BYTES", kept_bytes)
-    monkeypatch.setattr(exact, "common", sizes(LARGE_ENTRIES=looked_up))
+    monkeypatch.setattr(exact, "tuning", sizes(LARGE_ENTRIES=looked_up))
     anew = dmcmc.solve(problem, method="exact")
     assert (anew.objective, anew.bound, anew.status) == (cached.objective, cached.bound, cached.status)

@@ -184,7 +184,7 @@ def test_a_run_that_ends_before_its_first_cycle_reports_its_agents_tables(monkey
 def test_a_background_search_reports_at_once_and_ends_with_the_foreground_work(monkeypatch):
     """Better assignments are recorded at once with their improver, and a foreground error ends the search."""
     problem = random_problem(6, variables=40, agents=8, factors=90, domain=6, hard=0.0)
-    monkeypatch.setattr("dmcmc.anytime.local_search.common", sizes(SLICE_SECONDS=500.0))
+    monkeypatch.setattr("dmcmc.anytime.local_search.sampler_tuning", sizes(SLICE_SECONDS=500.0))
     settings_ = settings_of(Document("", {"budget": {"time": 600}}))
     parts, points = divide_problem(problem, settings_, World()), []
     progress = SimpleNamespace(point=points.append, solution=lambda make: None)
@@ -236,7 +236,7 @@ def test_an_unsuccessful_background_search_pauses_between_growing_slices(monkeyp
         turns.append(seconds)
         return best
 
-    monkeypatch.setattr("dmcmc.anytime.local_search.common", sizes(SLICE_SECONDS=0.02, CHECK_SECONDS=0.0))
+    monkeypatch.setattr("dmcmc.anytime.local_search.sampler_tuning", sizes(SLICE_SECONDS=0.02, CHECK_SECONDS=0.0))
     monkeypatch.setattr(LocalSearch, "improve", improve)
     with search.in_background():
         while len(turns) < 4 and time.perf_counter() < end:
