@@ -26,8 +26,8 @@ from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import Order, best_order
 from dmcmc.inference.orders.reorder_subtrees import compile_subtree_search
-from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.tuning import LONG_BUDGET
 
 TABLE = Columns(
     ("file", "<34"), ("n", ">5"),

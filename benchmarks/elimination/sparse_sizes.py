@@ -26,12 +26,12 @@ from dmcmc.inference.elimination.plan import EliminationQuery, plan_elimination
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.inference.runtime.memory import resident_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering, compile_filtering, z_within
+from dmcmc.inference.tuning import LONG_BUDGET
 
 # sizes of the mini-buckets of the outside bounds; each is tried if the one before gave too many rows
 ENTRIES = (20_000, 6_000_000, 60_000_000)

@@ -7,11 +7,11 @@ the valid names.
 from dmcmc.algorithms.contract import Algorithm, Rewriting
 from dmcmc.algorithms.dgls import DGLS
 from dmcmc.algorithms.distributed_gibbs import GIBBS
-from dmcmc.algorithms.dpop import ADPOP, DPOP
 from dmcmc.algorithms.dsa import DSA
 from dmcmc.algorithms.duct import DUCT
 from dmcmc.algorithms.max_sum import MAX_SUM
 from dmcmc.algorithms.mgm import MGM, MGM2
+from dmcmc.algorithms.tree import ADPOP, DPOP
 from dmcmc.inference.runtime.plugins import Plugins
 
 GROUP = "dmcmc.algorithms"

@@ -246,7 +246,7 @@ def exit_process(code: int) -> NoReturn:
 
 def _clean_up() -> None:
     """Remove unfinished files, and show the cursor of the terminal again."""
-    write = sys.modules.get("dmcmc.inference.storage.atomic_write")
+    write = sys.modules.get("dmcmc.inference.storage.checked_file")
     if write is not None:
         write.discard_partial_files()
     if os.isatty(2):

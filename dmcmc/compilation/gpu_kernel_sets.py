@@ -13,7 +13,7 @@ from dmcmc.compilation.search_components import SearchVariant, tiny_search
 from dmcmc.inference.bounds.tighten import load_kernels_of_width
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.load_gpu_code import load_joins, load_matched
+from dmcmc.inference.execution.cost_model import load_joins, load_matched
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.samplers.model.chain_model import build_model

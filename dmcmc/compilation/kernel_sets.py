@@ -19,8 +19,8 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import ORDER_SEARCH
 from dmcmc.inference.orders.reorder_subtrees import SUBTREE_ORDERS
-from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.inference.runtime.compile import KernelSet
+from dmcmc.inference.tuning import MAX_EXACT_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.rates import RATE_KERNELS
 

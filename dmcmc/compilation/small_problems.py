@@ -14,10 +14,9 @@ import numpy as np
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import cells_upper_bound
-from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.inference.runtime import interpreted
 from dmcmc.inference.runtime.interpreted import interpreted_if_short, interpreted_kernels
-from dmcmc.inference.tuning import MAX_INTERPRETED_STEPS
+from dmcmc.inference.tuning import MAX_EXACT_VARIABLES, MAX_INTERPRETED_STEPS, MAX_INTERPRETED_VARIABLES
 from dmcmc.mpi.world import World
 
 _COUNTED_SAMPLERS = {"gibbs", "metropolis-hastings", "annealing", "tempering"}  # samplers whose draws can be counted

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.inference.storage.atomic_write import open_replacement
+from dmcmc.inference.storage.checked_file import open_replacement
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def open_packed_atomically(path: str | os.PathLike[str], synced: bool = True) ->
         The file.
     synced
         Whether to flush the file to the disk, as for
-        :func:`dmcmc.inference.storage.atomic_write.open_replacement`.
+        :func:`dmcmc.inference.storage.checked_file.open_replacement`.
 
     Raises
     ------

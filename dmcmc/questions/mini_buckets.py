@@ -19,11 +19,11 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import RelaxedElimination, Resources, eliminate_within
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.tuning import LONG_BUDGET
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import BoundProof, judge
 from dmcmc.results.result import AgentMetrics, Result, TracePoint

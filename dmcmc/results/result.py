@@ -20,8 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from dmcmc.files.write import replace_file
-from dmcmc.inference.model.problem import Label
-from dmcmc.inference.model.summary import SENSES, html_table, one_line
+from dmcmc.inference.model.problem import SENSES, Label, html_table, one_line
 from dmcmc.inference.runtime.types import Number
 
 

@@ -33,10 +33,10 @@ from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resource
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, upper_bound_on_z
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.tuning import SHORT_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.tuning import SHORT_BUDGET
 
 _MAX_BRANCHES = 255  # the numbers of branches are stored in 8 bits
 

@@ -1,17 +1,27 @@
-"""Tighten the bounds of several agents: all at once on a GPU where that is faster, else one after the other.
+"""Bounds tightened in further sweeps, and tables reparametrised by them.
+
+Tighten the bounds of several agents: all at once on a GPU where that is faster, else one after the other.
 
 A bound has one entry per row; a row is an assignment of an agent's interface (boundary) variables. Tightening with
 thresholds, utilities that rows have to reach, also removes the values with which a row cannot reach its threshold.
+
+An agent's problem with its factors replaced by the potentials of a dual ascent.
+
+Mini-bucket bounds of these tables are much tighter than those of the factors. So an elimination that filters rows by
+such bounds keeps far fewer of them.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from dmcmc.inference.bounds.contract.protocol import BoundRequest
+from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState
 from dmcmc.inference.bounds.contract.tuning import STEP_FRACTION
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
-from dmcmc.inference.bounds.dual.graph import table_width
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.graph import elimination_of, table_width, tables_of, triplets_fit
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.deadline import TimeShares
@@ -104,3 +114,40 @@ def load_kernels_of_width(width: int) -> None:
 
     device_ascent.load_kernels(width)
     dual_bounder.load_kernels(width)
+
+
+class Reparametrised(NamedTuple):
+    """Tables whose sum equals that of an agent's factors, multiplied by 2^``shift``.
+
+    Attributes
+    ----------
+    query : EliminationQuery
+        Elimination of all variables, with int64 entries.
+    shift : int
+        Binary logarithm of the factor between utilities and table entries.
+    """
+
+    query: EliminationQuery
+    shift: int
+
+    def encode(self, utility: int) -> int:
+        """Convert a utility to the scale of the tables."""
+        return utility << self.shift
+
+
+def reparametrised(state: BoundState | None, local: LocalProblem) -> Reparametrised | None:
+    """Return the tables of a dual ascent's potentials, or None.
+
+    A triangle (a triplet region of the dual ascent) becomes a table of three variables if there are few enough;
+    otherwise its three tables are added to those of its pairs.
+
+    The result is None if ``state`` has no dual ascent, the agent has an interface, or the utilities are not integers
+    that were scaled up exactly.
+    """
+    dual = getattr(state, "dual", state)
+    if not isinstance(dual, DualState) or local.interface or not dual.integral or dual.layout.scale.shift < 0:
+        return None
+    graph, names = dual.layout.whole, list(local.hidden)
+    as_triplets = triplets_fit(graph)
+    tables = [t for t in tables_of(graph, dual.potentials, names, as_triplets) if t.scope]
+    return Reparametrised(elimination_of(tables, local.domains, local.order.variables, ()), dual.layout.scale.shift)

@@ -28,17 +28,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop import tuning
+from dmcmc.inference import tuning
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.division_cost import DivisionCost, cost_of
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.dpop.tuning import MAX_COSTED_DEGREES, MAX_MOVE_PASSES, MAX_PART_RATIO, SIZE_TOLERANCE
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.tuning import MAX_EXACT_CELLS
 from dmcmc.inference.runtime.errors import ConfigError, DivisionWarning
 from dmcmc.inference.runtime.types import Ints
-from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
+from dmcmc.inference.tuning import (
+    MAX_COSTED_DEGREES,
+    MAX_EXACT_CELLS,
+    MAX_EXAMINED_ENTRIES,
+    MAX_MOVE_PASSES,
+    MAX_PART_RATIO,
+    SIZE_TOLERANCE,
+)
 
 NeighbourSets = list[set[int]]
 

@@ -31,11 +31,11 @@ from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.subproblem import LocalFacts, Subproblem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import Order, best_order, order_as_given
-from dmcmc.inference.orders.tuning import LONG_BUDGET, SMALL_BUDGET
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import Memo
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import LONG_BUDGET, SMALL_BUDGET
 
 _ORDERS = Memo[Order]()  # by structure key; the variables are positions among the agent's hidden variables
 

@@ -16,9 +16,9 @@ from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.tuning import SHORT_BUDGET
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.tuning import SHORT_BUDGET
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree

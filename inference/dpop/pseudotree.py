@@ -33,16 +33,15 @@ from dmcmc.inference.dpop.trees import (
     get,
     rule_tree,
 )
-from dmcmc.inference.dpop.tuning import MAX_ROOTS, MAX_TREE_NODES
 from dmcmc.inference.model.compact_sequences import IndexGroups, flatten_groups
 from dmcmc.inference.model.names import list_shortly
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import RULES, best_order
-from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES, MAX_RULE_AGENTS
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ConfigError, OutOfTime
 from dmcmc.inference.runtime.memo import Memo, digest, is_short_key
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.tuning import MAX_EXACT_VARIABLES, MAX_ROOTS, MAX_RULE_AGENTS, MAX_TREE_NODES
 
 _TREES = Memo["PseudoTree"].for_shapes()  # by domain sizes, owners and crossing scopes
 _MAX_INTERFACE_CELLS = 1e300  # cells over one agent's interface are cut off here, to avoid overflow

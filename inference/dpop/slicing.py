@@ -28,16 +28,15 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from dmcmc.inference.dpop.agent_step import UtilMessage
-from dmcmc.inference.dpop.tuning import STEPS_SHARE, WORK_SHARE
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.tuning import DEFAULT_BUDGET, SHORT_BUDGET
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable, SparseBackedTable
+from dmcmc.inference.tuning import DEFAULT_BUDGET, SHORT_BUDGET, STEPS_SHARE, WORK_SHARE
 
 if TYPE_CHECKING:
     from dmcmc.inference.dpop.pseudotree import PseudoTree

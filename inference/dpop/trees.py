@@ -53,10 +53,10 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.compact_sequences import IndexGroups
 from dmcmc.inference.orders.best_order import primal_graph, rule_order
-from dmcmc.inference.orders.tuning import MAX_RULE_AGENTS
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.plugins import Plugins
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.tuning import MAX_RULE_AGENTS
 
 ROOT = -1
 """The parent of a root."""

@@ -6,8 +6,8 @@ Sizes saturate at ``HUGE`` instead of overflowing, so that a plan too large for 
 
 import numpy as np
 
-from dmcmc.inference.elimination.tuning import GATHERED_COST, MAX_ROW_CELLS, MAX_ROW_SUMS, ROW_COST
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.tuning import GATHERED_COST, MAX_ROW_CELLS, MAX_ROW_SUMS, ROW_COST
 
 HUGE = 1 << 60  # entries; the saturation value of every larger product or sum
 

@@ -46,9 +46,9 @@ from dmcmc.inference.junction_tree.sum_product_kernels import (
     sweep_products,
     to_logarithms,
 )
-from dmcmc.inference.junction_tree.tuning import MAX_ROW_ENTRIES, MIN_RUN
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.tuning import MAX_ROW_ENTRIES, MIN_RUN
 
 _LOG_SUM = LOG_SUM
 # Codes of ``run``: the table does not depend on l; its entries must be gathered. Larger values are lengths of runs.

@@ -17,7 +17,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.junction_tree_passes import passes_on, row_passes_on
+from dmcmc.inference.execution.choose_processor import passes_on, row_passes_on
 from dmcmc.inference.junction_tree.cliques import CliqueTree, CliqueTreeLayout, clique_cells, clique_tree, lay_out
 from dmcmc.inference.junction_tree.message_kernels import UP
 from dmcmc.inference.junction_tree.passes import CliqueTreePasses, MessagePassing
@@ -30,13 +30,13 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import format_count
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_elimination import all_values, sparse_table_of
 from dmcmc.inference.sparse.sparse_table import KeyTooWide
+from dmcmc.inference.tuning import LONG_BUDGET
 
 _DEFAULT_FACTOR_BYTES = 1 << 33  # limit on a factor's expanded table if no memory limit is given
 

@@ -32,12 +32,12 @@ from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.minibuckets import moment_matching_kernels as max_marginals
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
-from dmcmc.inference.minibuckets.tuning import HEADROOM
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import HEADROOM
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,18 @@ from math import inf, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.orders import tuning
+from dmcmc.inference import tuning
 from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, graph_of_scopes, pack
 from dmcmc.inference.orders.exact_order import exact_order, order_cost
 from dmcmc.inference.orders.greedy_kernels import first_costs, greedy
 from dmcmc.inference.orders.order_search_kernels import plain_order, search
 from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.orders.reorder_subtrees import SUBTREE_ORDERS, improve_subtrees
-from dmcmc.inference.orders.tuning import (
+from dmcmc.inference.orders.window_kernels import bucket_tree, totals
+from dmcmc.inference.runtime.compile import KernelSet
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.memo import Memo, digest, is_short_key
+from dmcmc.inference.tuning import (
     DEFAULT_BUDGET,
     MAX_EXACT_CELLS,
     MAX_EXACT_VARIABLES,
@@ -41,10 +45,6 @@ from dmcmc.inference.orders.tuning import (
     SUBTREE_BUDGET_RATIO,
     SUBTREE_WORDS_PER_CELL,
 )
-from dmcmc.inference.orders.window_kernels import bucket_tree, totals
-from dmcmc.inference.runtime.compile import KernelSet
-from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.memo import Memo, digest, is_short_key
 
 RULES = ("min-fill", "min-weight", "weighted-min-fill", "min-degree")
 # The heuristic of GpuBE's journal paper, and the usual one.

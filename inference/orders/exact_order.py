@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
+from dmcmc.inference.tuning import MAX_EXACT_VARIABLES
 
 _MAX_CELLS = 1e300  # upper limit on the counted cells of a table
 _MAX_VERTICES = 62  # vertices as bits of a positive int64

@@ -24,7 +24,9 @@ import numpy as np
 from dmcmc.inference.orders.bitset_kernels import bit, members, popcount, subgraph
 from dmcmc.inference.orders.greedy_kernels import MIN_WEIGHT, first_costs, greedy
 from dmcmc.inference.orders.random_kernels import seeded
-from dmcmc.inference.orders.tuning import (
+from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree, totals
+from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.tuning import (
     HIGH_NOISE,
     LOW_NOISE,
     MIN_IDLE_BATCHES,
@@ -32,8 +34,6 @@ from dmcmc.inference.orders.tuning import (
     PATIENCE_SHARE,
     SHORT_BUDGET,
 )
-from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree, totals
-from dmcmc.inference.runtime.compile import njit
 
 
 @njit(nogil=True)

@@ -29,7 +29,11 @@ from dmcmc.inference.orders.greedy_kernels import first_costs, greedy
 from dmcmc.inference.orders.random_kernels import random_unit, seeded
 from dmcmc.inference.orders.reorder_subtrees_kernels import extract_piece, insert_piece
 from dmcmc.inference.orders.sweep_order_kernels import eliminate_almost_simplicial, sweep_order
-from dmcmc.inference.orders.tuning import (
+from dmcmc.inference.orders.vertex_separator_kernels import cut_orders
+from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
+from dmcmc.inference.runtime.compile import KernelSet
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.tuning import (
     DEFAULT_BUDGET,
     HIGH_NOISE,
     LONG_BUDGET,
@@ -39,10 +43,6 @@ from dmcmc.inference.orders.tuning import (
     START_TEMPERATURE,
     STARTS,
 )
-from dmcmc.inference.orders.vertex_separator_kernels import cut_orders
-from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
-from dmcmc.inference.runtime.compile import KernelSet
-from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 
 _OVERFLOW_CELLS = 1e200  # above, products of cells overflow
 _METHODS = 3  # sweep, separator, greedy

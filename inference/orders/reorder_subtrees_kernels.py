@@ -20,8 +20,8 @@ import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest
 from dmcmc.inference.orders.random_kernels import random_unit
-from dmcmc.inference.orders.tuning import MIN_PIECE_SIZE
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.tuning import MIN_PIECE_SIZE
 
 
 @njit(nogil=True)

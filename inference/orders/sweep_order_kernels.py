@@ -19,9 +19,9 @@ import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, ONE, bit, lowest, members
 from dmcmc.inference.orders.random_kernels import random_unit
-from dmcmc.inference.orders.tuning import HIGH_NOISE
 from dmcmc.inference.orders.vertex_separator_kernels import farthest, neighbour_lists
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.tuning import HIGH_NOISE
 
 _UNITS_PER_BIT = 256  # integer weights in units of 1/256 bit of log2 cells
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import ONE, lowest
 from dmcmc.inference.orders.random_kernels import random_unit
-from dmcmc.inference.orders.tuning import MAX_CUTS
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.tuning import MAX_CUTS
 
 # Codes of ``side``: which side has taken in a vertex.
 _FREE = 0

@@ -32,8 +32,8 @@ import numpy as np
 
 from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, ONE, bit, has, lowest, members, popcount
 from dmcmc.inference.orders.random_kernels import random_unit
-from dmcmc.inference.orders.tuning import FEW_ROUNDS, LARGE_WINDOW, MANY_ROUNDS, SMALL_WINDOW
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.tuning import FEW_ROUNDS, LARGE_WINDOW, MANY_ROUNDS, SMALL_WINDOW
 
 _NOT_ELIMINATED = -2  # parent of a kept vertex; −1 is a root's
 

@@ -8,7 +8,7 @@ from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.presolve.tuning import MAX_GROUP_STATES, MAX_GROUP_VALUES
+from dmcmc.inference.tuning import MAX_GROUP_STATES, MAX_GROUP_VALUES
 
 _MIN_GROUP_SIZE = 3  # variables; arc consistency of the tables suffices for smaller groups
 

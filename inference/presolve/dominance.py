@@ -23,10 +23,9 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value
-from dmcmc.inference.presolve.tuning import MAX_CONSISTENCY_PASSES, MAX_RIVALS, MIN_LOSS_RATIO
 from dmcmc.inference.presolve.working_problem import Infeasible, WorkingProblem
 from dmcmc.inference.runtime.types import Array
-from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
+from dmcmc.inference.tuning import MAX_CONSISTENCY_PASSES, MAX_EXAMINED_ENTRIES, MAX_RIVALS, MIN_LOSS_RATIO
 
 
 def remove_dominated(working: WorkingProblem) -> int:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden_value
-from dmcmc.inference.presolve.tuning import MAX_RIVALS
 from dmcmc.inference.presolve.working_problem import (
     EliminatedVariable,
     PresolveLimit,
@@ -26,7 +25,7 @@ from dmcmc.inference.presolve.working_problem import (
     broadcast_table,
 )
 from dmcmc.inference.runtime.types import Array
-from dmcmc.inference.tuning import SAMPLE_SIZE, SMALL_STEP_CELLS
+from dmcmc.inference.tuning import MAX_RIVALS, SAMPLE_SIZE, SMALL_STEP_CELLS
 
 
 def eliminate_small(working: WorkingProblem) -> int:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude
-from dmcmc.inference.presolve.tuning import SECONDS_PER_TABLE, SECONDS_PER_TABLE_CELL
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import SECONDS_PER_TABLE, SECONDS_PER_TABLE_CELL
 
 
 @dataclass

@@ -36,7 +36,7 @@ from numba.core.sigutils import normalize_signature
 from dmcmc.inference.runtime.interpreted import interpretable, is_interpreting
 from dmcmc.inference.runtime.types import Array
 from dmcmc.inference.storage.cache_folders import compiled_marker
-from dmcmc.inference.storage.kernels_for_linking import adapt_flags, compiles_kernel, is_for_linking
+from dmcmc.inference.storage.loaded_library import adapt_flags, compiles_kernel, is_for_linking
 from dmcmc.inference.storage.numba_cache import LazyCache
 from dmcmc.inference.tuning import OPTIONAL_KERNELS
 
@@ -358,7 +358,7 @@ def _share_constants(kernel: Any) -> Any:
 class Kernel(CPUDispatcher):  # type: ignore[misc]
     """A kernel of this project: Numba's dispatcher, with two forms of compiled code.
 
-    One is for Python, the other for kernels that call it (:mod:`dmcmc.inference.storage.kernels_for_linking`).
+    One is for Python, the other for kernels that call it (:mod:`dmcmc.inference.storage.loaded_library`).
     """
 
     def compile(self, sig: Any) -> Any:

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import numpy as np
 
+from dmcmc.inference import tuning
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.inference.sparse import tuning
 from dmcmc.inference.sparse.join_steps import JoinStep, RowLimits, Rows, RowSteps
 from dmcmc.inference.sparse.sparse_table import SparseTable
 

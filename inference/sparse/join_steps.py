@@ -47,8 +47,7 @@ from dmcmc.inference.sparse.sparse_table import (
     size_of,
     strides,
 )
-from dmcmc.inference.sparse.tuning import ROWS_PER_BLOCK
-from dmcmc.inference.tuning import SMALL_STEP_CELLS
+from dmcmc.inference.tuning import ROWS_PER_BLOCK, SMALL_STEP_CELLS
 
 
 class LookupTables(NamedTuple):

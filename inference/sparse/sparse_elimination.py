@@ -25,7 +25,6 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints, Number
-from dmcmc.inference.sparse import tuning as own
 from dmcmc.inference.sparse.row_kernels import repack, starts_of
 from dmcmc.inference.sparse.sparse_table import AnyTable, KeyTooWide, SparseBackedTable, SparseTable, as_rows, fields_of
 from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
@@ -227,7 +226,7 @@ def eliminate_sparse(
     if not fits and result_entries * size * 2 > (memory or 0):
         return None
     max_rows = min(
-        tuning.CELLS_PER_CHECK, int(cells / own.CELLS_PER_ROW) if fits else (memory or 0) // (2 * _BYTES_PER_ROW)
+        tuning.CELLS_PER_CHECK, int(cells / tuning.CELLS_PER_ROW) if fits else (memory or 0) // (2 * _BYTES_PER_ROW)
     )
     if expected_rows(plan, query) > max_rows:
         return None

@@ -32,8 +32,13 @@ from dmcmc.inference.model.cuda.device_table import DeviceTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.row_kernels import list_finite, radix_sort, repack, spread_out, starts_of
-from dmcmc.inference.sparse.tuning import CELLS_PER_DENSE_ENTRY, CELLS_PER_ROW, CELLS_PER_VALUE, PARALLEL_START_CELLS
-from dmcmc.inference.tuning import MAX_EXAMINED_ENTRIES
+from dmcmc.inference.tuning import (
+    CELLS_PER_DENSE_ENTRY,
+    CELLS_PER_ROW,
+    CELLS_PER_VALUE,
+    MAX_EXAMINED_ENTRIES,
+    PARALLEL_START_CELLS,
+)
 
 KEY_BITS = 62  # bits of a packed key; one more would overflow int64 when listing entries carries from the highest field
 

@@ -7,7 +7,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from dmcmc.inference.storage.atomic_write import open_replacement
 from dmcmc.inference.storage.cache_folders import (
     KERNELS,
     CacheFolders,
@@ -15,9 +14,10 @@ from dmcmc.inference.storage.cache_folders import (
     find_folders,
     package_advice,
     report_unsaved,
+    sources_digest,
     stored_kernels,
 )
-from dmcmc.inference.storage.kernel_sources import sources_digest
+from dmcmc.inference.storage.checked_file import open_replacement
 
 _TOTAL_FILE = "number-of-kernels"  # name of the file with the number of kernels after the last complete warm-up
 _MODE = 0o644  # all users can read the file, only its owner can write to it

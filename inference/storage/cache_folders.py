@@ -1,13 +1,20 @@
-"""The folders for what is kept between runs: compiled kernels and measured rates.
+"""The folders of compiled kernels, and the state of the sources that names them.
+
+The folders for what is kept between runs: compiled kernels and measured rates.
 
 There is one kernel folder per node and version of the kernels' sources, Python and Numba. In the folder that
 ``DMCMC_CACHE_DIR`` names, there is one per type of processor instead of one per node, so that a container image or a
 stored cache serves other machines too.
 
 A folder to which somebody else can write is not used, because kernels are executed
-(:mod:`dmcmc.inference.storage.ownership`). Then, or if the folder cannot be made, a folder of this user below the
+(:mod:`dmcmc.inference.storage.checked_file`). Then, or if the folder cannot be made, a folder of this user below the
 system's folder for temporary files takes its place; if that is unusable too, nothing is kept. Either is reported once
 per process.
+
+The state of the sources of all kernels, which names the folder of the kernels compiled from them.
+
+Numba's own cache notices a change in the file of a kernel, but not in a function that the kernel calls from another
+file.
 """
 
 import glob
@@ -15,6 +22,7 @@ import hashlib
 import logging
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -26,8 +34,59 @@ from typing import NamedTuple
 
 from platformdirs import user_cache_path
 
-from dmcmc.inference.storage.kernel_sources import DIGEST_DIGITS, sources_digest
-from dmcmc.inference.storage.ownership import folder_problem, parents_problem
+from dmcmc.inference.storage.checked_file import folder_problem, parents_problem
+
+_PACKAGES = (
+    "inference",
+    "samplers",
+    "formats",
+    "dmcmc/formats",
+)  # packages with kernels, in the source tree and in an installation
+DIGEST_DIGITS = 16  # hexadecimal digits of the digest
+_DECORATORS = (b"njit", b"cuda.jit", b"cuda_jit")  # a file that contains one of these has kernels
+
+
+@lru_cache
+def sources_digest() -> str:
+    """Return a digest of the sources of all kernels."""
+    digest = hashlib.sha256()
+    for source in kernel_sources(Path(__file__).resolve().parents[2]):
+        digest.update(source.name.encode() + source.read_bytes())
+    return digest.hexdigest()[:DIGEST_DIGITS]
+
+
+def kernel_sources(root: Path) -> list[Path]:
+    """Return the files with compiled code and the files that they import, whose constants are compiled in.
+
+    Parameters
+    ----------
+    root : Path
+        The folder that contains ``inference`` and ``samplers``: the source tree or the installed package.
+
+    Returns
+    -------
+    list of Path
+        The files, sorted.
+    """
+    found: set[Path] = set()
+    for name in _PACKAGES:
+        for source in (root / name).rglob("*.py"):
+            text = source.read_bytes()
+            if any(word in text for word in _DECORATORS):
+                found.add(source)
+                found |= _imported(text.decode(), root)
+    return sorted(found)
+
+
+def _imported(text: str, root: Path) -> set[Path]:
+    """Return our files from which a source text imports names or modules."""
+    files = set()
+    for module, names in re.findall(r"^from dmcmc\.([\w.]+) import (\([^)]*\)|.+)", text, re.MULTILINE):
+        folder = root.joinpath(*module.split("."))
+        submodules = (folder / name for name in re.findall(r"\w+", names))
+        files |= {path for stem in (folder, *submodules) if (path := stem.with_suffix(".py")).is_file()}
+    return files
+
 
 CACHE_VARIABLE = "DMCMC_CACHE_DIR"
 """Environment variable that names the folder for cached files."""

@@ -32,21 +32,21 @@ from dmcmc.inference.storage.cache_folders import (
     make_folder,
     report_once,
     report_unsaved,
+    sources_digest,
     stored_kernels,
 )
 from dmcmc.inference.storage.checked_file import CachedFileError, read_checked, write_checked
 from dmcmc.inference.storage.kernel_lock import lock_kernel
-from dmcmc.inference.storage.kernel_sources import sources_digest
-from dmcmc.inference.storage.kernels_for_linking import (
+from dmcmc.inference.storage.loaded_library import (
     LinkedKernel,
     compilation_for_python,
     compiles_for_linking,
     compiles_kernel,
     is_for_linking,
     rebuild_for_linking,
+    rebuild_for_python,
     serialise_for_linking,
 )
-from dmcmc.inference.storage.loaded_library import rebuild_for_python
 
 _LOCK = threading.RLock()
 _MAX_REASON_CHARACTERS = 1000  # of a message: paths may have some hundred

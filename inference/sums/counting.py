@@ -32,10 +32,10 @@ from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.tuning import LONG_BUDGET
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.sums.count_kernels import count_buckets
+from dmcmc.inference.tuning import LONG_BUDGET
 
 _FIRST_MODULUS_BITS = 64  # bits of the first modulus, 2^64
 _PRIME_BITS = 31.9  # lower bound on the bits of each further modulus: only primes close to 2^32 are used

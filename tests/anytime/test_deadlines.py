@@ -188,7 +188,7 @@ def test_a_run_of_many_variables_builds_no_bit_matrix_of_all_of_them(monkeypatch
         return rows_of_bits(flat, offsets, variables, *more)
 
     monkeypatch.setattr(best_order, "graph_of_scopes", graph)
-    monkeypatch.setattr("dmcmc.inference.orders.tuning.MAX_BITSET_VARIABLES", 50)
+    monkeypatch.setattr("dmcmc.inference.tuning.MAX_BITSET_VARIABLES", 50)
     problem = dmcmc.generate("random", agents=40, variables_per_agent=5, domain_size=6, global_density=0.0, seed=1)
     result = dmcmc.solve(problem, timeout=600)
     assert result.status == "optimal" and max(seen, default=0) <= 50

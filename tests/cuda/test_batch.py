@@ -93,7 +93,7 @@ def test_the_backend_batches_as_many_plans_as_fit(batch, limit):
     plans, flat, arithmetic = batch
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([2]))
+        patch.setattr("dmcmc.inference.tuning.GPU_THRESHOLDS", np.array([2]))
         patch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
         if limit is not None:
             patch.setattr(Backend, "limit", lambda _: limit)
@@ -115,7 +115,7 @@ def test_equal_plans_are_merged_and_divided_once(batch):
     again = [replace(plan, program=program) for plan, program in zip(plans, copies, strict=True)]
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([2]))
+        patch.setattr("dmcmc.inference.tuning.GPU_THRESHOLDS", np.array([2]))
         patch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
         first = [one for group in backend.eliminate_all(flat, plans, arithmetic) for one in group]
         patch.setattr("dmcmc.inference.elimination.cuda.eliminate.group_buckets", None)
@@ -157,7 +157,7 @@ def test_the_values_of_all_rows_equal_those_of_single_eliminations(batch, thresh
 @pytest.mark.parametrize("limit", [1 << 30, 512])
 def test_agents_that_do_not_fit_the_device_together_store_values_in_place_of_tables(limit, monkeypatch):
     problem = generate("meeting-scheduling", agents=4, variables_per_agent=4, domain_size=4)
-    monkeypatch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([2]))
+    monkeypatch.setattr("dmcmc.inference.tuning.GPU_THRESHOLDS", np.array([2]))
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
     monkeypatch.setattr(Backend, "limit", lambda _: limit)
     found, expected = (

@@ -33,7 +33,7 @@ DOMAINS = np.array([2, 3, 4, 3, 2])
 def all_on_gpu(monkeypatch):
     """Let even tiny buckets run on the GPU and their results stay there."""
     monkeypatch.setattr(tuning, "SMALL_STEP_CELLS", 2)
-    monkeypatch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([1]))
+    monkeypatch.setattr("dmcmc.inference.tuning.GPU_THRESHOLDS", np.array([1]))
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
 
 

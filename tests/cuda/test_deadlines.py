@@ -14,12 +14,12 @@ import dmcmc.inference.elimination.cuda.waves as gpu_waves
 from dmcmc import Factor
 from dmcmc.compilation.gpu import agent_sets, prepare_gpu
 from dmcmc.config.settings import Settings
+from dmcmc.inference import tuning
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.cuda.device_ascent import place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination import tuning
 from dmcmc.inference.elimination.cuda.eliminate import divide_work, eliminate_hybrid
 from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
 from dmcmc.inference.elimination.eliminate import eliminate

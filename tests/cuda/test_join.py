@@ -204,7 +204,7 @@ def test_the_backend_uses_the_gpu_for_large_work_only(monkeypatch):
     plan = plan_elimination(scopes, domains, [0, 1, 2])
     backend = Backend.of("cuda", 1)
     assert type(backend.eliminate(flat, plan, arithmetic)).__name__ == "Elimination"
-    monkeypatch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([10]))
+    monkeypatch.setattr("dmcmc.inference.tuning.GPU_THRESHOLDS", np.array([10]))
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
     done = backend.eliminate(flat, plan, arithmetic)
     assert type(done).__name__ == "GpuElimination"

@@ -62,9 +62,7 @@ def test_marginals_are_those_of_the_cpu_whatever_is_observed(seed, hard, maximis
 def test_sparse_cliques_have_the_marginals_of_the_cpu(seed, hard, maximise):
     problem = random_problem(seed, variables=5, domain=3, factors=6, magnitude=3, hard=hard, floats=not maximise)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "dmcmc.inference.junction_tree.tuning.CHUNK_SIZE", 2
-        )  # so that results of chunks are reduced in several levels
+        patch.setattr("dmcmc.inference.tuning.CHUNK_SIZE", 2)  # so that results of chunks are reduced in several levels
         alone, shared = trees(problem, maximise, "incomplete")
     rng = np.random.default_rng(seed)
     for count in (0, 2):

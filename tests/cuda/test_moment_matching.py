@@ -112,7 +112,7 @@ def test_floats_agree_within_the_margin_and_their_shifts_add_up_to_zero():
 def test_marginals_over_several_tiles_with_any_number_of_tables_on_both_sides(both, max_sums, monkeypatch):
     """A mini-bucket over x = 0 with h = (1, 2) and l = 3, several tiles wide, in a separate wave or not."""
     monkeypatch.setattr(gpu_waves, "choose_lows", lambda program, first, last: program.row_axes[first:last].fill(1))
-    monkeypatch.setattr("dmcmc.inference.elimination.tuning.MAX_WAVE_SUMS", max_sums)
+    monkeypatch.setattr("dmcmc.inference.tuning.MAX_WAVE_SUMS", max_sums)
     domains = np.array([2, 3, 3, 130, 2, 2])
     scopes = [(0, 1, 2), (0, 3), (0, 1, 3), (0, 2, 3), (0, 1, 2, 3)][: 2 + both]
     rng = np.random.default_rng(both)
@@ -158,7 +158,7 @@ def test_a_divided_plan_is_processed_in_the_order_of_the_plan(seed):
 
 @pytest.fixture
 def small_work_runs_on_the_gpu(monkeypatch):
-    monkeypatch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([6]))
+    monkeypatch.setattr("dmcmc.inference.tuning.GPU_THRESHOLDS", np.array([6]))
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
 
 

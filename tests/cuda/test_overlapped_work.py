@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and n
 @pytest.fixture
 def order(monkeypatch):
     """The events in their order; even tiny buckets go to the GPU."""
-    monkeypatch.setattr("dmcmc.inference.execution.tuning.GPU_THRESHOLDS", np.array([1]))
+    monkeypatch.setattr("dmcmc.inference.tuning.GPU_THRESHOLDS", np.array([1]))
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
     monkeypatch.setattr(rank_search, "proves_on_gpu", attrgetter("will_prove"))  # these agents are too small for it
     shared_device()  # a process that has used the GPU before

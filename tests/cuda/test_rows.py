@@ -9,7 +9,7 @@ from support.encoded_problems import first_bucket, queries
 from dmcmc import Factor
 from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.sparse_rows import RowsOnGpu, rows_on_gpu
+from dmcmc.inference.execution.choose_processor import RowsOnGpu, rows_on_gpu
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import Device, gpu_problem

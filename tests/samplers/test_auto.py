@@ -18,9 +18,8 @@ from dmcmc.generators import registry
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.storage.cache_folders import CacheFolders, forget_folders
+from dmcmc.inference.storage.cache_folders import CacheFolders, forget_folders, sources_digest
 from dmcmc.inference.storage.checked_file import write_checked
-from dmcmc.inference.storage.kernel_sources import sources_digest
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto import rates
 from dmcmc.samplers.auto.choose import ResourceLimits, choose, sweeps_for

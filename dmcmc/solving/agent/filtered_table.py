@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import BoundState
-from dmcmc.inference.bounds.reparametrised import Reparametrised, reparametrised
+from dmcmc.inference.bounds.tighten import Reparametrised, reparametrised
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.sparse_rows import rows_on_gpu
+from dmcmc.inference.execution.choose_processor import rows_on_gpu
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime

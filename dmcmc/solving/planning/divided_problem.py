@@ -24,10 +24,10 @@ from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import cells_upper_bound
-from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.tuning import MAX_EXACT_VARIABLES
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.tuning import SECONDS_PER_AGENT

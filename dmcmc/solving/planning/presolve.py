@@ -17,13 +17,13 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude, normalise
 from dmcmc.inference.orders.best_order import cells_upper_bound, joins_at_least
-from dmcmc.inference.orders.tuning import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.inference.presolve.equal_variables import merge_equal_variables
 from dmcmc.inference.presolve.presolve import PresolvedProblem, RemovalCounts, presolve
 from dmcmc.inference.presolve.small_buckets import estimate_presolve_gain
 from dmcmc.inference.presolve.working_problem import PresolveLimit
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+from dmcmc.inference.tuning import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, gap_of, judge, quality_of
 from dmcmc.results.result import PresolveReport, TracePoint
 from dmcmc.samplers.local_search.local_search import Ascent

@@ -17,9 +17,9 @@ from dmcmc.inference.dpop.pseudotree import PseudoTree, neighbours_of
 from dmcmc.inference.dpop.slicing import MemoryShares, largest_share
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.compact_sequences import narrow
-from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
+from dmcmc.inference.tuning import MAX_EXACT_VARIABLES
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, count_agent_work
 from dmcmc.samplers.registry import get as sampler_of

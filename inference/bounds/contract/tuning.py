@@ -19,13 +19,13 @@ kinds of utility tables.
 
 import numpy as np
 
-from dmcmc.inference.execution.tuning import SECONDS_PER_BOUND_CELL
 from dmcmc.inference.tuning import (
     CELLS_PER_BUCKET,
     CELLS_PER_CHECK,
     MAX_CHECK_INTERVAL,
     MAX_EXPANDED_ENTRIES,
     MAX_WORKSPACE_BYTES,
+    SECONDS_PER_BOUND_CELL,
     SHARE_PER_ITEM,
     WORKSPACE_SHARE,
 )

@@ -40,8 +40,8 @@ from dmcmc.inference.elimination.cuda.join_kernels import (
     X_STRIDE,
 )
 from dmcmc.inference.elimination.join_kernels import bucket_strides
-from dmcmc.inference.elimination.tuning import BEST_WIDTH_BITS, MAX_COLUMNS
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.tuning import BEST_WIDTH_BITS, MAX_COLUMNS
 
 # The kernels below read these; Numba freezes globals.
 _MAX_BOTH_TABLES = MAX_BOTH_TABLES

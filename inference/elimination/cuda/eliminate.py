@@ -43,7 +43,6 @@ from dmcmc.inference.elimination.eliminate import (
 )
 from dmcmc.inference.elimination.plan import BucketProgram, EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
-from dmcmc.inference.elimination.tuning import MAX_LOOKUPS_PER_PLAN
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.cuda.device_table import NEVER_RESIDENT, DeviceTable, split_by_location
 from dmcmc.inference.model.flat_tables import FlatTables
@@ -51,6 +50,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.tuning import MAX_LOOKUPS_PER_PLAN
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination import tuning
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.cuda.waves import LaunchQueue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, place_tables, run_on_cpu, run_rows
 from dmcmc.inference.elimination.plan import EliminationPlan

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination import tuning
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
 from dmcmc.inference.elimination.cuda.descriptor_kernels import choose_lows, describe_buckets, wave_tables
 from dmcmc.inference.elimination.cuda.join_kernels import (

@@ -21,10 +21,9 @@ eliminated axes except the innermost, and a record for each joined table; the la
 import numpy as np
 
 from dmcmc.inference.elimination.cuda.descriptor_kernels import merge_axes
-from dmcmc.inference.elimination.tuning import ENOUGH_BLOCKS
 from dmcmc.inference.junction_tree.message_kernels import DOWN, UP, inputs_and_targets, nothing_to_make
-from dmcmc.inference.junction_tree.tuning import MAX_BLOCK_ENTRIES, MIN_ELIMINATED
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.inference.tuning import ENOUGH_BLOCKS, MAX_BLOCK_ENTRIES, MIN_ELIMINATED
 
 MESSAGES, FIRST_BLOCK = range(2)
 # The header. TABLE: number of the target; ENTRIES, AXES: its numbers of entries and axes; ELIMINATED: number of

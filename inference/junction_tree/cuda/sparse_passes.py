@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.junction_tree import tuning
+from dmcmc.inference import tuning
 from dmcmc.inference.junction_tree.cliques import CliqueTree
 from dmcmc.inference.junction_tree.cuda.passes import TreeExceedsDevice
 from dmcmc.inference.junction_tree.cuda.sparse_message_kernels import HEADER, THREADS, reduce_chunks, reduce_rows

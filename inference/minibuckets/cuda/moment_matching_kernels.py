@@ -72,9 +72,8 @@ from dmcmc.inference.elimination.cuda.join_kernels import (
     find_bucket,
 )
 from dmcmc.inference.elimination.cuda.waves import Waves, split_launch
-from dmcmc.inference.elimination.tuning import ENOUGH_BLOCKS
-from dmcmc.inference.minibuckets.tuning import MIN_STEPS_PER_BLOCK
 from dmcmc.inference.runtime.compile import cuda_jit
+from dmcmc.inference.tuning import ENOUGH_BLOCKS, MIN_STEPS_PER_BLOCK
 
 COLUMNS_PER_THREAD = 4  # columns l per thread
 TILE = LANES * COLUMNS_PER_THREAD

@@ -53,7 +53,7 @@ from dmcmc.inference.sparse.cuda.row_kernels import (
     write_rows,
 )
 from dmcmc.inference.sparse.join_steps import JoinStep, Rows
-from dmcmc.inference.sparse.tuning import MAX_ROWS_PER_LAUNCH, ROWS_PER_BLOCK
+from dmcmc.inference.tuning import MAX_ROWS_PER_LAUNCH, ROWS_PER_BLOCK
 
 
 @dataclass(frozen=True)

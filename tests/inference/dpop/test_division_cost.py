@@ -11,8 +11,8 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
 from dmcmc.formats.registry import save
+from dmcmc.inference import tuning
 from dmcmc.inference.dpop import assign_variables as splitting
-from dmcmc.inference.dpop import tuning
 from dmcmc.inference.dpop.assign_variables import bucket_tree, division_cost, narrowest_cuts
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.division_cost import DivisionCost, agent_costs, maximal_scopes

@@ -164,7 +164,7 @@ def test_sparse_and_dense_joins_give_the_same_messages_and_values(seed, monkeypa
     dense = Solved(problem)
     monkeypatch.setattr(tuning, "SMALL_STEP_CELLS", 0)
     agent_step._PLANS.clear()
-    monkeypatch.setattr("dmcmc.inference.sparse.tuning.CELLS_PER_ROW", 1e-9)
+    monkeypatch.setattr("dmcmc.inference.tuning.CELLS_PER_ROW", 1e-9)
     found = Solved(problem)
     assert any(isinstance(step.elimination, sparse_elimination.SparseElimination) for step in found.steps.values())
     assert found.values == dense.values

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support import naive
 from support.encoded_problems import problems
 
-from dmcmc.inference.elimination import tuning
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.cuda import join_kernels as w
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels, group_buckets
 from dmcmc.inference.elimination.cuda.descriptor_kernels import (

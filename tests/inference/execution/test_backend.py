@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.encoded_problems import batches
 
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import MAX_PLUS, MIN_PLUS
 from dmcmc.inference.execution import backend as backends
-from dmcmc.inference.execution import tuning
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.choose_processor import passes_on, row_passes_on, rows_on_gpu
 from dmcmc.inference.execution.cost_model import COSTS
-from dmcmc.inference.execution.junction_tree_passes import passes_on, row_passes_on
-from dmcmc.inference.execution.sparse_rows import rows_on_gpu
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 

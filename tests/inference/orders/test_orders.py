@@ -21,7 +21,7 @@ from dmcmc.inference.orders.best_order import (
     primal_graph,
     scaled_weights,
 )
-from dmcmc.inference.orders.tuning import MAX_EXACT_VARIABLES
+from dmcmc.inference.tuning import MAX_EXACT_VARIABLES
 
 every_rule = st.sampled_from((*RULES, *DEPTH_FIRST_RULES))
 
@@ -67,7 +67,7 @@ def test_for_many_variables_the_estimate_needs_no_search(graph, cells):
     eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
     inner = [scope for scope in scopes if any(chosen[v] for v in scope)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.inference.orders.tuning.MAX_BITSET_VARIABLES", 0)
+        patch.setattr("dmcmc.inference.tuning.MAX_BITSET_VARIABLES", 0)
         patch.setattr(estimate_cost, "best_order", None)
         large = joins_at_least(inner, domains, eliminate, keep, cells)
     assert large == (cells_upper_bound(inner, domains, eliminate) >= cells)

@@ -13,11 +13,11 @@ from support.encoded_problems import HARD, first_bucket, queries
 from support.encoded_problems import naive as dense_sum
 
 from dmcmc import Factor
+from dmcmc.inference import tuning
 from dmcmc.inference.elimination.plan import EliminationQuery, plan_elimination
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.sparse import tuning
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_within
 from dmcmc.inference.sparse.join_steps import RowLimits, TooManyRows, steps_of

@@ -165,7 +165,7 @@ def no_elimination_is_small():
     patch = pytest.MonkeyPatch()
     patch.setattr(tuning, "SMALL_STEP_CELLS", 0)
     patch.setattr(tuning, "SMALL_TABLE_ENTRIES", 64)
-    patch.setattr("dmcmc.inference.sparse.tuning.CELLS_PER_ROW", 1)
+    patch.setattr("dmcmc.inference.tuning.CELLS_PER_ROW", 1)
     yield
     patch.undo()
 

@@ -32,8 +32,8 @@ def as_floats(query, table):
 @pytest.fixture(autouse=True, scope="module")
 def no_size_is_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr("dmcmc.inference.sparse.tuning.ROWS_PER_BLOCK", 3)
-    patch.setattr("dmcmc.inference.sparse.tuning.MIN_RANGES", 4)
+    patch.setattr("dmcmc.inference.tuning.ROWS_PER_BLOCK", 3)
+    patch.setattr("dmcmc.inference.tuning.MIN_RANGES", 4)
     patch.setattr(tuning, "SMALL_STEP_CELLS", 2)
     patch.setattr(tuning, "MIN_COMPRESSION", 2)
     yield

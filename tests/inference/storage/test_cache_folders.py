@@ -18,8 +18,8 @@ from dmcmc.inference.storage.cache_folders import (
     make_folder,
     preferred_root,
     put_marker,
+    sources_digest,
 )
-from dmcmc.inference.storage.kernel_sources import sources_digest
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no POSIX permissions")
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dmcmc.inference.storage.kernel_sources import kernel_sources
+from dmcmc.inference.storage.cache_folders import kernel_sources
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from dmcmc.inference.storage.ownership import file_problem, folder_problem, parents_problem
+from dmcmc.inference.storage.checked_file import file_problem, folder_problem, parents_problem
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no POSIX permissions")
 OWN, OTHER = (os.geteuid() if hasattr(os, "geteuid") else 0), 54321
