@@ -332,7 +332,7 @@ def max_marginals(
     >>> max_marginals(builder.factor(pair, [[1, 5], [3, 0]]).problem(), ["a"]).marginals
     {'a': {0: 5, 1: 3}}
     """
-    from dmcmc.inference.levels.one_after_the_other import check_weighted
+    from dmcmc.inference.building.levels import check_weighted
     from dmcmc.questions.max_marginals import timed_max_marginals
     from dmcmc.questions.sums import marginals
 

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, UtilMessage, UtilTables, Values
-from dmcmc.inference.dpop.usable_rows import UsableRows
+from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, UsableRows, UtilMessage, UtilTables, Values
 from dmcmc.inference.model.arithmetic import ADDENDS, EncodedTable
 from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.inference.sparse.sparse_table import AnyTable, Fields, SparseBackedTable, SparseTable, fields_of

@@ -13,7 +13,7 @@ from dmcmc.algorithms import local_kernels as kernels
 from dmcmc.algorithms.layout import ColumnLayout, build_layout
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Ints
-from dmcmc.mpi.placement import place_agents
+from dmcmc.mpi.compute_node import place_agents
 from dmcmc.mpi.world import World
 
 BYTES = 8  # bytes of one value, gain, utility, index or flag in a message

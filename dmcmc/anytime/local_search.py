@@ -22,8 +22,8 @@ from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.anytime.engines.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import assignments as gpu_chains
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
+from dmcmc.compilation.kernel_sets import SearchComponents, constraint_search, first_search_of
 from dmcmc.compilation.kernel_supply import KernelSupply
-from dmcmc.compilation.search_components import SearchComponents, constraint_search, first_search_of
 from dmcmc.inference.model.arithmetic import exact_sum, round_up
 from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
@@ -33,8 +33,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, quality_of
 from dmcmc.results.result import LAST_RUN
 from dmcmc.samplers.contract import tuning as sampler_tuning
-from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
-from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
+from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, UncompiledAscent, ascent_of
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.plan import Setup

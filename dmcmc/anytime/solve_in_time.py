@@ -21,9 +21,8 @@ from dmcmc.anytime.solve_planned_in_time import (
     solve_planned_in_time,
 )
 from dmcmc.compilation.agent_kernel_sets import SolveTiny
-from dmcmc.compilation.kernel_sets import before_plan, soon
+from dmcmc.compilation.kernel_sets import before_plan, first_search_of, soon
 from dmcmc.compilation.kernel_supply import KernelSupply, raise_out_of_time
-from dmcmc.compilation.search_components import first_search_of
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.compile import KernelSet

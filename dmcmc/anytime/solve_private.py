@@ -17,8 +17,8 @@ from dmcmc.anytime.rank_run import improve_until_stop
 from dmcmc.anytime.solve import solve_tiny
 from dmcmc.compilation import kernel_sets
 from dmcmc.compilation.agent_kernel_sets import request_when_planned
-from dmcmc.compilation.gpu.prepare_gpu import prepare_agents
 from dmcmc.compilation.kernel_supply import KernelSupply
+from dmcmc.compilation.prepare_gpu import prepare_agents
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import AgentIndex, read_index
 from dmcmc.inference.model.problem import Problem

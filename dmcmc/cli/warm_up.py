@@ -20,8 +20,7 @@ from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.interpreted import COMPILE_FIRST
 from dmcmc.inference.runtime.memory import process_memory
 from dmcmc.inference.runtime.threads import cores, end_process, python_command
-from dmcmc.inference.storage.cache_contents import store_total
-from dmcmc.inference.storage.cache_folders import CacheFolders, find_folders, stored_kernels
+from dmcmc.inference.storage.cache_folders import CacheFolders, find_folders, store_total, stored_kernels
 from dmcmc.mpi.compute_node import launched
 
 _CHILD = "dmcmc.cli.warm_up_child"

@@ -41,7 +41,7 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 # compile the rest.
 _FUNCTIONS = {
     "speed measurements": "dmcmc.samplers.auto.rates:load_rates",
-    "constraint search": "dmcmc.compilation.search_components:compile_constraint_search",
+    "constraint search": "dmcmc.compilation.kernel_sets:compile_constraint_search",
     "elimination orders": "dmcmc.inference.orders.best_order:ORDER_SEARCH",
     "bounds of rows": "dmcmc.inference.bounds.search_rows:BOUNDARY_SEARCH",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
@@ -131,7 +131,7 @@ def _gpu_search() -> "Sequence[KernelSet]":
     import numpy as np
 
     from dmcmc.compilation.gpu_kernel_sets import search
-    from dmcmc.compilation.search_components import SearchVariant
+    from dmcmc.compilation.kernel_sets import SearchVariant
 
     return [search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
 

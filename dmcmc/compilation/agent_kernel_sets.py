@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from dmcmc.compilation.kernel_sets import SearchComponents
 from dmcmc.compilation.kernel_supply import compiles_before_clock
-from dmcmc.compilation.search_components import SearchComponents
-from dmcmc.compilation.tiny_problems import settings, tiny_problem
+from dmcmc.compilation.small_problems import settings, tiny_problem
 from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds.dual.rounding import ROUNDING_KERNELS
 from dmcmc.inference.bounds.mini_bucket import MINI_BUCKET_BOUNDS

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmcmc.compilation.search_components import SearchVariant, tiny_search
-from dmcmc.inference.bounds.tighten import load_kernels_of_width
+from dmcmc.compilation.kernel_sets import SearchVariant, tiny_search
+from dmcmc.inference.bounds.search_rows import load_kernels_of_width
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import load_joins, load_matched

@@ -23,8 +23,8 @@ from dmcmc.inference.runtime.compile import (
     compilation_of,
     compilation_seconds,
     kernels_supplied_by,
+    release_compiler_metadata,
 )
-from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.interpreted import compiles_first, is_interpreting

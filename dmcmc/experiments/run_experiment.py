@@ -17,7 +17,7 @@ from dmcmc.experiments.pool import carry_out_all
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.inference.runtime.interpreted import compiling_first
-from dmcmc.inference.storage.cache_contents import describe_cache
+from dmcmc.inference.storage.cache_folders import describe_cache
 from dmcmc.mpi.world import World
 from dmcmc.results.stored_result import machine
 

@@ -45,7 +45,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.archive import DAMAGE_ERRORS, Archive
+from dmcmc.files.text import DAMAGE_ERRORS, Archive
 from dmcmc.files.write import open_packed_atomically
 from dmcmc.formats.common.factor_entries import claim_structures
 from dmcmc.inference.constraints import registry

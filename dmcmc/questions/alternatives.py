@@ -19,8 +19,8 @@ from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.compilation.kernel_supply import kernels_until
 from dmcmc.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.config.settings import Settings
+from dmcmc.inference.building.levels import check_weighted
 from dmcmc.inference.dpop.slicing import split_memory
-from dmcmc.inference.levels.one_after_the_other import check_weighted
 from dmcmc.inference.marginals.junction_tree import JunctionTree, best_assignments
 from dmcmc.inference.model.automaton import AutomatonFactor, SumBounds, unroll
 from dmcmc.inference.model.names import plain_value, suggest_name
@@ -35,7 +35,7 @@ from dmcmc.samplers.contract import tuning
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
 from dmcmc.solving.planning.divided_problem import with_memory_limit
-from dmcmc.solving.warm_start.moving_costs import agree_on_costs
+from dmcmc.solving.warm_start.start_assignment import agree_on_costs
 
 
 class AlternativesRequest(NamedTuple):

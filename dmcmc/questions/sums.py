@@ -14,13 +14,13 @@ from dmcmc.compilation.small_problems import interpreted_tree_if_small
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.slicing import split_memory
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.marginals.counting import count_solutions, log_partition
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.sums.counting import count_solutions, log_partition
 from dmcmc.results.questions import Marginals, Sums, exp_or_none
 from dmcmc.results.result import Result
 from dmcmc.results.stored_result import provenance

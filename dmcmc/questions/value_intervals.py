@@ -35,7 +35,7 @@ from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, j
 from dmcmc.results.questions import ValueInterval
 from dmcmc.results.result import Result
 from dmcmc.samplers import registry as samplers
-from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.auto.choose import SAMPLER
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import Sampling
 

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.memory import format_bytes
-from dmcmc.report.numbers import short
+from dmcmc.report.pages import short
 from dmcmc.results.result import (
     BOUND,
     BRANCH,

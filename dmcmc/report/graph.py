@@ -32,7 +32,7 @@ from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import FileError, Unavailable
-from dmcmc.report.numbers import literal, short
+from dmcmc.report.pages import literal, short
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Number
-from dmcmc.report.numbers import shares_of, short
-from dmcmc.report.pages import DASHED, PLAIN, Chart, Series, page, svg, table
+from dmcmc.report.pages import DASHED, PLAIN, Chart, Series, page, shares_of, short, svg, table
 from dmcmc.results.questions import (
     ConstraintConflict,
     EventResult,

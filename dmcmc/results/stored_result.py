@@ -25,7 +25,7 @@ from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.memory import format_bytes, process_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
-from dmcmc.inference.storage.cache_contents import describe_cache
+from dmcmc.inference.storage.cache_folders import describe_cache
 from dmcmc.results.result import FORMAT_VERSION
 from dmcmc.results.version import __version__
 

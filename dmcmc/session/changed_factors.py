@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference.building.given_tables import domain_labels
-from dmcmc.inference.levels.weights import weighted_again
+from dmcmc.inference.building.levels import weighted_again
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.names import suggest_name, whole_number
 from dmcmc.inference.model.problem import Label, Problem

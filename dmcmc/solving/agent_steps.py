@@ -30,8 +30,7 @@ from dmcmc.inference.dpop.agent_step import (
     util_step_by_substitution,
 )
 from dmcmc.inference.dpop.division import InterfaceCompression, Rows
-from dmcmc.inference.dpop.slicing import PredictedStep, Slicing, condition_tables
-from dmcmc.inference.dpop.step_workspace import StepWorkspaces
+from dmcmc.inference.dpop.slicing import PredictedStep, Slicing, StepWorkspaces, condition_tables
 from dmcmc.inference.elimination.eliminate import best_hidden_values, pieces_of
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Relaxation, Resources
@@ -39,8 +38,8 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.mpi.mailbox import SharedAgentTables
 from dmcmc.mpi.message_phases import UtilStepPair
-from dmcmc.mpi.shared_tables import SharedAgentTables
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.planning.combination_plan import matching_headroom, refused_step, step_attempts

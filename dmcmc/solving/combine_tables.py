@@ -36,10 +36,9 @@ from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.interpreted import is_interpreting
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.mailbox import Mailbox
+from dmcmc.mpi.divided_phases import combine_slices, is_faster_divided, tables_of_all_ranks
+from dmcmc.mpi.mailbox import Mailbox, SharedAgentTables, SharedTables, fits_shared_memory, leaders_of
 from dmcmc.mpi.message_phases import Phase, UtilStepPair, interface_values, send_down, util_turns, value_phase
-from dmcmc.mpi.shared_tables import SharedAgentTables, SharedTables, fits_shared_memory, leaders_of
-from dmcmc.mpi.slices.divided_phases import combine_slices, is_faster_divided, tables_of_all_ranks
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent_steps import (

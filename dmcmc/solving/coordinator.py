@@ -24,7 +24,7 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.sparse_table import SizeStatistics, total_statistics
 from dmcmc.mpi.world import World
 from dmcmc.results.result import BOUND, EXACT_ELIMINATION, SAMPLING, Result
-from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.auto.choose import SAMPLER
 from dmcmc.solving.agent.bounds import Effect, GapCheck, problem_bound
 from dmcmc.solving.agent_steps import RowFilter, Sides
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, rounding_slack, total_of

@@ -22,8 +22,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import LOCAL_SEARCH, Result, Solution, TracePoint
-from dmcmc.samplers.local_search.local_search import ConstraintAscent, ascent_of
-from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
+from dmcmc.samplers.local_search.local_search import ConstraintAscent, UncompiledAscent, ascent_of
 from dmcmc.solving.agent.bounds import largest_total
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import RankOutcome, answer_of, result_of

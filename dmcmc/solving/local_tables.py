@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
+from dmcmc.inference.bounds.search_rows import TighteningBudget, tighten
 from dmcmc.inference.dpop.division import LocalProblem, Rows
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
@@ -25,8 +25,7 @@ from dmcmc.mpi.world import MpiTeam, World
 from dmcmc.results.result import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.samplers import in_team as improve_in_team
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto.choose import AgentChoice, bound_seconds, sampled_choice
-from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.auto.choose import SAMPLER, AgentChoice, bound_seconds, sampled_choice
 from dmcmc.samplers.chain_solver import ChainSolver, choose_rows
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling, broadcast_from_first
 from dmcmc.samplers.contract.tuning import FIRST_TABLE_SECONDS, UNTRIED_SHARE

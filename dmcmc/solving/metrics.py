@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.building.levels import level_values
 from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, SentMessages, latest
 from dmcmc.inference.dpop.division import own_utilities
-from dmcmc.inference.levels.one_after_the_other import level_values
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.device import is_gpu_in_use

@@ -6,7 +6,7 @@ row is removed if its upper bound and its outside bound together do not exceed t
 
 With ``combine.rows: usable``, two things are known before the UTIL phase. Each agent's parent has sent the rows that no
 hard constraint forbids (messages ``USABLE``). And each agent has an upper bound on its own utility, which gives a lower
-bound on what a subtree adds to a solution as good as the best known one. See :mod:`dmcmc.inference.dpop.usable_rows`.
+bound on what a subtree adds to a solution as good as the best known one. See :mod:`dmcmc.inference.dpop.agent_step`.
 """
 
 import time
@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.agent_step import SentMessages, UtilMessage, UtilStep, UtilTables
+from dmcmc.inference.dpop.agent_step import (
+    SentMessages,
+    UsableRows,
+    UtilMessage,
+    UtilStep,
+    UtilTables,
+    rows_for_children,
+    usable_part,
+    usable_size,
+)
 from dmcmc.inference.dpop.division import InterfaceCompression
-from dmcmc.inference.dpop.usable_rows import UsableRows, rows_for_children, usable_part, usable_size
 from dmcmc.inference.execution.exact_or_mini_buckets import Resources
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.cuda.device_table import largest_entry
+from dmcmc.inference.model.device_table import largest_entry
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_phases import UtilStepPair, send_down

@@ -25,8 +25,7 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import LOCAL_SEARCH, Result
-from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
-from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
+from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, UncompiledAscent, ascent_of
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import early_result, solution_of
 from dmcmc.solving.monitoring.progress import ProgressReporter

@@ -18,9 +18,9 @@ from typing import Any, Self
 import numpy as np
 
 from dmcmc.inference.building.given_tables import NamedVariables, Utilities, factor_of
+from dmcmc.inference.building.levels import weighted_or_separate
 from dmcmc.inference.constraints import registry
 from dmcmc.inference.constraints.count import count_variable
-from dmcmc.inference.levels.weights import weighted_or_separate
 from dmcmc.inference.model.factor import Factor, Level
 from dmcmc.inference.model.names import cost_per_unit, list_values, whole_number
 from dmcmc.inference.model.problem import Problem

@@ -30,7 +30,7 @@ from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bu
 from dmcmc.inference.elimination.plan import BucketProgram, EliminationPlan, plan_elimination, table_offsets
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.cuda.device_table import sum_on_device
+from dmcmc.inference.model.device_table import sum_on_device
 from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import Memo, digest

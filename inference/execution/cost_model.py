@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference import tuning
-from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.eliminate import divide_work
+from dmcmc.inference.elimination.cuda.join_kernels import best_threshold
 from dmcmc.inference.elimination.eliminate import merge_plans
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
+from dmcmc.inference.model import device_table
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
-from dmcmc.inference.model.cuda import device_table
 from dmcmc.inference.model.flat_tables import flatten
 
 

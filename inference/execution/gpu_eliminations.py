@@ -12,7 +12,7 @@ from dmcmc.inference.execution import cost_model
 from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_hybrid
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.cuda.device_table import min_resident_entries
+from dmcmc.inference.model.device_table import min_resident_entries
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.device import gpu_problem, leave_to_cpu, shared_device
 

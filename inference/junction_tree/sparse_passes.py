@@ -28,8 +28,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.types import Array, Ints
-from dmcmc.inference.sparse.sparse_elimination import all_values, join, project_keys
-from dmcmc.inference.sparse.sparse_table import SparseTable, fields_of, size_of
+from dmcmc.inference.sparse.sparse_table import SparseTable, all_values, fields_of, join, project_keys, size_of
 
 BYTES_PER_ROW = 40
 """Bytes per row of a clique: key, value, indices in separators, and the memory of a join."""

@@ -34,8 +34,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
-from dmcmc.inference.sparse.sparse_elimination import all_values, sparse_table_of
-from dmcmc.inference.sparse.sparse_table import KeyTooWide
+from dmcmc.inference.sparse.sparse_table import KeyTooWide, all_values, sparse_table_of
 from dmcmc.inference.tuning import LONG_BUDGET
 
 _DEFAULT_FACTOR_BYTES = 1 << 33  # limit on a factor's expanded table if no memory limit is given

@@ -24,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference import tuning
-from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, graph_of_scopes, pack
+from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, graph_of_scopes, pack, seeded
 from dmcmc.inference.orders.exact_order import exact_order, order_cost
 from dmcmc.inference.orders.greedy_kernels import first_costs, greedy
 from dmcmc.inference.orders.order_search_kernels import plain_order, search
-from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.orders.reorder_subtrees import SUBTREE_ORDERS, improve_subtrees
 from dmcmc.inference.orders.window_kernels import bucket_tree, totals
 from dmcmc.inference.runtime.compile import KernelSet

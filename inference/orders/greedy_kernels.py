@@ -25,8 +25,7 @@ reproducible. Arguments that several functions share:
 
 import numpy as np
 
-from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, ONE, bit, lowest, members, popcount
-from dmcmc.inference.orders.random_kernels import random_unit
+from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, ONE, bit, lowest, members, popcount, random_unit
 from dmcmc.inference.runtime.compile import njit
 
 MIN_FILL, MIN_WEIGHT, WEIGHTED_MIN_FILL, MIN_DEGREE = range(4)

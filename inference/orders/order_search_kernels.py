@@ -21,9 +21,8 @@ DPOP's usual choice is the most connected variable first.
 
 import numpy as np
 
-from dmcmc.inference.orders.bitset_kernels import bit, members, popcount, subgraph
+from dmcmc.inference.orders.bitset_kernels import bit, members, popcount, seeded, subgraph
 from dmcmc.inference.orders.greedy_kernels import MIN_WEIGHT, first_costs, greedy
-from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree, totals
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.tuning import (

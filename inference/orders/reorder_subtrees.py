@@ -24,9 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.orders.bitset_kernels import subgraph
+from dmcmc.inference.orders.bitset_kernels import random_unit, seeded, subgraph
 from dmcmc.inference.orders.greedy_kernels import first_costs, greedy
-from dmcmc.inference.orders.random_kernels import random_unit, seeded
 from dmcmc.inference.orders.reorder_subtrees_kernels import extract_piece, insert_piece
 from dmcmc.inference.orders.sweep_order_kernels import eliminate_almost_simplicial, sweep_order
 from dmcmc.inference.orders.vertex_separator_kernels import cut_orders

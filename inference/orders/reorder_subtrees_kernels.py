@@ -18,8 +18,7 @@ import math
 
 import numpy as np
 
-from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest
-from dmcmc.inference.orders.random_kernels import random_unit
+from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest, random_unit
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.tuning import MIN_PIECE_SIZE
 

@@ -17,8 +17,7 @@ no larger than the larger of two: the table of v, and the largest table of the b
 
 import numpy as np
 
-from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, ONE, bit, lowest, members
-from dmcmc.inference.orders.random_kernels import random_unit
+from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, ONE, bit, lowest, members, random_unit
 from dmcmc.inference.orders.vertex_separator_kernels import farthest, neighbour_lists
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.tuning import HIGH_NOISE

@@ -20,8 +20,7 @@ Returned work counts the nodes and arcs that were visited, about.
 
 import numpy as np
 
-from dmcmc.inference.orders.bitset_kernels import ONE, lowest
-from dmcmc.inference.orders.random_kernels import random_unit
+from dmcmc.inference.orders.bitset_kernels import ONE, lowest, random_unit
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.tuning import MAX_CUTS
 

@@ -30,8 +30,7 @@ windows are the idea of subtree reconfiguration for tensor networks (Gray & Kour
 
 import numpy as np
 
-from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, ONE, bit, has, lowest, members, popcount
-from dmcmc.inference.orders.random_kernels import random_unit
+from dmcmc.inference.orders.bitset_kernels import MAX_CELLS, ONE, bit, has, lowest, members, popcount, random_unit
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.tuning import FEW_ROUNDS, LARGE_WINDOW, MANY_ROUNDS, SMALL_WINDOW
 

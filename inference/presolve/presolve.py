@@ -29,8 +29,7 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden, normalise
-from dmcmc.inference.presolve.all_different import all_different_groups
-from dmcmc.inference.presolve.dominance import enforce_arc_consistency, remove_dominated
+from dmcmc.inference.presolve.dominance import all_different_groups, enforce_arc_consistency, remove_dominated
 from dmcmc.inference.presolve.small_buckets import eliminate_small
 from dmcmc.inference.presolve.working_problem import EliminatedVariable, Infeasible, PresolveLimit, WorkingProblem
 from dmcmc.inference.tuning import MIN_COMPRESSION, SMALL_TABLE_ENTRIES

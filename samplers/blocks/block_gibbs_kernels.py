@@ -46,7 +46,7 @@ from dmcmc.inference.elimination.join_kernels import run_buckets
 from dmcmc.inference.elimination.plan import BucketProgram
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAXIMUM
-from dmcmc.inference.orders.random_kernels import random_unit
+from dmcmc.inference.orders.bitset_kernels import random_unit
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 

@@ -35,7 +35,7 @@ state : (1,) uint64
 import numpy as np
 
 from dmcmc.inference.model.copy_kernels import copy_entries
-from dmcmc.inference.orders.random_kernels import random_unit, random_word
+from dmcmc.inference.orders.bitset_kernels import random_unit, random_word
 from dmcmc.inference.runtime.compile import njit
 
 MAX_WIDTH = 62  # maximum number of variables of a bucket's separator

@@ -16,7 +16,7 @@ fixed; ``workspace.block`` receives the variables of a block in elimination orde
 
 import numpy as np
 
-from dmcmc.inference.orders.random_kernels import random_unit, random_word
+from dmcmc.inference.orders.bitset_kernels import random_unit, random_word
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.block_gibbs_kernels import redraw, sweep
 from dmcmc.samplers.blocks.block_selection_kernels import cut, grow, random_below, start_near_loss

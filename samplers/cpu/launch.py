@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.cuda.device_table import min_resident_entries
+from dmcmc.inference.model.device_table import min_resident_entries
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import is_gpu_in_use, is_out_of_memory
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.cuda.device_table import DeviceTable, new_device_table
+from dmcmc.inference.model.device_table import DeviceTable, new_device_table
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.device import shared_device

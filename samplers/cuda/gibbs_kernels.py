@@ -33,7 +33,7 @@ import numpy as np
 from numba import cuda, types
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
+from dmcmc.samplers.cuda.chain_kernels import exchange_rungs
 from dmcmc.samplers.cuda.layout_kernels import (
     AGENT,
     CHOICES_AT,

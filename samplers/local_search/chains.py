@@ -20,8 +20,14 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.factor_graph import FactorGraph, graph_of_tables
 from dmcmc.inference.model.problem import Problem
 from dmcmc.samplers.contract import tuning
-from dmcmc.samplers.local_search.anneal_kernels import anneal, begin, pair_moves
-from dmcmc.samplers.local_search.graph_kernels import anneal_graph, evaluate_graph, typical_spread
+from dmcmc.samplers.local_search.graph_kernels import (
+    anneal,
+    anneal_graph,
+    begin,
+    evaluate_graph,
+    pair_moves,
+    typical_spread,
+)
 from dmcmc.samplers.model.chain_model import ChainModel, chain_key, score_columns
 from dmcmc.samplers.model.state_kernels import new_arrays
 

@@ -27,7 +27,7 @@ from dmcmc.inference.elimination.eliminate import (
 from dmcmc.inference.elimination.plan import EliminationPlan, check_memory, kept_by_first_use, plan_elimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.cuda.device_table import copy_table
+from dmcmc.inference.model.device_table import copy_table
 from dmcmc.inference.model.flat_tables import FlatTables, concatenate_tables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime

@@ -10,8 +10,8 @@ from typing import BinaryIO, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.building.levels import max_degree
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
-from dmcmc.inference.levels.weights import max_degree
 from dmcmc.inference.model.arithmetic import Exact, exact_sum, round_up, scaling_exponent
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.tables import forbidden, normalise

@@ -24,8 +24,8 @@ from dmcmc.config.configuration import config_of
 from dmcmc.config.settings import Settings
 from dmcmc.files.document import Document
 from dmcmc.formats import registry as formats
+from dmcmc.inference.marginals.counting import count_solutions, log_partition
 from dmcmc.inference.model.sparse_factor import tabulate
-from dmcmc.inference.sums.counting import count_solutions, log_partition
 from dmcmc.questions.sums import sums
 
 MEMORY = 1 << 28

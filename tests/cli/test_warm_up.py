@@ -17,7 +17,7 @@ from dmcmc.cli.arguments import parse_arguments
 from dmcmc.cli.main import main
 from dmcmc.cli.warm_up import compile_in_children
 from dmcmc.inference.storage import cache_folders
-from dmcmc.inference.storage.cache_contents import describe_cache
+from dmcmc.inference.storage.cache_folders import describe_cache
 
 TASKS = ["first", "second", "third", "fourth"]
 SILENT = SimpleNamespace(stage=lambda title: None)

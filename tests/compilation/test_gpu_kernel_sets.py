@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 import dmcmc
+from dmcmc.compilation import gpu_agent_sets as agent_sets
 from dmcmc.compilation import gpu_kernel_sets
-from dmcmc.compilation.gpu import agent_sets
-from dmcmc.compilation.gpu.agent_sets import GpuKernels
+from dmcmc.compilation.gpu_agent_sets import GpuKernels
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.bounds.semidefinite.cuda import node_arrays as device_arrays

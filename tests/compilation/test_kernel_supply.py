@@ -19,12 +19,12 @@ from support.runs import dense_problem, start_run
 
 import dmcmc
 from dmcmc.compilation import agent_kernel_sets, kernel_sets, kernel_supply
+from dmcmc.compilation.kernel_sets import SearchVariant, block_moves
 from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply
-from dmcmc.compilation.search_components import SearchVariant, block_moves
-from dmcmc.compilation.tiny_problems import tiny_problem
+from dmcmc.compilation.small_problems import tiny_problem
 from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
-from dmcmc.inference.orders.random_kernels import seeded
+from dmcmc.inference.orders.bitset_kernels import seeded
 from dmcmc.inference.runtime.compile import COMPILED, Kernel, KernelSet, compilation_seconds, kernels_supplied_by
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime

@@ -17,7 +17,7 @@ from dmcmc.inference.execution import gpu_eliminations
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.inference.model.cuda.device_table import DeviceTable, copy_table, largest_entry
+from dmcmc.inference.model.device_table import DeviceTable, copy_table, largest_entry
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.device import Device, gpu_problem, shared_device
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device

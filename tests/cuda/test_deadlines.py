@@ -12,7 +12,8 @@ from support.clock import ExpiresAfterChecks
 
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
 from dmcmc import Factor
-from dmcmc.compilation.gpu import agent_sets, prepare_gpu
+from dmcmc.compilation import gpu_agent_sets as agent_sets
+from dmcmc.compilation import prepare_gpu
 from dmcmc.config.settings import Settings
 from dmcmc.inference import tuning
 from dmcmc.inference.bounds.contract.protocol import BoundRequest

@@ -16,9 +16,8 @@ from dmcmc.inference.runtime.device import Device, gpu_problem
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
 from dmcmc.inference.sparse.cuda import extend_rows
 from dmcmc.inference.sparse.cuda.extend_rows import GpuRowExtender, RowsExceedDevice
-from dmcmc.inference.sparse.function_filtering import FunctionFiltering
+from dmcmc.inference.sparse.function_filtering import FunctionFiltering, MiniBucketRelaxation
 from dmcmc.inference.sparse.join_steps import RowLimits, steps_of
-from dmcmc.inference.sparse.outside_bounds import MiniBucketRelaxation
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

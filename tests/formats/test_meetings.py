@@ -10,7 +10,7 @@ import dmcmc
 from dmcmc.formats.meetings.timefold import MeetingPlan, TimefoldMeeting, problem_of, score
 from dmcmc.formats.registry import parse, save
 from dmcmc.generators.meetings import TimefoldMeetings, plan_of
-from dmcmc.inference.levels.one_after_the_other import level_values
+from dmcmc.inference.building.levels import level_values
 from dmcmc.inference.runtime.errors import FileError
 
 TRAVEL = """Number of meetings: 3

@@ -226,7 +226,7 @@ def test_array_headers_are_checked_before_the_data_are_read(file, member, words)
 
 
 def test_a_file_that_exceeds_the_memory_is_not_decompressed(file, monkeypatch):
-    monkeypatch.setattr("dmcmc.files.archive.memory_limit", lambda: 1000)
+    monkeypatch.setattr("dmcmc.files.text.memory_limit", lambda: 1000)
     assert_refused(file, "unpacks to")
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.ranks import needs_mpirun, start
 
-from dmcmc.mpi.compute_node import RankInfo, arrange_ranks, visible_gpus
-from dmcmc.mpi.placement import place, place_on_tree
+from dmcmc.mpi.compute_node import RankInfo, arrange_ranks, place, place_on_tree, visible_gpus
 
 
 def nodes(*gpus, cores=None, launcher_cores=16):

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, UtilTables
-from dmcmc.inference.dpop.usable_rows import UsableRows
+from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, UsableRows, UtilTables
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.sparse.sparse_table import SparseBackedTable
 from dmcmc.mpi.mailbox import Mailbox

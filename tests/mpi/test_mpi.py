@@ -20,8 +20,7 @@ from dmcmc.cli.main import main
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files, native
-from dmcmc.mpi.compute_node import announced_size, launched
-from dmcmc.mpi.placement import place_agents
+from dmcmc.mpi.compute_node import announced_size, launched, place_agents
 from dmcmc.results.stored_result import machine
 
 pytest.importorskip("mpi4py")

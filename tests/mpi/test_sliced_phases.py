@@ -9,11 +9,11 @@ from support.ranks import needs_mpirun, start
 from support.runs import start_run
 
 from dmcmc import Factor, Problem
-from dmcmc.inference.dpop import step_workspace
+from dmcmc.inference.dpop import slicing as step_workspace
 from dmcmc.inference.dpop.slicing import condition_tables
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.mpi.slices.divided_phases import is_faster_divided
+from dmcmc.mpi.divided_phases import is_faster_divided
 from dmcmc.report.explain import plan_of
 from dmcmc.solving import agent_steps
 from dmcmc.solving.planning.combination_plan import find_slicing, slicing_seconds

@@ -22,9 +22,16 @@ from dmcmc.inference.storage.cache_folders import CacheFolders, forget_folders, 
 from dmcmc.inference.storage.checked_file import write_checked
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto import rates
-from dmcmc.samplers.auto.choose import ResourceLimits, choose, sweeps_for
+from dmcmc.samplers.auto.choose import (
+    SAMPLER,
+    AgentWorkCounts,
+    ResourceLimits,
+    WorkCountList,
+    choose,
+    count_agent_work,
+    sweeps_for,
+)
 from dmcmc.samplers.auto.rates import NOMINAL, bucket_efforts
-from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList, count_agent_work
 from dmcmc.samplers.contract.tuning import FIRST_TABLE_SECONDS, MAIN_SHARE
 from dmcmc.solving.planning.plan import prepare
 

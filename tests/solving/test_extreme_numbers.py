@@ -14,8 +14,8 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.algorithms.layout import integer_tables
 from dmcmc.formats.agent_files import write
+from dmcmc.inference.marginals.counting import count_solutions, log_partition
 from dmcmc.inference.runtime.errors import ProblemError
-from dmcmc.inference.sums.counting import count_solutions, log_partition
 
 METHODS = (
     *("auto", "exact", "blocks", "gibbs", "annealing", "tempering"),

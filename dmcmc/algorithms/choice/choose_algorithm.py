@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dmcmc.anytime import solve as dmcmc_run
 from dmcmc.compilation.small_problems import interpreted_if_small
 from dmcmc.config.settings import Settings
-from dmcmc.inference.levels.one_after_the_other import (
+from dmcmc.inference.building.levels import (
     level_values,
     problem_of_next_levels,
     totals,
@@ -29,8 +29,8 @@ from dmcmc.samplers.contract import tuning
 from dmcmc.session.incremental.solve_again import solve_again
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
-from dmcmc.solving.warm_start.moving_costs import agree_on_costs
 from dmcmc.solving.warm_start.retained_work import RetainedWork
+from dmcmc.solving.warm_start.start_assignment import agree_on_costs
 
 _NOTE = "levels were solved one after the other: objective is their sum, and the trace that of the last ones"
 

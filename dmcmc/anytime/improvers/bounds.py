@@ -31,8 +31,7 @@ from dmcmc.anytime.improvers.protocol import Improver, RankState, Start, TimeQua
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest, run_boundary_searches
 from dmcmc.inference.bounds.dual.rounding import rounded_assignments
-from dmcmc.inference.bounds.search_rows import improve_relaxations, place_together
-from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
+from dmcmc.inference.bounds.search_rows import TighteningBudget, improve_relaxations, place_together, tighten
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.results.result import BOUND, BRANCH, ROUNDING, SEMIDEFINITE
 from dmcmc.samplers.contract import tuning as sampler_tuning

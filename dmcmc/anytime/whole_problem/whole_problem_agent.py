@@ -23,14 +23,13 @@ from dmcmc.anytime.scheduler.proposal import union_number
 from dmcmc.inference.bounds.branch_and_bound.open_nodes import NodeMove, NodeParcel, planned_moves
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.dual.dual_bound import DualState
-from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
+from dmcmc.inference.bounds.search_rows import TighteningBudget, tighten
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
 from dmcmc.results.result import BOUND, BRANCH
-from dmcmc.samplers.auto.choose import provider_of
-from dmcmc.samplers.auto.survey import count_agent_work
+from dmcmc.samplers.auto.choose import count_agent_work, provider_of
 from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent.agent import Agent, AgentContext

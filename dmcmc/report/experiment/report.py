@@ -24,8 +24,7 @@ from dmcmc.report.experiment.charts import (
     values,
 )
 from dmcmc.report.experiment.statistics import Findings, findings_of
-from dmcmc.report.numbers import literal
-from dmcmc.report.pages import COLOURS, Chart, page, svg, table
+from dmcmc.report.pages import COLOURS, Chart, literal, page, svg, table
 
 PAGE = "report.html"
 

@@ -14,8 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from dmcmc.files.write import replace_file
-from dmcmc.report.numbers import shares_of
-from dmcmc.report.pages import DASHED, PLAIN, Chart, LegendEntry, Series, VerticalSegment, bars, page, svg, table
+from dmcmc.report.pages import (
+    DASHED,
+    PLAIN,
+    Chart,
+    LegendEntry,
+    Series,
+    VerticalSegment,
+    bars,
+    page,
+    shares_of,
+    svg,
+    table,
+)
 from dmcmc.report.summary import status_text
 from dmcmc.results.stored_result import read_result
 

@@ -35,8 +35,7 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.memo import DerivedFacts
-from dmcmc.samplers.auto.choose import AgentChoice, choose, fixed_choice
-from dmcmc.samplers.auto.survey import count_agent_work
+from dmcmc.samplers.auto.choose import AgentChoice, choose, count_agent_work, fixed_choice
 from dmcmc.session.incremental.changed_tables import (
     CONSTANT,
     CROSSING,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.agent_step import allows_more_rows
 from dmcmc.inference.dpop.division import Division, LocalProblem
-from dmcmc.inference.dpop.usable_rows import allows_more_rows
 from dmcmc.inference.model.arithmetic import Exact, exact_sum
 from dmcmc.inference.model.compact_sequences import LazySequence
 from dmcmc.inference.model.factor import Factor

@@ -27,7 +27,7 @@ from dmcmc.inference.bounds.search_rows import runs_on_gpu
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, is_allowed
-from dmcmc.inference.model.cuda.device_table import largest_entry
+from dmcmc.inference.model.device_table import largest_entry
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden_value

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.archive import Archive, open_archive
+from dmcmc.files.text import Archive, open_archive
 from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.continued_bound import continue_bound, has_same_variables

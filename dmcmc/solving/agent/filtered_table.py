@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import BoundState
-from dmcmc.inference.bounds.tighten import Reparametrised, reparametrised
+from dmcmc.inference.bounds.search_rows import Reparametrised, reparametrised
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import EliminationQuery
 from dmcmc.inference.execution.backend import Backend

@@ -48,8 +48,7 @@ from dmcmc.solving.tuning import (
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
     from dmcmc.inference.dpop.pseudotree import PseudoTree
-    from dmcmc.samplers.auto.choose import AgentChoice, ResourceLimits
-    from dmcmc.samplers.auto.survey import AgentWorkCounts
+    from dmcmc.samplers.auto.choose import AgentChoice, AgentWorkCounts, ResourceLimits
     from dmcmc.solving.planning.divided_problem import DividedProblem
     from dmcmc.solving.planning.plan import Setup
 

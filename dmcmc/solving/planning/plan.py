@@ -30,21 +30,24 @@ from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memo import DerivedFacts
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.mpi.compute_node import helpers_of, place
 from dmcmc.mpi.distributed_dfs import distributed_dfs_tree
-from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.world import World
 from dmcmc.samplers.auto.choose import (
+    SAMPLER,
     AgentChoice,
+    AgentWorkCounts,
     ResourceLimits,
+    WorkCountList,
     choose,
     exact_option,
     exceeded_limit,
     fixed_choice,
     inspect_machine,
     sampled_choice,
+    weights_of,
 )
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
-from dmcmc.samplers.auto.survey import SAMPLER, AgentWorkCounts, WorkCountList, weights_of
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.solving.planning.combination_plan import (
     bytes_per_slice,

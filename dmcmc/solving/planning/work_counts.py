@@ -21,7 +21,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.tuning import MAX_EXACT_VARIABLES
 from dmcmc.mpi.world import World
-from dmcmc.samplers.auto.survey import AgentWorkCounts, WorkCountList, count_agent_work
+from dmcmc.samplers.auto.choose import AgentWorkCounts, WorkCountList, count_agent_work
 from dmcmc.samplers.registry import get as sampler_of
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.tuning import MAX_LISTED_ROWS, MAX_SAMPLED_ROWS, MIN_LISTED_ROWS

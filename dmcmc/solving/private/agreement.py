@@ -36,8 +36,14 @@ from dmcmc.results.result import Moves, Result
 from dmcmc.solving.planning.presolve import CentredTables, centred_tables
 from dmcmc.solving.planning.rank_view import RankView, rank_view_of
 from dmcmc.solving.tuning import SHARED_MEMORY_FACTOR
-from dmcmc.solving.warm_start.moving_costs import MovingCosts, Weight, without_cost
-from dmcmc.solving.warm_start.start_assignment import NO_VALUE, SavedIncumbent, value_indices
+from dmcmc.solving.warm_start.start_assignment import (
+    NO_VALUE,
+    MovingCosts,
+    SavedIncumbent,
+    Weight,
+    value_indices,
+    without_cost,
+)
 
 
 def agree_on_arithmetic(

@@ -20,7 +20,7 @@ from dmcmc.inference.dpop.agent_step import Clock
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import is_gpu_in_use
-from dmcmc.mpi.placement import helpers_of, place
+from dmcmc.mpi.compute_node import helpers_of, place
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Result, TracePoint

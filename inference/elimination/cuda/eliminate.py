@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference import tuning
 from dmcmc.inference.elimination.arena_kernels import choose_values_in_rows
-from dmcmc.inference.elimination.cuda.bucket_group_kernels import group_buckets
-from dmcmc.inference.elimination.cuda.join_kernels import choose_kernel
+from dmcmc.inference.elimination.cuda.join_kernels import choose_kernel, group_buckets
 from dmcmc.inference.elimination.cuda.waves import LaunchQueue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import (
     Elimination,
@@ -44,7 +43,7 @@ from dmcmc.inference.elimination.eliminate import (
 from dmcmc.inference.elimination.plan import BucketProgram, EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.model.cuda.device_table import NEVER_RESIDENT, DeviceTable, split_by_location
+from dmcmc.inference.model.device_table import NEVER_RESIDENT, DeviceTable, split_by_location
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import Device, shared_device

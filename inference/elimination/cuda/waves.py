@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference import tuning
-from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
 from dmcmc.inference.elimination.cuda.descriptor_kernels import choose_lows, describe_buckets, wave_tables
 from dmcmc.inference.elimination.cuda.join_kernels import (
     AFTER,
@@ -25,6 +24,7 @@ from dmcmc.inference.elimination.cuda.join_kernels import (
     PREPARE_THREADS,
     ROWS,
     WIDTH,
+    bucket_levels,
     choose_kernel,
     join_kernel,
     prepare,

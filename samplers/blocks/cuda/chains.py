@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.plan import BucketProgram
 from dmcmc.inference.model.factor_graph import FactorGraph
-from dmcmc.inference.orders.random_kernels import random_unit
+from dmcmc.inference.orders.bitset_kernels import random_unit
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.samplers.blocks.block_gibbs_kernels import typical_spread

@@ -11,8 +11,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.report.summary import result_summary as summary
 from dmcmc.results.result import BOUND, EXACT_ELIMINATION, LOCAL_SEARCH, RECOMBINATION, SAMPLING
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto.choose import sampled_choice
-from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.auto.choose import SAMPLER, sampled_choice
 from dmcmc.solving import rank_tables
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.tuning.anytime import TABLE_GROWTH_FACTOR

@@ -12,7 +12,7 @@ from support.problem_strategies import random_problem
 from dmcmc import Factor, Problem
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import Rounding, rounded_assignments
-from dmcmc.inference.bounds.tighten import reparametrised
+from dmcmc.inference.bounds.search_rows import reparametrised
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.deadline import NO_DEADLINE

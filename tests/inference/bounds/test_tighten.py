@@ -7,7 +7,8 @@ import pytest
 from support import naive
 from support.semidefinite.dense_agents import dense_agent
 
-from dmcmc.inference.bounds import registry, tighten
+from dmcmc.inference.bounds import registry
+from dmcmc.inference.bounds import search_rows as tighten
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.contract.tuning import STEP_FRACTION
 from dmcmc.inference.execution.backend import CPU

@@ -17,8 +17,7 @@ from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Resources
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.sparse import sparse_elimination
-from dmcmc.inference.sparse.sparse_table import SparseBackedTable, SparseTable
+from dmcmc.inference.sparse.sparse_table import SparseBackedTable, SparseElimination, SparseTable
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling
 
@@ -166,7 +165,7 @@ def test_sparse_and_dense_joins_give_the_same_messages_and_values(seed, monkeypa
     agent_step._PLANS.clear()
     monkeypatch.setattr("dmcmc.inference.tuning.CELLS_PER_ROW", 1e-9)
     found = Solved(problem)
-    assert any(isinstance(step.elimination, sparse_elimination.SparseElimination) for step in found.steps.values())
+    assert any(isinstance(step.elimination, SparseElimination) for step in found.steps.values())
     assert found.values == dense.values
     for agent, message in dense.messages.items():
         for one, other in zip(message, found.messages[agent], strict=True):
@@ -196,7 +195,7 @@ def test_a_util_step_with_few_allowed_entries_is_exact_if_dense_tables_do_not_fi
     arithmetic = choose_arithmetic(factors)
     node = UtilNode([arithmetic.encode(f) for f in factors], [], [], [0, 1, 2, 3], [4], domains, arithmetic)
     step = util_step(node, [(EXACT, 1 << 20)])  # dense tables take 10 MB
-    assert isinstance(step.elimination, sparse_elimination.SparseElimination)
+    assert isinstance(step.elimination, SparseElimination)
     expected = sum(np.diagonal(factor.table) for factor in factors)
     assert np.array_equal(sum(table.values for table in step.message), expected)
     assert value_step(step, [4], {4: 7}) == dict.fromkeys(range(5), 7)
@@ -213,9 +212,7 @@ def test_a_sparse_message_is_joined_sparsely_and_can_be_converted_to_dense(monke
     step = util_step(node, [(EXACT, 1 << 20)])  # dense tables take 10 MB
     monkeypatch.setattr(tuning, "SMALL_STEP_CELLS", 1 << 40)
     dense = util_step(node)
-    assert isinstance(step.elimination, sparse_elimination.SparseElimination) and isinstance(
-        dense.elimination, Elimination
-    )
+    assert isinstance(step.elimination, SparseElimination) and isinstance(dense.elimination, Elimination)
     (found,), (expected,) = step.message, dense.message
     possible = expected.values > arithmetic.forbidden_below
     assert isinstance(found, SparseBackedTable) and found.nbytes < expected.values.nbytes / 4

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from support import naive
 
 import dmcmc
-from dmcmc.inference.dpop.agent_step import UtilNode
-from dmcmc.inference.dpop.usable_rows import UsableRows, rows_for_children, usable_part
+from dmcmc.inference.dpop.agent_step import UsableRows, UtilNode, rows_for_children, usable_part
 from dmcmc.inference.execution.exact_or_mini_buckets import Resources
 from dmcmc.inference.model.arithmetic import EncodedTable, narrowest
 

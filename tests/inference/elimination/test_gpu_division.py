@@ -12,7 +12,6 @@ from support.encoded_problems import problems
 
 from dmcmc.inference import tuning
 from dmcmc.inference.elimination.cuda import join_kernels as w
-from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels, group_buckets
 from dmcmc.inference.elimination.cuda.descriptor_kernels import (
     choose_lows,
     describe_buckets,
@@ -20,7 +19,7 @@ from dmcmc.inference.elimination.cuda.descriptor_kernels import (
     wave_tables,
 )
 from dmcmc.inference.elimination.cuda.eliminate import divide_work
-from dmcmc.inference.elimination.cuda.join_kernels import ANY, LARGE, MAX_BOTH_TABLES
+from dmcmc.inference.elimination.cuda.join_kernels import ANY, LARGE, MAX_BOTH_TABLES, bucket_levels, group_buckets
 from dmcmc.inference.elimination.cuda.waves import Waves, split_large_launches, split_launch
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets

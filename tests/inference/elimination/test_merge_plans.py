@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from support.encoded_problems import batches
 
-from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold, bucket_levels, group_buckets
+from dmcmc.inference.elimination.cuda.join_kernels import best_threshold, bucket_levels, group_buckets
 from dmcmc.inference.elimination.eliminate import eliminate, merge_plans, mergeable, separated
 
 MANY = settings(max_examples=40)

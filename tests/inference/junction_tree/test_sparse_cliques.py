@@ -13,8 +13,7 @@ from dmcmc.inference.junction_tree.cliques import clique_tree
 from dmcmc.inference.junction_tree.message_kernels import DOWN, MARGINAL, SEPARATOR_MARGINAL, UP
 from dmcmc.inference.junction_tree.sparse_passes import SparsePasses, values_of
 from dmcmc.inference.runtime.errors import OutOfMemory
-from dmcmc.inference.sparse.sparse_elimination import project_keys
-from dmcmc.inference.sparse.sparse_table import SparseTable
+from dmcmc.inference.sparse.sparse_table import SparseTable, project_keys
 
 HARD = (0.0, 0.3, 0.5, 0.8)
 

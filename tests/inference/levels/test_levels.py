@@ -7,7 +7,7 @@ import pytest
 
 import dmcmc
 from dmcmc import Problem
-from dmcmc.inference.levels.one_after_the_other import level_values
+from dmcmc.inference.building.levels import level_values
 from dmcmc.inference.runtime.errors import ProblemError
 
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from support.graphs_to_order import graphs, kernel_graph, random_graph, total_of
 
 from dmcmc.inference.orders.best_order import primal_graph
-from dmcmc.inference.orders.bitset_kernels import graph_of_scopes, pack
+from dmcmc.inference.orders.bitset_kernels import graph_of_scopes, pack, seeded
 from dmcmc.inference.orders.greedy_kernels import first_costs, greedy
 from dmcmc.inference.orders.order_search_kernels import eliminate_simplicial, search
-from dmcmc.inference.orders.random_kernels import seeded
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
 
 

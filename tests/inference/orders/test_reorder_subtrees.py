@@ -13,7 +13,7 @@ from support.graphs_to_order import check_numbers, cycle, graphs, grid, kernel_g
 
 from dmcmc.inference.orders import reorder_subtrees
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.random_kernels import seeded
+from dmcmc.inference.orders.bitset_kernels import seeded
 from dmcmc.inference.orders.reorder_subtrees import improve_subtrees
 from dmcmc.inference.orders.sweep_order_kernels import eliminate_almost_simplicial, sweep_order
 from dmcmc.inference.orders.vertex_separator_kernels import balanced_cuts, cut_orders, neighbour_lists

@@ -13,9 +13,8 @@ from support import naive
 from support.graphs_to_order import graphs, grid, kernel_graph, random_graph, total_of
 
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.bitset_kernels import has, members, pack, subgraph
+from dmcmc.inference.orders.bitset_kernels import has, members, pack, random_unit, seeded, subgraph
 from dmcmc.inference.orders.exact_order import exact_order, order_cost
-from dmcmc.inference.orders.random_kernels import random_unit, seeded
 from dmcmc.inference.orders.reorder_subtrees_kernels import children_of, extract_piece, insert_piece
 from dmcmc.inference.orders.sweep_order_kernels import eliminate_almost_simplicial, sweep
 from dmcmc.inference.orders.vertex_separator_kernels import farthest, neighbour_lists

@@ -10,7 +10,7 @@ from dmcmc.inference.constraints.all_different import supported_values
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.presolve.all_different import all_different_groups
+from dmcmc.inference.presolve.dominance import all_different_groups
 
 
 @given(st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=5))

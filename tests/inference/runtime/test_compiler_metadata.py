@@ -3,7 +3,7 @@
 import numba
 import pytest
 
-from dmcmc.inference.runtime.compiler_metadata import release_compiler_metadata
+from dmcmc.inference.runtime.compile import release_compiler_metadata
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 

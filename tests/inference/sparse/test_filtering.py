@@ -19,9 +19,14 @@ from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
-from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_within
+from dmcmc.inference.sparse.function_filtering import (
+    ROOT,
+    FunctionFiltering,
+    MiniBucketRelaxation,
+    OutsideBounds,
+    z_within,
+)
 from dmcmc.inference.sparse.join_steps import RowLimits, TooManyRows, steps_of
-from dmcmc.inference.sparse.outside_bounds import ROOT, MiniBucketRelaxation, OutsideBounds
 from dmcmc.inference.sparse.sparse_table import SizeStatistics, SparseTable, total_statistics
 
 MEMORY = 1 << 20

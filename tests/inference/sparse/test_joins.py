@@ -18,17 +18,21 @@ from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
-from dmcmc.inference.sparse import sparse_elimination
-from dmcmc.inference.sparse.sparse_elimination import (
+from dmcmc.inference.sparse import sparse_table as sparse_elimination
+from dmcmc.inference.sparse.sparse_table import (
+    KeyTooWide,
+    SparseBackedTable,
     SparseQuery,
+    SparseTable,
     all_values,
+    as_rows,
     eliminate_sparse,
+    forecast,
     join,
     maximise_over,
     project_keys,
     sparse_table_of,
 )
-from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseBackedTable, SparseTable, as_rows, forecast
 
 ARITHMETIC = Arithmetic(np.dtype(np.int64), -(2**61), 2**60 - 1)
 MAX_ROWS = 10**6
@@ -68,7 +72,7 @@ def test_a_join_in_pieces_is_the_whole_join_and_ends_at_the_deadline(case, piece
     domains, (left, right) = case
     whole = join(left, right, domains, MAX_ROWS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.inference.sparse.sparse_elimination.MAX_EXAMINED_ENTRIES", piece)
+        patch.setattr("dmcmc.inference.sparse.sparse_table.MAX_EXAMINED_ENTRIES", piece)
         pieces = join(left, right, domains, MAX_ROWS)
     assert np.array_equal(pieces.keys, whole.keys) and np.array_equal(pieces.values, whole.values)
     if whole.rows:

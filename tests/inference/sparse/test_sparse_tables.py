@@ -15,9 +15,8 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.factor import Factor, choose_arithmetic
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.sparse.bucket_rows import RowBuilder
-from dmcmc.inference.sparse.function_filtering import FunctionFiltering
+from dmcmc.inference.sparse.function_filtering import FunctionFiltering, MiniBucketRelaxation, OutsideBounds
 from dmcmc.inference.sparse.join_steps import RowLimits, TooManyRows, steps_of
-from dmcmc.inference.sparse.outside_bounds import MiniBucketRelaxation, OutsideBounds
 from dmcmc.inference.sparse.sparse_table import KeyTooWide, SparseTable, fields_of
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from dmcmc.inference.storage import cache_folders
-from dmcmc.inference.storage.cache_contents import describe_cache, store_total
 from dmcmc.inference.storage.cache_folders import (
     all_versions,
     compiled_marker,
     current_name,
+    describe_cache,
     find_folders,
     forget_folders,
     kernel_folder,
@@ -19,6 +19,7 @@ from dmcmc.inference.storage.cache_folders import (
     preferred_root,
     put_marker,
     sources_digest,
+    store_total,
 )
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no POSIX permissions")

@@ -13,13 +13,13 @@ from support.problem_strategies import random_problem, with_other_representation
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.marginals.counting import count_solutions, log_partition
 from dmcmc.inference.minibuckets.plan import least_z
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.inference.sums.counting import count_solutions, log_partition
 from dmcmc.inference.tuning import LONG_BUDGET
 
 MEMORY = 1 << 24

@@ -9,8 +9,7 @@ from support.runs import hard_problem, start_run
 
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.samplers.auto.choose import sampled_choice
-from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.auto.choose import SAMPLER, sampled_choice
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.tuning import FIRST_TABLE_SECONDS, UNTRIED_SHARE
 from dmcmc.solving import local_tables

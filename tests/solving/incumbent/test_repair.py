@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
+from dmcmc.samplers.local_search.local_search import UncompiledAscent
 
 
 def planted_problem(seed, variables=14, domain=4, share=0.15, triples=False):

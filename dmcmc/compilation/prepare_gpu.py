@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from dmcmc.anytime.improvers.assignments import wanted
 from dmcmc.compilation.agent_kernel_sets import SolveTiny, agent_work, for_improvers
-from dmcmc.compilation.gpu.agent_sets import GpuKernels
+from dmcmc.compilation.gpu_agent_sets import GpuKernels
 from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE

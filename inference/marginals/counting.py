@@ -24,6 +24,7 @@ from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_
 from dmcmc.inference.elimination.plan import EliminationPlan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.marginals.count_kernels import count_buckets
 from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets, plan_within
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
@@ -34,7 +35,6 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import run_until_deadline
-from dmcmc.inference.sums.count_kernels import count_buckets
 from dmcmc.inference.tuning import LONG_BUDGET
 
 _FIRST_MODULUS_BITS = 64  # bits of the first modulus, 2^64

@@ -68,7 +68,7 @@ class DeviceTable(EncodedTable):
 
     def count(self, threshold: int | float) -> int:
         """Return the number of entries that are larger than ``threshold``."""
-        from dmcmc.inference.model.cuda.device_table_kernels import count_above
+        from dmcmc.inference.model.device_table_kernels import count_above
 
         device, size = shared_device(), prod(self.shape)
         count = device.upload("held count", np.zeros(1, dtype=np.int64))
@@ -79,7 +79,7 @@ class DeviceTable(EncodedTable):
 
     def largest(self) -> int | float:
         """Return the largest entry."""
-        from dmcmc.inference.model.cuda.device_table_kernels import keep_largest
+        from dmcmc.inference.model.device_table_kernels import keep_largest
 
         device, size = shared_device(), prod(self.shape)
         host = np.empty(1, dtype=self.entries.dtype)
@@ -92,7 +92,7 @@ class DeviceTable(EncodedTable):
 
     def place(self, target: Any, offset: int, scope: Sequence[int]) -> None:
         """Copy the entries into a device array from position ``offset`` on, with the axes in the order of ``scope``."""
-        from dmcmc.inference.model.cuda.device_table_kernels import place_entries
+        from dmcmc.inference.model.device_table_kernels import place_entries
 
         size, descriptor = (
             prod(self.shape),
@@ -102,7 +102,7 @@ class DeviceTable(EncodedTable):
 
     def add(self, other: EncodedTable, lowest: int | float) -> None:
         """Add a table over a subset of the variables in place; each sum is clamped to at least ``lowest``."""
-        from dmcmc.inference.model.cuda.device_table_kernels import add_entries
+        from dmcmc.inference.model.device_table_kernels import add_entries
 
         addend, size, lowest_number = _on_device(other), prod(self.shape), self.entries.dtype.type(lowest)
         descriptor = addend._axis_descriptor(self.scope, self.shape)
@@ -212,7 +212,7 @@ def min_resident_entries() -> int:
 
 def load_kernels(dtype: np.dtype[Any]) -> None:
     """Compile the kernels of this file for a number type, or load them from the disk cache."""
-    from dmcmc.inference.model.cuda import device_table_kernels as kernels
+    from dmcmc.inference.model import device_table_kernels as kernels
 
     device, zero = shared_device(), dtype.type(0)
     tables, longs = device.buffer("kernels", 1, dtype), device.buffer("kernels", 1, np.dtype(np.int64))

@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,9 +47,6 @@ from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_phases import FAILED, Phase, UtilStepPair, known_values, message_to_child
-
-if TYPE_CHECKING:
-    from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 _KINDS = ("REQUEST", "UTIL", "VALUE")  # of messages
 

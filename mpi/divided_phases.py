@@ -7,11 +7,10 @@ from typing import Any, Protocol
 from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, SentMessages, UtilMessage, UtilTables
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import EncodedTable
-from dmcmc.mpi.mailbox import Mailbox
+from dmcmc.mpi.division import MERGED, MergingMailbox, Share, SliceDivision, subtree_of
+from dmcmc.mpi.mailbox import Mailbox, SharedAgentTables
 from dmcmc.mpi.message_phases import FAILED, Phase
-from dmcmc.mpi.shared_tables import SharedAgentTables
-from dmcmc.mpi.slices.division import MERGED, MergingMailbox, Share, SliceDivision, subtree_of
-from dmcmc.mpi.slices.sliced_phases import (
+from dmcmc.mpi.sliced_phases import (
     BestSlice,
     Key,
     Received,

@@ -8,9 +8,9 @@ import numpy as np
 
 from dmcmc.anytime.whole_problem.whole_problem_agent import whole_problem_of, whole_problem_provider
 from dmcmc.compilation import gpu_kernel_sets
-from dmcmc.compilation.search_components import SearchVariant
+from dmcmc.compilation.kernel_sets import SearchVariant
+from dmcmc.inference.bounds.search_rows import gpu_table_widths
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
-from dmcmc.inference.bounds.tighten import gpu_table_widths
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.minibuckets.moment_matching import with_headroom

@@ -13,19 +13,11 @@ they may differ: an agent whose share is missing on a rank has failed there.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.agent_step import (
-    ChosenValues,
-    Clock,
-    SentMessages,
-    UtilMessage,
-    UtilTables,
-    Values,
-    added,
-)
+from dmcmc.inference.dpop.agent_step import ChosenValues, Clock, SentMessages, UtilMessage, UtilTables, Values, added
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.tables import forbidden_value
@@ -33,9 +25,6 @@ from dmcmc.inference.runtime.types import Array, Number
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_phases import FAILED
 from dmcmc.mpi.world import World
-
-if TYPE_CHECKING:
-    from dmcmc.inference.dpop.pseudotree import PseudoTree
 
 MERGED = "MERGED"  # kind of the messages by which an agent receives the result of a merge
 _MAX_REDUCED_BYTES = 1 << 30  # of one reduction; MPI counts have 31 bits

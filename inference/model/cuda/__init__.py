@@ -1,1 +1,0 @@
-"""Tables that stay on a GPU between eliminations, and the operations on them."""

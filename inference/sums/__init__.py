@@ -1,1 +1,0 @@
-"""Sums over all assignments: partition functions and solution counts."""

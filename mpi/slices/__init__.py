@@ -1,1 +1,0 @@
-"""UTIL and VALUE phases in slices, and the division of slices among ranks."""
