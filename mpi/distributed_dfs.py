@@ -8,8 +8,7 @@ The root is elected by the echo algorithm with extinction (Tel 2000, §7.3): eac
 in this order starts a wave (WAVE). Agents pass the largest wave on and ignore smaller ones. The agent whose wave has
 returned from all its neighbours is the root. The root sends a token. Each agent passes it on to the unvisited neighbour
 with the most neighbours (TOKEN). It returns from an agent that was visited before, or that has no unvisited neighbour
-left (BACK). The resulting tree is that of :func:`dmcmc.inference.dpop.trees.depth_first` on the whole
-graph.
+left (BACK). The resulting tree is that of :func:`dmcmc.inference.dpop.trees.depth_first` on the whole graph.
 """
 
 from collections import deque

@@ -13,8 +13,8 @@ if they are new.
 Improve an agent's rows on several ranks: the agent's rank, which is the first of a team, and ranks without an agent.
 
 The first rank sends the rows to sample and their current states, so that the others continue from these. Each rank
-works on a share of the rows; random numbers are keyed by rows. :mod:`dmcmc.samplers.in_team` does the same for
-rows to bound.
+works on a share of the rows; random numbers are keyed by rows. :mod:`dmcmc.samplers.in_team` does the same for rows to
+bound.
 """
 
 import time

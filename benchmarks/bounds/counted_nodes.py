@@ -4,9 +4,9 @@
 
 FOLDER holds generated/ and meetings/. Each problem is one agent: a whole problem, whose interface is empty, or the
 first agent of a meeting problem. Prints three lines a problem: the largest bound of its rows after batches of the
-branch and bound with dual ascent; after steps of semidefinite descents that all rows share; and, for the row with
-the highest bound, after nodes of the branch and bound with semidefinite bounds (NumPy arrays). Each line ends with a
-hash of the bounds of all rows. A bound is an upper bound on a utility, so smaller is better.
+branch and bound with dual ascent; after steps of semidefinite descents that all rows share; and, for the row with the
+highest bound, after nodes of the branch and bound with semidefinite bounds (NumPy arrays). Each line ends with a hash
+of the bounds of all rows. A bound is an upper bound on a utility, so smaller is better.
 """
 
 import hashlib

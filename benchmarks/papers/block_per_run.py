@@ -5,8 +5,7 @@
 The paper has a block per run and a thread per value. Both kernels sample the same agents at temperature 1: one
 interface variable, half of all pairs of variables linked, utilities 1 to 100. Times are from tables on the host to
 states on the host, the least of five; the kernels are compiled before. The last two columns compare the means of the
-rows' best utilities, which need not be equal, as the random numbers differ.
-A GPU is needed.
+rows' best utilities, which need not be equal, as the random numbers differ. A GPU is needed.
 """
 
 from typing import Any

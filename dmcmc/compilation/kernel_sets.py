@@ -7,8 +7,8 @@ contains everything that the kernels depend on: number types, methods, layouts. 
 kernels says that a set has been compiled (:mod:`.background_compiler`).
 
 A component that has a name declares its set in the file of its kernels. The sets here are those that a run needs before
-it has a plan.
-The sets of the local search are in :mod:`.search_components`, those of agents in :mod:`.agent_kernel_sets`.
+it has a plan. The sets of the local search are in :mod:`.search_components`, those of agents in
+:mod:`.agent_kernel_sets`.
 
 The components of the local search over the whole assignment, and what their kernels depend on.
 

@@ -1,8 +1,8 @@
 """Find several good assignments of one problem: the k best ones, or diverse ones.
 
-The k best assignments are exact where a junction tree of the whole problem fits the memory (Nilsson 1998,
-:mod:`dmcmc.inference.marginals.junction_tree`). Otherwise, and for assignments that differ in several variables, the problem
-is solved again and again, each time with the constraint that the next assignment differs from all earlier ones.
+The k best assignments are exact where a junction tree of the whole problem fits the memory (Nilsson 1998;
+:mod:`dmcmc.inference.marginals.junction_tree`). Otherwise, and for assignments that differ in several variables, the
+problem is solved again and again, each time with the constraint that the next assignment differs from all earlier ones.
 """
 
 import dataclasses

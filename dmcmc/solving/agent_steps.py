@@ -1,13 +1,13 @@
 """The agents' UTIL steps of a cycle: collect an agent's tables, crossing factors and messages; eliminate with them.
 
-``combine_tables`` passes the step functions made here to the message phases of ``dmcmc.mpi``. An agent has lower
-tables (attained utilities) and upper tables (upper bounds); a step pair has one elimination per side, or a single
-one if both sides have the same tables. A *crossing factor* is a factor between variables of several agents; it is
-added at the deepest of these agents in the pseudo-tree.
+``combine_tables`` passes the step functions made here to the message phases of ``dmcmc.mpi``. An agent has lower tables
+(attained utilities) and upper tables (upper bounds); a step pair has one elimination per side, or a single one if both
+sides have the same tables. A *crossing factor* is a factor between variables of several agents; it is added at the
+deepest of these agents in the pseudo-tree.
 
-A *row* is one assignment of an agent's boundary variables (its interface). *Cut* variables are fixed while messages
-are computed in slices: one slice per combination of their values. *Mini-buckets* split an elimination step into
-groups of at most z variables, which gives an upper bound.
+A *row* is one assignment of an agent's boundary variables (its interface). *Cut* variables are fixed while messages are
+computed in slices: one slice per combination of their values. *Mini-buckets* split an elimination step into groups of
+at most z variables, which gives an upper bound.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """One cycle of DPOP over the agents' pseudo-tree: UTIL messages up, VALUE messages down, an assignment and bounds.
 
-``RankTables.combine`` runs a cycle with the agents' current tables. Each agent has
-lower tables (utilities that are attained) and upper tables (upper bounds). Lower tables give the assignment and
-upper tables the bound, so most functions here work on two *sides*. A cycle is computed in one of four ways:
+``RankTables.combine`` runs a cycle with the agents' current tables. Each agent has lower tables (utilities that are
+attained) and upper tables (upper bounds). Lower tables give the assignment and upper tables the bound, so most
+functions here work on two *sides*. A cycle is computed in one of four ways:
 
 * messages of whole tables from agent to agent (``_run_messages``), exact or split into mini-buckets of at most z
   variables;

@@ -1,8 +1,8 @@
 """Solve a problem with a fixed amount of work: plan, local tables, UTIL and VALUE messages, answer and bound.
 
 The same code runs in one process and on every rank of a run, on a problem of one file and on private inputs. How the
-ranks agree on the answer is defined by a :class:`.coordinator.Coordinator`. There is no clock here. A run
-with a time budget (:mod:`dmcmc.anytime.rank_run`) makes and combines the same tables, and then improves them.
+ranks agree on the answer is defined by a :class:`.coordinator.Coordinator`. There is no clock here. A run with a time
+budget (:mod:`dmcmc.anytime.rank_run`) makes and combines the same tables, and then improves them.
 """
 
 import time

@@ -3,8 +3,8 @@
 Dual ascent bounds dense graphs better and mini-buckets sparse ones, and it is not known beforehand which suits an
 agent. The potentials of a dual ascent add up to the agent's factors, so mini-buckets of the potentials give a valid
 bound. It is usually tighter than that of mini-buckets of the factors, and than the sum of the potentials' maxima. The
-tables of a triangle either form one table of three variables or are added to the pairs: both are tried. The method
-that has recently lowered the bound fastest gets most of the time.
+tables of a triangle either form one table of three variables or are added to the pairs: both are tried. The method that
+has recently lowered the bound fastest gets most of the time.
 
 A row is one assignment of an agent's interface (boundary) variables; a sweep of dual ascent passes messages once
 between all tables of a graph. A triangle is a triplet region of the dual ascent: three variables and their pairs.

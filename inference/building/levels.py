@@ -9,9 +9,9 @@ Levels solved one after the other, and their results.
 
 Solve levels one after the other where their weights do not fit 64 bits: the problem of the next levels.
 
-Once some levels are solved, an assignment that is as good in them loses no more than their known losses: a level's
-loss is the largest sum of its factors' utilities less its objective. Entries of factors that lose more are forbidden.
-This narrows the range of a solved level, often to a single value, so that the weights of the next levels fit.
+Once some levels are solved, an assignment that is as good in them loses no more than their known losses: a level's loss
+is the largest sum of its factors' utilities less its objective. Entries of factors that lose more are forbidden. This
+narrows the range of a solved level, often to a single value, so that the weights of the next levels fit.
 
 Split the objective and the bound of a weighted problem into those of its levels.
 """

@@ -414,7 +414,7 @@ class GlobalConstraint(DegreeFactor):
 
 
 class LoadConstraint(GlobalConstraint):
-    """A constraint whose degree is a function of the loads of cells (:mod:`dmcmc.inference.constraints.global_constraint`)."""
+    """A constraint whose degree is a function of the loads of cells."""
 
     @cached_property
     def loads(self) -> CellLoads:

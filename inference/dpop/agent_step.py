@@ -15,8 +15,8 @@ Which rows of a UTIL message its receiver can use: function filtering between ag
 
 Before the UTIL phase, each agent sends each child the rows of the child's separator that no hard constraint of the
 agent or of its ancestors forbids (:func:`rows_for_children`). The child then sends only these rows, and of them only
-those that can be part of a solution at least as good as the best known one (:func:`usable_part`). Every other row is
-−∞ for the receiver. A row that is left out is part of no optimal solution, so answers and proofs do not change.
+those that can be part of a solution at least as good as the best known one (:func:`usable_part`). Every other row is −∞
+for the receiver. A row that is left out is part of no optimal solution, so answers and proofs do not change.
 
 References
 ----------

@@ -8,15 +8,15 @@ Assign a problem's variables to agents: connected parts of about equal size that
 ``blocks``    take variables in the order of the file
 ============  =====================================================================================================
 
-In the bucket tree, the parent of a variable is the first of its later neighbours in the elimination order. The parts
-of the first two methods are improved by moves of variables between neighbouring parts; then disconnected components
-join a neighbouring part. All methods are deterministic. The numbers below were chosen by measurement.
+In the bucket tree, the parent of a variable is the first of its later neighbours in the elimination order. The parts of
+the first two methods are improved by moves of variables between neighbouring parts; then disconnected components join a
+neighbouring part. All methods are deterministic. The numbers below were chosen by measurement.
 
 Cut the bucket tree of an elimination order into connected parts, one per agent.
 
-The bucket of a variable also holds variables that are eliminated later. The message from the variable's subtree to
-the other part ranges over these (the shared variables), so cuts with few shared variables suit DPOP. The parts are
-used by :mod:`dmcmc.inference.dpop.assign_variables`.
+The bucket of a variable also holds variables that are eliminated later. The message from the variable's subtree to the
+other part ranges over these (the shared variables), so cuts with few shared variables suit DPOP. The parts are used by
+:mod:`dmcmc.inference.dpop.assign_variables`.
 """
 
 import warnings

@@ -1,13 +1,13 @@
 # mypy: ignore-errors
 """Messages of a junction tree on the CPU: join the tables of a clique and project, without writing the joined table.
 
-The messages are those of Shenoy and Shafer. An assignment of a clique is (h, l), where l are its trailing
-variables; the entries of all l for one h form a row. h is enumerated like an odometer. For each h, the
-tables are added to one row, which is projected to the target tables. Sums of exponentials are computed
-relative to the largest term of each entry, which a first pass finds; hence no entry underflows.
+The messages are those of Shenoy and Shafer. An assignment of a clique is (h, l), where l are its trailing variables;
+the entries of all l for one h form a row. h is enumerated like an odometer. For each h, the tables are added to one
+row, which is projected to the target tables. Sums of exponentials are computed relative to the largest term of each
+entry, which a first pass finds; hence no entry underflows.
 
-A message stores only the entries that agree with the evidence under which it was made, contiguously at its
-offset. If later another value of a variable of its separator is observed, the message is always recomputed.
+A message stores only the entries that agree with the evidence under which it was made, contiguously at its offset. If
+later another value of a variable of its separator is observed, the message is always recomputed.
 
 Shared arguments
 ----------------

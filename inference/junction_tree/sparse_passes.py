@@ -4,9 +4,9 @@ Junction trees with sparse cliques (CUBE §III-IV): the allowed rows of each cli
 
 A row is an allowed assignment of a clique's variables, packed into one integer key. The rows of a clique are the join
 of its factors and of the rows that its children allow; then the rows without a partner in the parent are removed. Every
-row of a separator therefore has rows on both sides, and each clique row knows its index in every separator. A
-message is one pass over the rows of its sender, whatever is observed. Forbidden assignments take no memory.
-The dense counterpart is :mod:`dmcmc.inference.junction_tree.passes`.
+row of a separator therefore has rows on both sides, and each clique row knows its index in every separator. A message
+is one pass over the rows of its sender, whatever is observed. Forbidden assignments take no memory. The dense
+counterpart is :mod:`dmcmc.inference.junction_tree.passes`.
 
 The kinds of tables are UP (a clique's message to its parent), DOWN (the parent's message to the clique), MARGINAL and
 SEPARATOR_MARGINAL (the tables of the variables assigned to a clique, or to the separator above it). The methods use

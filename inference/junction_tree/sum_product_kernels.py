@@ -1,11 +1,10 @@
 # mypy: ignore-errors
 """Sum-product in linear scale, used where no product of table entries can underflow.
 
-Every table has a linear-scale copy ``exp(entry − its largest entry)``. ``low`` is the difference between
-its largest and its least allowed entry, as logarithms. If the differences of all multiplied tables add up
-to less than the exponent range of a float, a product is zero only if the assignment is forbidden, and no
-exponential is computed per row. These kernels are building blocks of
-:mod:`dmcmc.inference.junction_tree.message_kernels`.
+Every table has a linear-scale copy ``exp(entry − its largest entry)``. ``low`` is the difference between its largest
+and its least allowed entry, as logarithms. If the differences of all multiplied tables add up to less than the exponent
+range of a float, a product is zero only if the assignment is forbidden, and no exponential is computed per row. These
+kernels are building blocks of :mod:`dmcmc.inference.junction_tree.message_kernels`.
 
 Shared arguments
 ----------------

@@ -1,7 +1,7 @@
 """The arithmetic of elimination: a number type chosen from the data, exact for integers, in which −∞ never wraps.
 
-The narrowest of int32, int64 and float64 that can hold every sum of entries is used. In integers −∞ is represented by
-a sentinel. Up to ``ADDENDS`` sentinels can be added before the sum is clamped. A sum that contains a sentinel is below
+The narrowest of int32, int64 and float64 that can hold every sum of entries is used. In integers −∞ is represented by a
+sentinel. Up to ``ADDENDS`` sentinels can be added before the sum is clamped. A sum that contains a sentinel is below
 half of the sentinel, because the finite entries of the whole problem together are smaller in magnitude than that half.
 Therefore no sum wraps, and −∞ never turns into a finite number.
 

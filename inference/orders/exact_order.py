@@ -1,9 +1,9 @@
 """Find an optimal elimination order of few variables by dynamic programming over subsets (Held-Karp).
 
-The bucket of v depends only on *which* variables were eliminated before: it holds v and the variables that
-v reaches through them. So an optimal order of a set S ends with some v of S, after an optimal order of S
-without v (Bodlaender, Fomin, Koster, Kratsch, Thilikos 2012). The module uses NumPy only: the kernels of
-``order_search_kernels`` take seconds to compile, and most problems of small agents do not need them.
+The bucket of v depends only on *which* variables were eliminated before: it holds v and the variables that v reaches
+through them. So an optimal order of a set S ends with some v of S, after an optimal order of S without v (Bodlaender,
+Fomin, Koster, Kratsch, Thilikos 2012). The module uses NumPy only: the kernels of ``order_search_kernels`` take seconds
+to compile, and most problems of small agents do not need them.
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,8 @@
 
 Orders that sweep over a graph from one end to the other, as for matrices with a small front (King 1970).
 
-On grids and similar graphs greedy rules leave islands, which later meet in wide tables. A sweep's tables
-are only as wide as the graph. ``reorder_subtrees`` uses such orders.
+On grids and similar graphs greedy rules leave islands, which later meet in wide tables. A sweep's tables are only as
+wide as the graph. ``reorder_subtrees`` uses such orders.
 
 Eliminate almost simplicial variables with small tables first, which hardly restricts the quality of the order.
 

@@ -1,8 +1,7 @@
 """Merge variables that must have equal values, without tables: global constraints and automata keep their form.
 
-Presolve of tables merges equivalent variables too (:mod:`dmcmc.inference.presolve.presolve`), but only in
-problems that consist of tables. A calendar also has limits over many meetings, and a variable for each participant of a
-meeting.
+Presolve of tables merges equivalent variables too (:mod:`dmcmc.inference.presolve.presolve`), but only in problems that
+consist of tables. A calendar also has limits over many meetings, and a variable for each participant of a meeting.
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,7 @@ Presolve a problem: remove what at least one optimal solution does not need, and
 Merge equivalent variables: a variable that determines another one, and is determined by it, replaces it.
 
 Several agents that have to agree (PEAV: each participant has a variable for a meeting's time) share one decision by
-hard equalities. A search that changes one variable at a time cannot move any of them; it can move the merged
-variable.
+hard equalities. A search that changes one variable at a time cannot move any of them; it can move the merged variable.
 
 Restrict a problem to some values of its variables; the representation of each factor is kept.
 

@@ -2,12 +2,12 @@
 
 Plan how the rows of a bucket's message are made: the first table, what each step adds, and the bounds at each step.
 
-The largest sparse table comes first. The other sparse tables are joined with it, those with the fewest
-matches per row first. Then the remaining variables are added one by one, first those that complete tables
-with many −∞ entries. A dense table is added as soon as all of its variables are present. Until then it
-bounds the rows, together with the bounds on everything outside the bucket's subtree. The variables that are
-not present yet are eliminated from these tables with mini-buckets, in the reverse order of the steps; this
-yields the bounds of all steps at once. The steps are run by :mod:`dmcmc.inference.sparse.bucket_rows`.
+The largest sparse table comes first. The other sparse tables are joined with it, those with the fewest matches per row
+first. Then the remaining variables are added one by one, first those that complete tables with many −∞ entries. A dense
+table is added as soon as all of its variables are present. Until then it bounds the rows, together with the bounds on
+everything outside the bucket's subtree. The variables that are not present yet are eliminated from these tables with
+mini-buckets, in the reverse order of the steps; this yields the bounds of all steps at once. The steps are run by
+:mod:`dmcmc.inference.sparse.bucket_rows`.
 
 Lay out the tables of a bucket in the form that the kernels of sparse rows read.
 

@@ -7,8 +7,8 @@ with an entry point that unpacks Python's arguments. The caller then uses only t
 with its own. Most kernels of this project are called by kernels, so this was half of all compilation.
 
 Here, a kernel whose compilation began inside another kernel's gets only the cheap optimisation that inlines functions,
-and stays LLVM code. If Python calls it later, it is compiled again for Python. The two forms have different keys in
-the cache. All functions that are compiled inside a kernel of this project are treated so, also those of Numba.
+and stays LLVM code. If Python calls it later, it is compiled again for Python. The two forms have different keys in the
+cache. All functions that are compiled inside a kernel of this project are treated so, also those of Numba.
 
 This replaces methods of Numba's private classes. If one of them is missing, everything is compiled as Numba does it.
 

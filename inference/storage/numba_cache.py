@@ -12,9 +12,9 @@ stored is used from memory. Both are reported once per process.
 
 Locks by which processes agree that only one of them compiles a kernel.
 
-All processes lock bytes of one file in the kernel folder; the position of the byte is a digest of the kernel's key.
-The system releases the locks of a process that ends, in whatever way. A lock is an optimisation: without one, two
-processes compile the same kernel and store the same file.
+All processes lock bytes of one file in the kernel folder; the position of the byte is a digest of the kernel's key. The
+system releases the locks of a process that ends, in whatever way. A lock is an optimisation: without one, two processes
+compile the same kernel and store the same file.
 """
 
 import hashlib

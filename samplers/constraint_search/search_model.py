@@ -1,7 +1,7 @@
 """A problem in the flat arrays that the kernels of the constraint search read.
 
-Global constraints whose degree is a function of loads of cells (:mod:`dmcmc.inference.constraints.global_constraint`) keep
-this form; all other factors are tables or automata of a factor graph.
+Global constraints whose degree is a function of loads of cells keep this form
+(:mod:`dmcmc.inference.constraints.global_constraint`); all other factors are tables or automata of a factor graph.
 """
 
 from collections.abc import Sequence

@@ -420,8 +420,8 @@ class Sampler(NamedTuple):
         trials count from 1. With rounds or exchange, ``scores`` must match ``z`` when it returns, unless ``scored`` is
         False.
     rounds : callable or None
-        ``rounds(model, samples, temperature)`` divides a run into a list of :class:`dmcmc.samplers.model.schedule.Round`;
-        None makes all trials from one random start.
+        ``rounds(model, samples, temperature)`` divides a run into a list of rounds
+        (:class:`dmcmc.samplers.model.schedule.Round`); None makes all trials from one random start.
     exchange : bool
         Whether the runs of a row are chains at different temperatures that exchange states.
     scored : bool

@@ -1,7 +1,7 @@
 """Global constraints in a CP-SAT model.
 
-Hard constraints on intervals become intervals. Other global constraints become linear constraints on the loads of
-their cells (``dmcmc.inference.constraints.global_constraint``); a convex penalty becomes linear inequalities.
+Hard constraints on intervals become intervals. Other global constraints become linear constraints on the loads of their
+cells (``dmcmc.inference.constraints.global_constraint``); a convex penalty becomes linear inequalities.
 """
 
 from collections import defaultdict

@@ -2,8 +2,8 @@
 
 Cost functions given by tables, sums or automata, in a CP-SAT model.
 
-Hard tables over two variables that allow most pairs of values become sets of literals [x_v = a] of which at most one
-is true (``conflict_cliques.py``).
+Hard tables over two variables that allow most pairs of values become sets of literals [x_v = a] of which at most one is
+true (``conflict_cliques.py``).
 
 Another table becomes clauses over the literals, with one Boolean per level of cost, if most of its allowed tuples cost
 least; a literal for each allowed tuple if these are few; and otherwise a table constraint with the cost in the last

@@ -7,8 +7,8 @@ a literal per level of cost. Automata have a literal per state.
 
 Global constraints in a weighted formula.
 
-They are given by the loads of their cells (``dmcmc.inference.constraints.global_constraint``) and become counters; the number
-of runs of cells is encoded as in Bofill et al. (JAIR 74, 2022), with the same implied constraints.
+They are given by the loads of their cells (:mod:`dmcmc.inference.constraints.global_constraint`) and become counters;
+the number of runs of cells is encoded as in Bofill et al. (JAIR 74, 2022), with the same implied constraints.
 """
 
 from itertools import pairwise

@@ -3,12 +3,11 @@
 The policy is *probability matching on a sliding window*, a bandit whose probabilities are parts of the slice: each
 improver's part is proportional to its gain per second in the window (Thierens, GECCO 2005, section 2.2; windows:
 Fialho, Da Costa, Schoenauer and Sebag, Annals of Mathematics and Artificial Intelligence 60, 2010). An improver that
-has not been tried has the part that it declares; one that gains nothing is tried ever less often, as in the
-ε_n-greedy policy (Auer, Cesa-Bianchi and Fischer, Machine Learning 47, 2002, figure 3). Work with an estimated cost is
-done first if it gains more per second. Seconds that are too few to start are saved up by deficit round robin
-(Shreedhar and Varghese, SIGCOMM 1995). A *cycle* is one combination of all agents' tables; a *slice* is the time
-between two cycles. Gains of a slice are attributed to the improvers that made them, and measured costs correct
-estimated ones.
+has not been tried has the part that it declares; one that gains nothing is tried ever less often, as in the ε_n-greedy
+policy (Auer, Cesa-Bianchi and Fischer, Machine Learning 47, 2002, figure 3). Work with an estimated cost is done first
+if it gains more per second. Seconds that are too few to start are saved up by deficit round robin (Shreedhar and
+Varghese, SIGCOMM 1995). A *cycle* is one combination of all agents' tables; a *slice* is the time between two cycles.
+Gains of a slice are attributed to the improvers that made them, and measured costs correct estimated ones.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Solve a problem with private inputs again after changes, from the messages of the last run (S-DPOP).
 
 Each rank finds the changes of its agents. The ranks exchange the numbers of the changed agents, and the growth of the
-sum of the largest entries, which they also share in a new run. Then only agents between a change and the root of
-the pseudo-tree make UTIL messages, and each rank reports sums and the metrics of its agents to rank 0.
+sum of the largest entries, which they also share in a new run. Then only agents between a change and the root of the
+pseudo-tree make UTIL messages, and each rank reports sums and the metrics of its agents to rank 0.
 """
 
 import time

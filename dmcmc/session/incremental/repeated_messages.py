@@ -1,10 +1,10 @@
 """Repeat the messages of a finished run on the paths from changed agents to the roots (S-DPOP).
 
 An agent is on a *path* if one of its tables or its children has changed, or one of an agent below it. Only agents on
-paths make UTIL messages; their parents keep the messages of all other children. VALUE messages go down the paths
-first. Then, level by level, they go to the agents whose context (the values of their separator) has changed. At most
-one message goes along an edge in each direction, and all ranks know in which round it comes, so no rank waits for a
-message that is not sent (Petcu and Faltings, "S-DPOP: Superstabilizing, Fault-containing Distributed Combinatorial
+paths make UTIL messages; their parents keep the messages of all other children. VALUE messages go down the paths first.
+Then, level by level, they go to the agents whose context (the values of their separator) has changed. At most one
+message goes along an edge in each direction, and all ranks know in which round it comes, so no rank waits for a message
+that is not sent (Petcu and Faltings, "S-DPOP: Superstabilizing, Fault-containing Distributed Combinatorial
 Optimization", AAAI 2005).
 
 Errors of agents go along the same messages. All ranks learn of them in the collective call that ends a round.

@@ -1,9 +1,9 @@
 """Solve an agent without boundary variables exactly, by elimination with function filtering.
 
-Function filtering removes tuples that cannot beat the incumbent from the (sparse) messages of an elimination; an
-upper bound from mini-buckets decides which. *Mini-buckets* split the tables of an elimination step into groups of
-at most z variables, which are maximised separately. An attempt that takes too long is followed by one with tighter
-bounds. The agent's ``filter`` method calls this for the initial table and for the function filtering improver.
+Function filtering removes tuples that cannot beat the incumbent from the (sparse) messages of an elimination; an upper
+bound from mini-buckets decides which. *Mini-buckets* split the tables of an elimination step into groups of at most z
+variables, which are maximised separately. An attempt that takes too long is followed by one with tighter bounds. The
+agent's ``filter`` method calls this for the initial table and for the function filtering improver.
 """
 
 import time

@@ -1,9 +1,9 @@
 """Plan how agents' tables are combined by UTIL steps: exactly, split into mini-buckets, or in slices.
 
-A UTIL step of an agent joins its tables, crossing factors (between agents) and its children's messages, and
-eliminates its boundary variables (the interface). The result is its message to its parent. In the VALUE phase,
-which goes back down, every agent chooses its boundary values. The size of a step is limited by the memory, by the
-time budget, and by what its parent can join.
+A UTIL step of an agent joins its tables, crossing factors (between agents) and its children's messages, and eliminates
+its boundary variables (the interface). The result is its message to its parent. In the VALUE phase, which goes back
+down, every agent chooses its boundary values. The size of a step is limited by the memory, by the time budget, and by
+what its parent can join.
 
 *Mini-buckets* split the tables that meet at a variable into groups (*buckets*) of at most z variables, which are
 maximised separately; the message is then an upper bound. *Slices* fix (*cut*) some variables, and repeat the steps

@@ -1,7 +1,6 @@
 """Presolve a problem and divide it among its agents, before anything is planned.
 
-If rank 0 alone has the problem, or it is large, rank 0 keeps it and scatters each
-rank its own agents' parts.
+If rank 0 alone has the problem, or it is large, rank 0 keeps it and scatters each rank its own agents' parts.
 """
 
 import time

@@ -1,7 +1,7 @@
 """The problem as one rank knows it: its agents' parts, and the public data of all other agents.
 
-Variables and agents have the same numbers as in the whole problem. A hidden variable of another rank's agent has only
-a number: its domain has one value, and it has no name and no factor.
+Variables and agents have the same numbers as in the whole problem. A hidden variable of another rank's agent has only a
+number: its domain has one value, and it has no name and no factor.
 
 A scattered problem comes from rank 0, as ``dmcmc split`` would write it. Each agent's part is sent as one byte buffer.
 Tables are sent as they lie in memory, not pickled, so that neither sender nor receiver ever holds a second copy of all

@@ -9,10 +9,9 @@ job may inherit tables from the job before it.
 Tables of the nodes of a branch and bound with dual ascent: stored ones in a buffer, and working tables.
 
 A node is a row (an assignment of the agent's boundary variables) with the values that each hidden variable may take. A
-node's tables are the reparametrised potentials of a dual ascent over its n hidden variables; a
-sweep of the ascent moves utility between the tables of all factors once. W is the number of columns of a table: the
-largest domain size, rounded up to a multiple of 8. A triplet region is a triangle a, b, c of three pairs; t is the
-number of them.
+node's tables are the reparametrised potentials of a dual ascent over its n hidden variables; a sweep of the ascent
+moves utility between the tables of all factors once. W is the number of columns of a table: the largest domain size,
+rounded up to a multiple of 8. A triplet region is a triangle a, b, c of three pairs; t is the number of them.
 
 Tables are compacted on the CPU: the values of a variable that remain are moved to its first positions. ``value_of``
 gives the original value of each position. Masks are always indexed by original values.

@@ -7,15 +7,15 @@ See :mod:`.frontier`. n is the number of hidden variables, W the number of colum
 Move open nodes between searches of the same rows on several ranks: what is moved, and how many from where to where.
 
 A search that moves nodes holds a *part* of the open nodes of its rows. The largest bound over all parts is a bound of
-the rows. A moved node takes the values that each variable may have and its bound with it; its tables are computed
-again from the row.
+the rows. A moved node takes the values that each variable may have and its bound with it; its tables are computed again
+from the row.
 
 Complete assignments that a branch and bound has found: leaves, where every hidden variable has one value left.
 
 Replace the bounds of leaves by their exact utilities.
 
-A leaf's only assignment has the utility that its factors add up to. The bound that a bounder has computed for it may
-be higher, since stored tables are rounded up; a search that ends with it would leave a gap open for ever.
+A leaf's only assignment has the utility that its factors add up to. The bound that a bounder has computed for it may be
+higher, since stored tables are rounded up; a search that ends with it would leave a gap open for ever.
 """
 
 import math

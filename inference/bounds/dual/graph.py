@@ -6,8 +6,8 @@ Hidden variables are numbered before the interface variables. Pairs and triangle
 So the part of each array that remains after conditioning on the interface is a prefix, except for the higher-order
 factors.
 
-A pair is a pairwise table; a triangle is a triplet region a < b < c whose potential is the sum of three tables over
-ab, ac and bc; a higher-order factor has three or more variables and its own table.
+A pair is a pairwise table; a triangle is a triplet region a < b < c whose potential is the sum of three tables over ab,
+ac and bc; a higher-order factor has three or more variables and its own table.
 
 Convert the potentials of a dual ascent to tables, as input of mini-bucket elimination or of rounding.
 

@@ -43,8 +43,8 @@ The triangle pass of dual ascent sends a pair a fraction of the triangle's max-m
 functions are NumPy twins of the intrinsics: they define what these compute, and run where kernels are interpreted.
 
 A triangle is a triplet region of three variables with one table per pair of them. Its max-marginal over the pair ab is
-the table ab plus the max-plus product of the other two tables. Entries below ``FORBIDDEN_BELOW`` are forbidden.
-The intrinsics are written as functions that emit LLVM code with ``builder``; their other arguments are LLVM values.
+the table ab plus the max-plus product of the other two tables. Entries below ``FORBIDDEN_BELOW`` are forbidden. The
+intrinsics are written as functions that emit LLVM code with ``builder``; their other arguments are LLVM values.
 """
 
 import numpy as np

@@ -1,10 +1,10 @@
 """Bound the nodes of a branch and bound by semidefinite relaxations, many at once, on an array library.
 
 A node is a row of an agent (an assignment of its boundary variables) with the values that each hidden variable may
-take. Its bound is that of the row's relaxation, and a descent chooses its factor vectors: it starts from those of
-the parent, or for a row from those that all rows share, and ``certificates`` proves the result in integers. A node with
-at most one free variable is solved exactly. The nodes of several agents share batches; ``SemidefiniteRunner`` holds
-what the agents have in common.
+take. Its bound is that of the row's relaxation, and a descent chooses its factor vectors: it starts from those of the
+parent, or for a row from those that all rows share, and ``certificates`` proves the result in integers. A node with at
+most one free variable is solved exactly. The nodes of several agents share batches; ``SemidefiniteRunner`` holds what
+the agents have in common.
 """
 
 import logging

@@ -11,14 +11,11 @@ The table of the pair (u, v) has the entries, for the values a of u and b of v,
 A message is added to the unary utility of its value, so no assignment's utility changes. Parameters that several
 kernels share:
 
-utilities : (agents, n, n) float32. Pairwise utilities in units.
-agents : (nodes,) int32. Agent of each node.
-products : (nodes, m, m) float32. Gram matrices of the factor vectors.
-messages : (nodes, h, n) float32. ``messages[v, a]`` is moved from the table of the pair (u, v) to value a of u.
-sizes : (nodes, h) int32. Domain sizes; 0 for a fixed or padded variable.
-d : int. Values per variable.
-inverse_temperature : float32. Inverse temperature of the smoothed maxima, per unit.
-value_maxima : (nodes, h, n) float32. Smoothed max-marginals of the pairwise tables, laid out as the messages.
+utilities : (agents, n, n) float32. Pairwise utilities in units. agents : (nodes,) int32. Agent of each node. products :
+(nodes, m, m) float32. Gram matrices of the factor vectors. messages : (nodes, h, n) float32. ``messages[v, a]`` is
+moved from the table of the pair (u, v) to value a of u. sizes : (nodes, h) int32. Domain sizes; 0 for a fixed or padded
+variable. d : int. Values per variable. inverse_temperature : float32. Inverse temperature of the smoothed maxima, per
+unit. value_maxima : (nodes, h, n) float32. Smoothed max-marginals of the pairwise tables, laid out as the messages.
 weights : (nodes, m, m) float32. Softmax weights of pairs, of values (diagonal, row n, column n) and of the row.
 """
 

@@ -8,9 +8,9 @@ variables, over which its rows are maximised. The semidefinite bounds read utili
 Compute the factor vectors and messages that a descent starts from, by an eigenvalue decomposition.
 
 The bound adds a positive semidefinite term to the utilities, which adds 2 L Lᵀ to the matrix of pairwise utilities; the
-rows of L are the values' factor vectors. With eigenvalues λ and eigenvectors q of that matrix, the start sets
-L Lᵀ = -½ Σ λ q qᵀ over the negative λ, which cancels its negative semidefinite part. A random start needs about fifty
-steps to get as far; the decomposition takes as long as about eight steps.
+rows of L are the values' factor vectors. With eigenvalues λ and eigenvectors q of that matrix, the start sets L Lᵀ = -½
+Σ λ q qᵀ over the negative λ, which cancels its negative semidefinite part. A random start needs about fifty steps to
+get as far; the decomposition takes as long as about eight steps.
 
 The positive semidefinite term that all rows of an agent share, in single precision; descents start from it.
 

@@ -3,10 +3,10 @@
 
 Shared arguments: ``program`` is a :class:`dmcmc.inference.elimination.plan.BucketProgram`, the plan as flat arrays, in
 which tables are numbered: first the inputs, then one message per bucket. ``meta`` (int64) holds the descriptors in the
-layout of :mod:`dmcmc.inference.elimination.cuda.join_kernels` (imported as ``w``): per bucket a header, the sizes of its
-axes, and one record per table with its offset and strides. h and l are the leading and trailing separator variables of
-a bucket that eliminates x. The kernels store two sums: S[x, h] of the tables that depend on h only, and B[x, l] of
-those that depend on l only.
+layout of :mod:`dmcmc.inference.elimination.cuda.join_kernels`: per bucket a header, the sizes of its axes, and one
+record per table with its offset and strides. h and l are the leading and trailing separator variables of a bucket that
+eliminates x. The kernels store two sums: S[x, h] of the tables that depend on h only, and B[x, l] of those that depend
+on l only.
 """
 
 import numpy as np

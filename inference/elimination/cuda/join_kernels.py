@@ -44,8 +44,8 @@ The constants are positions within a descriptor. A bucket's descriptor is a head
 and a record for each table: first the tables that depend on h only, then on l only, then on both. x is the variable
 that the bucket eliminates; h and l are the leading and trailing variables of its separator, the variables of its
 message. S[x, h] and B[x, l] are the sums of the tables that depend on h only and on l only. See
-:mod:`dmcmc.inference.elimination.cuda.join_kernels`.
-:mod:`dmcmc.inference.elimination.cuda.descriptor_kernels` writes the descriptors.
+:mod:`dmcmc.inference.elimination.cuda.join_kernels`. :mod:`dmcmc.inference.elimination.cuda.descriptor_kernels` writes
+the descriptors.
 
 Assign buckets to CPU or GPU and order them into waves; compiled for the CPU.
 

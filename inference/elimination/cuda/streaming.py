@@ -1,10 +1,10 @@
 """Stream buckets that exceed the GPU's memory: join them in chunks, with copies overlapping the computation.
 
 The message of a bucket is a table over its separator. A chunk fixes the first variables of the separator and takes a
-range of values of the next one; these variables are called its prefix. Its part of the message
-is therefore contiguous, and its part of every input is contiguous for each value of the eliminated variable. Two sets
-of device buffers alternate: one is computed while the other is filled and emptied (GpuBE journal paper, Fig. 8). CPU
-cores take chunks from the other end of the same list (CP 2015 paper, §3.2, case b; CUBE, §V-B).
+range of values of the next one; these variables are called its prefix. Its part of the message is therefore contiguous,
+and its part of every input is contiguous for each value of the eliminated variable. Two sets of device buffers
+alternate: one is computed while the other is filled and emptied (GpuBE journal paper, Fig. 8). CPU cores take chunks
+from the other end of the same list (CP 2015 paper, §3.2, case b; CUBE, §V-B).
 """
 
 import time

@@ -3,19 +3,17 @@
 
 Write the descriptors of a junction tree's messages for the GPU; runs on the host.
 
-The layout is that of :mod:`dmcmc.inference.junction_tree.cuda.descriptor_kernels` (imported as ``w``); the
-descriptors are read by the kernels in ``message_kernels`` and ``matrix_kernels`` of this folder.
-``program`` is a :class:`dmcmc.inference.junction_tree.cliques.CliqueTreeProgram`: the tree as flat
-arrays, with numbered tables.
+The layout is that of :mod:`dmcmc.inference.junction_tree.cuda.descriptor_kernels` (imported as ``w``); the descriptors
+are read by the kernels in ``message_kernels`` and ``matrix_kernels`` of this folder. ``program`` is a
+:class:`dmcmc.inference.junction_tree.cliques.CliqueTreeProgram`: the tree as flat arrays, with numbered tables.
 
 Layout of the int64 descriptors of a junction tree's messages for the GPU.
 
-One launch computes several messages. Its launch table holds the number n of its messages (at MESSAGES), the
-first block of each and the number of blocks (n + 1 values from FIRST_BLOCK on), and the positions of their
-descriptors (n values).
+One launch computes several messages. Its launch table holds the number n of its messages (at MESSAGES), the first block
+of each and the number of blocks (n + 1 values from FIRST_BLOCK on), and the positions of their descriptors (n values).
 
-A message's descriptor is a header of HEADER values, the sizes of the target's axes, the sizes of the
-eliminated axes except the innermost, and a record for each joined table; the last record is the target's.
+A message's descriptor is a header of HEADER values, the sizes of the target's axes, the sizes of the eliminated axes
+except the innermost, and a record for each joined table; the last record is the target's.
 """
 
 import numpy as np

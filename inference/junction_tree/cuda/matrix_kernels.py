@@ -12,8 +12,8 @@ and l, then::
 This is a tiled matrix product. A block computes a tile of SIDE × SIDE entries. Slices of SIDE assignments x of ``left``
 and ``right`` are built in shared memory, and each thread keeps ROWS entries of one column in registers. A table entry
 is read once per block instead of once per row or column. A table whose innermost eliminated axis is contiguous is read
-along it, the others along rows or columns. Maxima of sums are computed in the same way: Π and · become additions, and
-Σ becomes the maximum.
+along it, the others along rows or columns. Maxima of sums are computed in the same way: Π and · become additions, and Σ
+becomes the maximum.
 
 Arguments of the kernel, the same as in ``message_kernels`` of this folder:
 

@@ -2,8 +2,8 @@
 
 A sparse clique lists its allowed rows (the incomplete tables of the CUBE paper). A wave is a set of cliques whose
 messages depend only on earlier waves. All messages and marginals are described once; a run launches the kernels of
-:mod:`dmcmc.inference.junction_tree.cuda.sparse_message_kernels` wave by wave. A chunk is a range of rows,
-or of results of chunks, that one thread reduces to one number.
+:mod:`dmcmc.inference.junction_tree.cuda.sparse_message_kernels` wave by wave. A chunk is a range of rows, or of results
+of chunks, that one thread reduces to one number.
 """
 
 from collections.abc import Sequence

@@ -5,9 +5,9 @@ mini-bucket per value of the variable). The magnitude of a table is its largest 
 the sum over all tables that are not joined yet. Shifts that would raise it above a limit are omitted.
 
 Shifts depend on the total magnitude at the time they are made. Variables are therefore processed in the plan's order,
-wherever they run, and the results equal those of
-:func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`: integers bit by bit, floats except for the order
-in which a bucket's tables are added. The margin bounds the rounding of any order.
+wherever they run, and the results equal those of :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`:
+integers bit by bit, floats except for the order in which a bucket's tables are added. The margin bounds the rounding of
+any order.
 
 Tables lie where :mod:`dmcmc.inference.elimination.cuda.eliminate` places them; those that only the GPU reads stay
 there. It divides the buckets into three groups: A runs on the CPU and needs no result of the GPU, G runs on the GPU,

@@ -2,11 +2,10 @@
 """Max-marginals of mini-buckets and magnitudes of messages on an NVIDIA GPU, without writing a joined table.
 
 A bucket that eliminates x is divided into mini-buckets, groups of its tables that are eliminated separately. The
-separator of a mini-bucket is split into leading variables h and trailing variables l. The max-marginal of a
-mini-bucket is its largest sum for each x. The kernel ``prepare`` of
-:mod:`dmcmc.inference.elimination.cuda.join_kernels` runs first. It writes S[x, h], the sum of the tables that depend on
-h only, and B[x, l], the sum of those that depend on l only, to ``sums``, and offsets of the other tables to ``start``.
-While elimination takes the maximum over x of
+separator of a mini-bucket is split into leading variables h and trailing variables l. The max-marginal of a mini-bucket
+is its largest sum for each x. The kernel ``prepare`` of :mod:`dmcmc.inference.elimination.cuda.join_kernels` runs
+first. It writes S[x, h], the sum of the tables that depend on h only, and B[x, l], the sum of those that depend on l
+only, to ``sums``, and offsets of the other tables to ``start``. While elimination takes the maximum over x of
 
     S[x, h] + B[x, l] + Σ tables that depend on both h and l,
 

@@ -3,21 +3,18 @@
 
 Extend, join and filter rows of sparse tables on an NVIDIA GPU (CUBE §IV, Algorithms 3–5).
 
-A step makes candidates from rows: one per value y of a new variable, or one per partner with the same
-shared values. The candidates of each row are counted (rows without partner have none), and prefix sums give
-the first candidate of each row. One thread processes one candidate and finds its row by bisection, so the
-numbers per row may be arbitrarily uneven. A window is a range of consecutive candidates. First all
-candidates of a window are checked and the survivors are counted per block; then the survivors are written
-in order, at the positions that prefix sums give.
+A step makes candidates from rows: one per value y of a new variable, or one per partner with the same shared values.
+The candidates of each row are counted (rows without partner have none), and prefix sums give the first candidate of
+each row. One thread processes one candidate and finds its row by bisection, so the numbers per row may be arbitrarily
+uneven. A window is a range of consecutive candidates. First all candidates of a window are checked and the survivors
+are counted per block; then the survivors are written in order, at the positions that prefix sums give.
 
-A row has a packed key and a vector with one utility per value x of the variable that the bucket eliminates,
-as on the CPU. Value x of row i is at ``x · stride + i``, so that neighbouring threads of a block access
-neighbouring entries. Every number is computed by the same additions in the same order as in
-:mod:`dmcmc.inference.sparse.row_kernels`.
+A row has a packed key and a vector with one utility per value x of the variable that the bucket eliminates, as on the
+CPU. Value x of row i is at ``x · stride + i``, so that neighbouring threads of a block access neighbouring entries.
+Every number is computed by the same additions in the same order as in :mod:`dmcmc.inference.sparse.row_kernels`.
 
-The first ``EXACT`` dense tables of a step are added to the candidate. The sum of the others is an upper
-bound on everything that is not in it yet. A candidate survives if its utility plus this bound exceeds the
-threshold for an x.
+The first ``EXACT`` dense tables of a step are added to the candidate. The sum of the others is an upper bound on
+everything that is not in it yet. A candidate survives if its utility plus this bound exceeds the threshold for an x.
 
 Shared arguments
 ----------------

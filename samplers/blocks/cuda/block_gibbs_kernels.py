@@ -15,7 +15,7 @@ Arguments that several functions share:
 descriptor : (words,) int64
     All moves of the launch, one after another. ``p`` is the offset of a move, and ``r`` that of one of its records: one
     record per factor and one per bucket. ``field.NAME`` is the offset of a word within the move or record; the names
-    are explained in :mod:`dmcmc.samplers.blocks.cuda.block_gibbs_kernels`. In short: a move has SIZE buckets and GIVEN factors,
+    are explained above. In short: a move has SIZE buckets and GIVEN factors,
     and from RECORDS on the offsets of their records. A factor's record has its offset in ``data`` (DATA) and,
     conditioned, in the arena (TO, with ENTRIES entries); from FACTOR on (variable, stride) of its OUTSIDE variables
     outside the block, then (variable, domain size, stride) of its INSIDE ones. A bucket's record has its VARIABLE with

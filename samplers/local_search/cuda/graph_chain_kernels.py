@@ -6,8 +6,8 @@ Annealed Gibbs chains on a factor graph on an NVIDIA GPU: a thread block per cha
 Within a group each thread (lane) scores some values of the variable. Variables of one part share no factor, so the
 groups draw them simultaneously without a change of the result: with integer utilities a chain is bitwise equal to one
 that draws the variables one by one. Draws use the integer weights of :func:`dmcmc.samplers.model.draw_kernels.draw`:
-round(w · 2^(gap · rate)) with w = ``best_weight``, gap = score less the best score, and rate = log2(e) / temperature.
-A *part* is a set of variables without a common factor; a *step* draws one part, a *sweep* all parts.
+round(w · 2^(gap · rate)) with w = ``best_weight``, gap = score less the best score, and rate = log2(e) / temperature. A
+*part* is a set of variables without a common factor; a *step* draws one part, a *sweep* all parts.
 
 Arguments that several functions share:
 

@@ -39,8 +39,8 @@ Arguments that the functions share; n hidden variables, tables of W columns:
 Device functions that store a node's tables in a buffer entry and fetch them; they agree with the CPU kernels.
 
 The working tables of a node lie one after the other: unary tables, pairwise tables, three tables per triangle a, b, c
-of variables, over its pairs ab, ac and bc (the triplet tables), then higher-order tables. A buffer entry holds the
-same tables in the same order, but two 16-bit triplet entries per int32. A triplet entry is stored divided by
+of variables, over its pairs ab, ac and bc (the triplet tables), then higher-order tables. A buffer entry holds the same
+tables in the same order, but two 16-bit triplet entries per int32. A triplet entry is stored divided by
 2^``bit_shift``, rounded down; its remainder is added to the pairwise table over the same two variables, so the utility
 of every assignment stays the same. ``FORBIDDEN_INT16`` stands for a forbidden triplet entry.
 

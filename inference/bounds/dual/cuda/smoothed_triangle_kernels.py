@@ -6,8 +6,8 @@ Smoothed max-marginals of triangles, by a warp or a block of GPU threads.
 The maximum over k of L(i, k) + R(k, j) is an entry of the max-plus product of tables L and R. Smoothed at temperature T
 it is T log sum over k of exp((L(i, k) + R(k, j)) / T): exponentiate two tables, multiply them as matrices, take
 logarithms. The exponential of x is approximated by the float32 whose bit pattern is a linear function of x. The method
-is that of ``dmcmc.inference.bounds.dual.smoothed_triangle_kernels``, and the results equal the CPU's, except for
-the order in which the terms of a sum are added. This module computes the exponentials; ``log_sum_exp_kernels`` does the
+is that of ``dmcmc.inference.bounds.dual.smoothed_triangle_kernels``, and the results equal the CPU's, except for the
+order in which the terms of a sum are added. This module computes the exponentials; ``log_sum_exp_kernels`` does the
 next two steps.
 
 The max-marginal over one side of a triangle is a product of its other two tables, the left and the right one: ac and bc

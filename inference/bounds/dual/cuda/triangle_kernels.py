@@ -8,8 +8,8 @@ The maximum of sums is called the max-plus product of the two other tables. The 
 leave nothing in the triangle: the second pair gets half of what remains, the third all of it.
 
 A level is a set of triangles that share no pair, so they can be processed at the same time. An int32 entry below
-``FORBIDDEN_BELOW`` is forbidden; an allowed entry beyond ±``MAX_MAGNITUDE`` has left the range.
-Without smoothing, the tables equal those of the CPU kernels to the bit.
+``FORBIDDEN_BELOW`` is forbidden; an allowed entry beyond ±``MAX_MAGNITUDE`` has left the range. Without smoothing, the
+tables equal those of the CPU kernels to the bit.
 
 All threads of the block call every function. A function that sends messages reports whether an entry left the range. If
 one did, no more messages may be sent.

@@ -12,8 +12,8 @@ The table of the pair (u, v) has the entries, for value i of u and value j of v,
     z[i, j] = utilities[i, j] + 2 products[i, j] - messages[v, i] - messages[u, j]
 
 With the inverse temperature β, the smoothed max-marginal of j is (1 / β) log Σ_i exp(β z[i, j]). The softmax weights
-are w[i, j] / Σ w with w[i, j] = max(0, 1 + β (z[i, j] - max z) / POWER)^POWER, which approximates
-exp(β (z[i, j] - max z)); POWER = 32 takes five squarings.
+are w[i, j] / Σ w with w[i, j] = max(0, 1 + β (z[i, j] - max z) / POWER)^POWER, which approximates exp(β (z[i, j] - max
+z)); POWER = 32 takes five squarings.
 
 In the kernels over pairs, a block handles one variable u (``blockIdx.y``) of a node (``blockIdx.z``) and several
 partners v > u. A thread holds one value j of v and all values of u, a column of the table, so that neighbouring threads
