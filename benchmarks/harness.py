@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dmcmc.config.units import bytes_of
+from dmcmc.config.settings import bytes_of
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.device import describe_gpu, gpu_problem
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.results.provenance import versions
+from dmcmc.results.stored_result import versions
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -43,8 +43,8 @@ from pathlib import Path
 from typing import Any
 
 import dmcmc
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.threads import cores

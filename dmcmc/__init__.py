@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from dmcmc.inference.runtime.errors import DmcmcError
     from dmcmc.problems import generate, load
     from dmcmc.questions import alternatives, conflict, max_marginals
-    from dmcmc.report.plan import AgentPlan, Plan
-    from dmcmc.results.alternatives import Alternative
-    from dmcmc.results.result import Result, Solution, TracePoint
+    from dmcmc.report.explain import AgentPlan, Plan
+    from dmcmc.results.result import Alternative, Result, Solution, TracePoint
     from dmcmc.results.version import __version__
     from dmcmc.session.private_session import PrivateSession
     from dmcmc.session.session import Session
@@ -70,9 +69,8 @@ _PUBLIC_NAMES = {
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
     "dmcmc.problems": ("generate", "load"),
     "dmcmc.questions": ("alternatives", "conflict", "max_marginals"),
-    "dmcmc.report.plan": ("AgentPlan", "Plan"),
-    "dmcmc.results.alternatives": ("Alternative",),
-    "dmcmc.results.result": ("Result", "Solution", "TracePoint"),
+    "dmcmc.report.explain": ("AgentPlan", "Plan"),
+    "dmcmc.results.result": ("Alternative", "Result", "Solution", "TracePoint"),
     "dmcmc.results.version": ("__version__",),
     "dmcmc.session.private_session": ("PrivateSession",),
     "dmcmc.session.session": ("Session",),

@@ -15,7 +15,7 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.problems import load
-from dmcmc.report.plan import Plan, plan_of
+from dmcmc.report.explain import Plan, plan_of
 from dmcmc.results.result import Result, Solution, TracePoint
 from dmcmc.solving.monitoring.progress import CallbackProgress, NoProgress
 

@@ -7,8 +7,7 @@ from dmcmc.api import ProblemSource, Progress, callbacks_of, check_output, probl
 from dmcmc.config.settings import Keywords, Settings, settings_from
 from dmcmc.inference.model.building.unknown_names import suggest_name
 from dmcmc.inference.runtime.errors import ConfigError
-from dmcmc.results.conflict import ConstraintConflict
-from dmcmc.results.marginals import Marginals
+from dmcmc.results.questions import ConstraintConflict, Marginals
 from dmcmc.results.result import Result
 
 

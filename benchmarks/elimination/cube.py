@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.harness import Columns, Report, instances, options
 from benchmarks.solving.solve_instances import run
-from dmcmc.config.units import bytes_of
+from dmcmc.config.settings import bytes_of
 from dmcmc.inference.runtime.device import gpu_problem
 
 PAPER = {  # seconds: CUDA-BE, sequential BE

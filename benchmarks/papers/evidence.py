@@ -16,7 +16,7 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from benchmarks.harness import ROOT
-from dmcmc.report.experiment.tables import case_name
+from dmcmc.report.experiment.charts import case_name
 
 PUBLISHED = ROOT / "configs" / "papers" / "published.csv"
 RUNS = ROOT / "benchmarks" / "results" / "papers"
@@ -32,7 +32,7 @@ class PublishedNumber(NamedTuple):
     experiment : str
         Name of the configuration that repeats it; empty if none does.
     case, method, quantity : str
-        The case as :func:`dmcmc.report.experiment.tables.case_name` names it, the method, and what is measured:
+        The case as :func:`dmcmc.report.experiment.charts.case_name` names it, the method, and what is measured:
         ``time`` (seconds), ``time_ms``, ``simulated_time``, ``objective``, ``bound``, ``speedup``, or a size.
     printed, value : str
         The number as printed, and the number that is meant. They differ only where the paper has a misprint.

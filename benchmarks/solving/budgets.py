@@ -30,8 +30,7 @@ from pathlib import Path
 from benchmarks.harness import Columns, Report, options
 from benchmarks.jobs import JsonLine, PinnedJob, add_options, lines_of, run_jobs
 from benchmarks.solving.budget_runs import BudgetRun, command, runs
-from dmcmc.config.settings import automatic_memory
-from dmcmc.config.units import bytes_of
+from dmcmc.config.settings import automatic_memory, bytes_of
 
 # a run may be late by these seconds, or by this part of its time limit
 LATE_SECONDS = 1.0

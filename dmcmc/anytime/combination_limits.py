@@ -7,7 +7,7 @@ allows; ``RecombinationImprover`` may ask for larger ones if they are worth thei
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
-from dmcmc.results.improver_names import RECOMBINATION
+from dmcmc.results.result import RECOMBINATION
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.planning.combination_plan import relaxation_of, step_attempts
 from dmcmc.solving.planning.setup import Setup

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 from dmcmc.inference.model.arithmetic import exact_sum, round_up
-from dmcmc.results.improver_names import LAST_RUN
+from dmcmc.results.result import LAST_RUN
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
 

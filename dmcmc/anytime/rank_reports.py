@@ -11,7 +11,7 @@ from dmcmc.anytime.improvers.protocol import Improver, RankState
 from dmcmc.anytime.run_improvers import gap_of
 from dmcmc.anytime.scheduler.proposal import Proposal
 from dmcmc.anytime.union_part import UnionPart
-from dmcmc.results.improver_names import UNION_BOUND
+from dmcmc.results.result import UNION_BOUND
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.util_value_cycle import Cycle
 

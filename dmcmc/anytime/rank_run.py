@@ -32,8 +32,7 @@ from dmcmc.inference.runtime.device import gpu_has_failed
 from dmcmc.inference.runtime.errors import GpuFault, OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
-from dmcmc.results.improver_names import LOCAL_SEARCH
-from dmcmc.results.result import Result
+from dmcmc.results.result import LOCAL_SEARCH, Result
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.retained_agent import UNION_NAME, keep_agent

@@ -16,8 +16,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from dmcmc.calendars.file.booked import with_earlier_answer, with_move_cost
-from dmcmc.calendars.file.plan import Calendar, Meeting, MeetingChoice, TimeRule
+from dmcmc.calendars.file.plan import Calendar, Meeting, MeetingChoice, TimeRule, with_earlier_answer, with_move_cost
 from dmcmc.calendars.file.problem import problem_of
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.pages.reasons import moved_meetings, reason_of_move, reason_without_answer
@@ -26,7 +25,7 @@ from dmcmc.config.settings import settings_from
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, FileWarning, Unavailable
-from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
+from dmcmc.results.questions import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 from dmcmc.results.version import __version__
 from dmcmc.run.alternatives.find_alternatives import solve_with_alternatives

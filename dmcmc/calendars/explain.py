@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmcmc.calendars.file.clashes import clashes
-from dmcmc.calendars.file.grid import Mask
-from dmcmc.calendars.file.plan import NO_FAIRNESS, Calendar, Meeting, Person, Precedence
+from dmcmc.calendars.file.plan import NO_FAIRNESS, Calendar, Mask, Meeting, Person, Precedence
 from dmcmc.calendars.pages.reasons import has_other_rules, no_time
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.calendar_result import CalendarConflict
-from dmcmc.results.conflict import RelaxedConstraint
+from dmcmc.results.questions import CalendarConflict, RelaxedConstraint
 from dmcmc.results.result import Result
 from dmcmc.samplers.tuning import common
 from dmcmc.tuning import run as tuning

@@ -1,14 +1,46 @@
-"""Define the commands and options of the command line, and parse arguments."""
+"""The commands and their options.
+
+Define the commands and options of the command line, and parse arguments.
+
+Commands by name. Each is imported when it is called, so that the other ones do not slow down the start.
+"""
 
 import argparse
 import textwrap
-from typing import Any, NoReturn
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, NoReturn, cast
 
-from dmcmc.cli.registry import COMMANDS
-from dmcmc.config.file_options import FILE_OPTIONS
-from dmcmc.config.validate import suggestion
+from dmcmc.config.configuration import FILE_OPTIONS
+from dmcmc.files.document import suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.results.version import __version__
+
+COMMANDS: Mapping[str, str] = {  # name: module in dmcmc.cli.commands, and its function
+    "run": "solve:run",
+    "solve": "solve:solve",
+    "init": "setup:init",
+    "generate": "problem_files:generate",
+    "convert": "problem_files:convert",
+    "split": "problem_files:split",
+    "graph": "problem_files:graph",
+    "experiment": "experiment:experiment",
+    "report": "experiment:report",
+    "samplers": "problem_files:samplers",
+    "algorithms": "problem_files:algorithms",
+    "info": "problem_files:info",
+    "warm-up": "setup:warm_up",
+    "completion": "setup:completion",
+    "mcp": "setup:mcp",
+}
+
+
+def function_of_command(name: str) -> Callable[[Namespace], int]:
+    """Return the function of a command: it takes the parsed arguments and returns this rank's exit code."""
+    module, _, function = COMMANDS[name].partition(":")
+    return cast(Callable[[Namespace], int], getattr(import_module(f"dmcmc.cli.commands.{module}"), function))
+
 
 _EXITS = (
     "exit status: 0 an assignment was found that breaks no hard constraint (also if the time limit was reached), 1 none"

@@ -30,24 +30,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str]) -> int:
     """Parse the arguments, run the command and report its errors."""
     # slow imports follow when signals are handled
-    from dmcmc.cli.failure import exit_code, report, warnings_as_lines
+    from dmcmc.cli.ending import exit_code, report, warnings_as_lines
 
     quiet = announced_rank(os.environ) != 0
     _keep_output_plain()
     try:
         if quiet and _answered_alone(argv):
             return 0
-        from dmcmc.cli import registry
-        from dmcmc.cli.arguments import parse_arguments
-        from dmcmc.cli.verbosity import set_verbosity
+        from dmcmc.cli.arguments import function_of_command, parse_arguments
+        from dmcmc.cli.progress import set_verbosity
 
         arguments = parse_arguments(list(argv))
         _set_cache_folder(getattr(arguments, "cache_dir", None))
         with warnings_as_lines():
             set_verbosity(arguments)
-            return registry.get(arguments.command)(arguments)
+            return function_of_command(arguments.command)(arguments)
     except SystemExit as end:  # --help and --version
-        from dmcmc.cli.terminal import OutputError, write_output
+        from dmcmc.cli.progress import OutputError, write_output
 
         try:
             write_output()

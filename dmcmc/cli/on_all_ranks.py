@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Protocol, Self, TypeVar, cast
 
-from dmcmc.cli.failure import exit_code, report
+from dmcmc.cli.ending import exit_code, report
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.cli.write_result import SolvedJob, deliver
 from dmcmc.mpi.collective_calls import OtherRankError

@@ -1,14 +1,72 @@
-"""Show the progress of a run: one updated line on a terminal, or otherwise a new line every few seconds."""
+"""What a command prints while it works.
 
+Show the progress of a run: one updated line on a terminal, or otherwise a new line every few seconds.
+
+Print results to standard output; all commands print with ``emit``.
+
+Set how much a command writes to standard error: ``--quiet``, ``--verbose`` or the default.
+"""
+
+import io
+import logging
+import os
 import sys
 import time
+import warnings
+from argparse import Namespace
 from types import TracebackType
 from typing import Any, Self
 
+from rich.console import Console, RenderableType
+
 from dmcmc.cli.signals import SIGNALS
-from dmcmc.cli.verbosity import Logged, logs, quiet
+from dmcmc.inference.runtime.errors import DivisionWarning, FileError
 from dmcmc.results.result import TracePoint
 from dmcmc.solving.monitoring.progress import NoProgress
+
+LOG = logging.getLogger("dmcmc")
+
+
+class Logged(NoProgress):
+    """Progress that writes stages, and each new objective and bound, to the log ``dmcmc``."""
+
+    def stage(self, title: str, total: int | None = None) -> None:
+        """Begin a stage; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
+        LOG.info("%s", title if total is None else f"{title}: {total}")
+
+    def point(self, point: TracePoint) -> None:
+        """Report a new objective or bound."""
+        LOG.info(
+            "%.3f s: objective %s, bound %s, found by %s",
+            point.time,
+            point.objective,
+            point.bound,
+            point.found_by or "-",
+        )
+
+
+def set_verbosity(arguments: Namespace) -> None:
+    """Apply ``--quiet`` and ``--verbose`` to the log and the warnings of this process."""
+    LOG.setLevel(logging.INFO if getattr(arguments, "verbose", False) else logging.WARNING)
+    if LOG.isEnabledFor(logging.INFO) and not LOG.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+        LOG.addHandler(handler)
+        LOG.propagate = False
+    if getattr(arguments, "quiet", False):
+        LOG.setLevel(logging.CRITICAL)
+        warnings.simplefilter("ignore", DivisionWarning)
+
+
+def quiet() -> bool:
+    """Return whether only errors are written."""
+    return LOG.level > logging.WARNING
+
+
+def logs() -> bool:
+    """Return whether a log is written (``--verbose``)."""
+    return LOG.isEnabledFor(logging.INFO)
+
 
 _FIRST_LINE_SECONDS = 5.0  # until the first line, unless kernels are compiled; short runs print nothing
 _LINE_INTERVAL = 4.0  # seconds between two lines
@@ -137,3 +195,54 @@ def progress_for(rank: int, seconds: float | None = None) -> NoProgress:
     if rank != 0 or quiet():
         return NoProgress()
     return Logged() if logs() else TerminalProgress(seconds) if sys.stderr.isatty() else PeriodicProgress(seconds)
+
+
+_FILE_WIDTH = 120  # columns if standard output is not a terminal
+
+
+class OutputError(FileError):
+    """Standard output cannot be written, as on a full disk."""
+
+    exit_code = 1
+
+
+def emit(content: RenderableType) -> None:
+    """Print text, or a rich renderable as text. A closed pipe is not an error.
+
+    Raises
+    ------
+    OutputError
+        If standard output cannot be written.
+    """
+    if not isinstance(content, str):
+        console = Console() if sys.stdout.isatty() else Console(file=io.StringIO(), width=_FILE_WIDTH)
+        with console.capture() as capture:
+            console.print(content)
+        content = "\n".join(line.rstrip() for line in capture.get().splitlines())
+    encoding = sys.stdout.encoding or "utf-8"
+    write_output(content.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def write_output(text: str = "") -> None:
+    """Write text to standard output, after everything that was printed before. A closed pipe is not an error.
+
+    Raises
+    ------
+    OutputError
+        If standard output cannot be written.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        close_quietly()
+    except OSError as error:
+        close_quietly()
+        raise OutputError(f"standard output cannot be written: {error.strerror}") from None
+
+
+def close_quietly() -> None:
+    """Redirect standard output to the null device, so that the flush at exit does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

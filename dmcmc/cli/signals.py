@@ -1,8 +1,8 @@
 """Handle SIGINT and SIGTERM: deliver the best result so far within about a second; a second signal ends at once.
 
-A separate thread receives the signals, because the main thread may be importing, compiling, running a kernel or
-waiting for another rank. The thread asks the run to end; mostly the run then delivers its result itself. If that takes
-too long, the thread delivers the best result so far and ends the process. If there is no result yet, one line says so.
+A separate thread receives the signals, because the main thread may be importing, compiling, running a kernel or waiting
+for another rank. The thread asks the run to end; mostly the run then delivers its result itself. If that takes too
+long, the thread delivers the best result so far and ends the process. If there is no result yet, one line says so.
 
 A run that exceeds its time limit by some time is ended in the same way, since some work cannot be interrupted.
 
@@ -24,8 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dmcmc.cli.ending.delivery import BestResult, Delivery, ResultDelivery
-from dmcmc.cli.ending.processes import PASSED_ON, RunProcesses, exit_process
+from dmcmc.cli.ending import PASSED_ON, BestResult, Delivery, ResultDelivery, RunProcesses, exit_process
 from dmcmc.mpi.launcher import print_as_launcher
 
 if TYPE_CHECKING:
@@ -237,7 +236,7 @@ class Signals:
 
 def _report(error: Exception) -> int:
     """Report an error of the delivery, and return its exit code."""
-    from dmcmc.cli.failure import exit_code, report
+    from dmcmc.cli.ending import exit_code, report
 
     report(error)
     return exit_code(error)

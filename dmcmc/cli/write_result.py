@@ -3,13 +3,13 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING, Protocol
 
-from dmcmc.calendars import options as calendars
-from dmcmc.cli.failure import report
-from dmcmc.cli.terminal import emit
+from dmcmc.calendars.solve import write, write_conflict
+from dmcmc.cli.ending import report
+from dmcmc.cli.progress import emit
 from dmcmc.config.configuration import Config
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
+from dmcmc.results.questions import CalendarConflict, CalendarResult
 from dmcmc.results.result import Output, Result
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def deliver(result: Output, job: SolvedJob, arguments: Namespace) -> int:
             result.write(job.config.output)
             written.append(job.config.output)
         if calendar is not None and isinstance(result, CalendarResult):
-            written += calendars.write(result, calendar, arguments)
+            written += write(result, calendar, arguments)
         if calendar is not None and isinstance(result, CalendarConflict):
-            written += calendars.write_conflict(result, calendar, arguments)
+            written += write_conflict(result, calendar, arguments)
     except FileError as error:
         report(error)
         code = 1
@@ -70,13 +70,13 @@ def _summary(result: Output, job: SolvedJob, calendar: "Calendar | None", writte
     """Return the text or table to print."""
     files = ", ".join(written) or None
     if calendar is not None and isinstance(result, CalendarResult):
-        from dmcmc.calendars.pages.table import summary as of_calendar
+        from dmcmc.calendars.pages.answer import summary as of_calendar
 
         return of_calendar(result, calendar, files)
     if isinstance(result, CalendarConflict):
-        from dmcmc.calendars.pages.table import summary_of_conflict
+        from dmcmc.calendars.pages.answer import summary_of_conflict
 
         return summary_of_conflict(result, files)
-    from dmcmc.report.solve_summary import summary
+    from dmcmc.report.summary import summary
 
     return summary(result, job.problem, files)

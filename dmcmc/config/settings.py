@@ -1,11 +1,16 @@
-"""The settings of a run: how agents' tables are made and combined, time and memory limits, and the device.
+"""The settings of a run, their units and limits.
+
+The settings of a run: how agents' tables are made and combined, time and memory limits, and the device.
 
 They are made from a configuration, or by :func:`settings_from` from keyword arguments: single keys of a configuration,
 or whole sections.
+
+Types of numbers and sizes in configurations, with their ranges and their descriptions for errors.
 """
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from types import NoneType
@@ -15,12 +20,53 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from dmcmc.config.document import Document, Key
-from dmcmc.config.units import MAX_COUNT, Cells, Count, Memory, Positive, Seed, Share, Weight
-from dmcmc.config.validate import struct_of, suggestion
+from dmcmc.files.document import Document, Key, struct_of, suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.inference.runtime.memo import Memo
 from dmcmc.inference.runtime.memory import free_memory, memory_limit
+
+MAX_COUNT = 2**31 - 1  # largest number of samples, rows and other counts
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for suffix, base in (("B", 1000), ("IB", 1024))
+    for power, prefix in enumerate("KMGT", start=1)
+}
+
+
+def bytes_of(text: str) -> int:
+    """Return a size such as ``"8GiB"`` in bytes.
+
+    Units are B, KB, MB, GB, TB, KiB, MiB, GiB and TiB; other texts raise a ``ValueError``.
+
+    >>> bytes_of("1.5 KiB"), bytes_of("2MB"), bytes_of("77")
+    (1536, 2000000, 77)
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError(text)
+    return int(Fraction(match[1]) * _UNITS[match[2].upper()])
+
+
+def bytes_or_auto(text: str) -> int | str:
+    """Return a size in bytes, or the word ``auto``."""
+    return text if text == "auto" else bytes_of(text)
+
+
+Count = Annotated[int, Meta(ge=1, le=MAX_COUNT, description="a whole number >= 1 (and < 2^31)")]
+Cells = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number >= 0 (and < 2^63)")]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number >= 0 (and < 2^63)")]
+Memory = Annotated[
+    Literal["auto"] | Annotated[int, Meta(ge=1, le=2**63 - 1)],
+    Meta(description="auto, a size such as 8GiB, 500MB or a number of bytes", extra={"parse": bytes_or_auto}),
+]
+# Chains store temperatures as float32.
+Positive = Annotated[float, Meta(ge=1e-30, le=1e30, description="a number > 0 (from 1e-30 to 1e30)")]
+Weight = Annotated[
+    Annotated[int, Meta(ge=0, le=2**62)] | Annotated[float, Meta(ge=0, le=1e30)],
+    Meta(description="a number >= 0"),
+]
+Share = Annotated[float, Meta(gt=0, lt=1, description="a number between 0 and 1, both excluded")]
+
 
 _FREE_MEMORY_DIVISOR = 2  # with memory: auto, all ranks of a machine together take half of its free memory
 _MIN_RANK_BYTES = 1 << 26  # bytes; memory: auto gives each rank at least this

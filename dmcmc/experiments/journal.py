@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from dmcmc.files.json_text import plain_json
+from dmcmc.files.write import plain_json
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
 

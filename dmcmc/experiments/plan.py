@@ -1,4 +1,9 @@
-"""Read experiment files: problems, methods and seeds, and the list of runs that they define."""
+"""The plan of an experiment, and the one that its folder keeps.
+
+Read experiment files: problems, methods and seeds, and the list of runs that they define.
+
+Read the plan in the folder of an experiment: the experiment, the order of its runs, and the machine.
+"""
 
 import itertools
 import json
@@ -12,13 +17,11 @@ import msgspec
 from msgspec import Meta
 
 from dmcmc.config.configuration import config_of
-from dmcmc.config.document import Document
-from dmcmc.config.settings import Section
-from dmcmc.config.units import Memory, Positive
-from dmcmc.config.validate import struct_of, suggestion
-from dmcmc.config.yaml_lines import read
-from dmcmc.experiments.peers.registry import PEERS
-from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+from dmcmc.config.settings import Memory, Positive, Section
+from dmcmc.experiments.peers import PEERS
+from dmcmc.files.document import Document, read, struct_of, suggestion
+from dmcmc.files.write import plain_json
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
 
 RESULTS = "runs.jsonl"  # the journal of results in the folder of an experiment
 PLAN = "experiment.json"  # the experiment and the order of its runs, in the same folder
@@ -286,3 +289,73 @@ def count_of(experiment: Experiment, runs: list[PlannedRun]) -> str:
     seeds = len({run.seed for run in runs})
     parts = ((len(runs), "run"), (cases, "case"), (len(experiment.methods), "method"), (seeds, "seed"))
     return ", ".join(f"{number} {word}{'s' * (number != 1)}" for number, word in parts)
+
+
+class PublishedNumbers(msgspec.Struct):
+    """A row of published numbers: of a case and a method, numbers or texts."""
+
+    method: str
+    case: dict[str, Any] = {}
+    time: float | str | None = None
+    simulated_time: float | str | None = None
+    objective: float | str | None = None
+    ratio: float | str | None = None
+    bound: float | str | None = None
+
+
+class StoredExperiment(msgspec.Struct):
+    """The fields of an experiment that reports use.
+
+    :class:`dmcmc.experiments.plan.Experiment` describes them. Further fields are allowed, so that folders of other
+    versions can be read. In the section ``quick``, ``methods`` is a list of names.
+    """
+
+    title: str = "Experiment"
+    text: str = ""
+    base: dict[str, Any] | None = None
+    grid: dict[str, Any] | None = None
+    cases: list[dict[str, Any]] | None = None
+    set: dict[str, Any] | None = None
+    methods: dict[str, dict[str, Any]] | list[str] | None = None
+    quick: "StoredExperiment | None" = None
+    paper: list[PublishedNumbers] = []
+    report: dict[str, str] = {}
+
+
+class StoredPlanFile(msgspec.Struct):
+    """The contents of ``experiment.json``.
+
+    Attributes
+    ----------
+    experiment : dict
+        The experiment.
+    runs : list of str
+        The keys of all runs, in the order of the plan.
+    machine : dict
+        Versions and hardware of the machine.
+    """
+
+    experiment: dict[str, Any]
+    runs: list[str]
+    machine: dict[str, Any] = {}
+
+
+def read_plan(path: Path) -> StoredPlanFile:
+    """Read the plan of an experiment.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FileError
+        If the file cannot be read or is damaged; one line with the field.
+    """
+    try:
+        stored = msgspec.convert(plain_json(path.read_bytes()), StoredPlanFile)
+        msgspec.convert(stored.experiment, StoredExperiment)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:  # a ValidationError is a ValueError
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise FileError(f"{path}: is not the plan of an experiment: {reason}") from None
+    return stored

@@ -12,15 +12,14 @@ import msgspec
 from dmcmc.config.settings import automatic_memory
 from dmcmc.experiments.job import carry_out, elapsed
 from dmcmc.experiments.journal import Journal, Record, has_answer, reason_without_answer
-from dmcmc.experiments.plan import PLAN, RESULTS, Experiment, PlannedRun, count_of
+from dmcmc.experiments.plan import PLAN, RESULTS, Experiment, PlannedRun, StoredPlanFile, count_of, read_plan
 from dmcmc.experiments.pool import carry_out_all
-from dmcmc.experiments.stored_plan import StoredPlanFile, read_plan
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.inference.runtime.interpreted import compiling_first
 from dmcmc.inference.storage.cache_contents import describe_cache
 from dmcmc.mpi.world import World
-from dmcmc.results.provenance import machine
+from dmcmc.results.stored_result import machine
 
 Report = Callable[[str], object]
 

@@ -1,4 +1,9 @@
-"""Open problem files: decompress them within memory limits, and report errors with line numbers."""
+"""Text of files, and their names.
+
+Open problem files: decompress them within memory limits, and report errors with line numbers.
+
+Read files with one name per line, such as elimination orders.
+"""
 
 import bz2
 import gzip
@@ -7,6 +12,7 @@ import lzma
 import os
 import sys
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -143,3 +149,35 @@ def decompressed(raw: BinaryIO, head: bytes) -> BinaryIO:
     if head.startswith(b"BZh"):
         return cast(BinaryIO, bz2.open(raw))
     return raw
+
+
+def read_order(path: str, required: Iterable[str]) -> dict[str, int]:
+    """Return the position of each name in a file with one name per line; empty lines are skipped.
+
+    Parameters
+    ----------
+    path
+        The file.
+    required
+        Names that the file must contain; it may contain others.
+
+    Raises
+    ------
+    FileError
+        If the file cannot be read, repeats a name, or lacks a required name.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: cannot be read as an order ({error})") from None
+    positions: dict[str, int] = {}
+    for number, name in enumerate(lines, 1):
+        if name in positions:
+            raise FileError(f"{path}: line {number}: variable {name!r} occurs twice")
+        if name:
+            positions[name] = len(positions)
+    for name in required:
+        if name not in positions:
+            raise FileError(f"{path}: variable {name!r} is missing; an order names every variable that is eliminated")
+    return positions

@@ -1,14 +1,167 @@
-"""Generate the binary networks of the GpuBE paper (journal, §8.1): random, scale-free, grid; some entries forbidden."""
+"""Random networks of variables: graphs, tables, and RandomDCOP.
+
+Generate the binary networks of the GpuBE paper (journal, §8.1): random, scale-free, grid; some entries forbidden.
+
+Generate random DCOPs after the DMCMC paper, §6: dense local graphs, and a graph over the interface variables.
+
+A graph of n vertices has ⌊n(n−1)p/2⌋ edges here. The paper prints ⌊n(n−1)p⌋, which exceeds the complete graph at p = 1.
+
+Random graphs for the problem generators: an exact number of edges, and connected by a random spanning tree.
+
+A pair of nodes u < v has the code v(v−1)/2 + u (combinatorial number system). Sets of edges are drawn as sets of codes.
+"""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.generators import graphs
-from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
-from dmcmc.generators.tables import binary_problem, uniform
+from dmcmc.generators.parameters import (
+    Count,
+    Parameters,
+    Ratio,
+    agents_problem,
+    binary_problem,
+    check_size,
+    edge_count,
+    share,
+    stream,
+    uniform,
+)
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ConfigError
+
+Edges = NDArray[np.int64]
+"""Shape (m, 2), each row u < v, rows in ascending order."""
+
+
+def random_subset(rng: np.random.Generator, total: int, count: int) -> NDArray[np.int64]:
+    """Return ``count`` distinct numbers below ``total`` in ascending order; every set is equally likely.
+
+    If more than half of the numbers are needed, those that are left out are drawn instead. Numbers drawn twice are
+    drawn again.
+    """
+    if 2 * count > total:
+        left_out = random_subset(rng, total, total - count)
+        is_chosen = np.ones(total, dtype=bool)
+        is_chosen[left_out] = False
+        return np.flatnonzero(is_chosen).astype(np.int64)
+    chosen = np.empty(0, dtype=np.int64)
+    while len(chosen) < count:
+        chosen = np.union1d(chosen, rng.integers(total, size=count - len(chosen)))
+    return chosen
+
+
+def pairs(codes: NDArray[np.int64]) -> Edges:
+    """Return the pair u < v for each code v(v−1)/2 + u.
+
+    Examples
+    --------
+    >>> pairs(np.array([0, 1, 2, 3])).tolist()
+    [[0, 1], [0, 2], [1, 2], [0, 3]]
+    """
+    v = ((1 + np.sqrt(1 + 8.0 * codes)) / 2).astype(np.int64)
+    v -= v * (v - 1) // 2 > codes  # corrects a floating-point root that is too large by one
+    v += v * (v + 1) // 2 <= codes  # and one that is too small by one
+    return np.stack([codes - v * (v - 1) // 2, v], axis=1)
+
+
+def codes(edges: Edges) -> NDArray[np.int64]:
+    """Return the code of each pair, the inverse of :func:`pairs`; the two ends may be in either order."""
+    low, high = edges.min(axis=1), edges.max(axis=1)
+    return np.asarray(high * (high - 1) // 2 + low)
+
+
+def sorted_edges(edges: Edges) -> Edges:
+    """Return the edges with u < v, in ascending order."""
+    edges = np.sort(edges, axis=1)
+    return edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+
+
+def recursive_tree(rng: np.random.Generator, nodes: int) -> Edges:
+    """Return a random recursive tree: the parent of node i is one of the nodes before it, each equally likely."""
+    child = np.arange(1, nodes, dtype=np.int64)
+    return np.stack([rng.integers(child) if nodes > 1 else child, child], axis=1)
+
+
+def connected(rng: np.random.Generator, nodes: int, count: int) -> Edges:
+    """Return a connected graph: a random spanning tree, then uniformly random further edges.
+
+    Parameters
+    ----------
+    rng
+        Source of randomness.
+    nodes
+        Number of nodes, at least 1.
+    count
+        Number of edges, raised to ``nodes - 1`` and limited to the complete graph.
+    """
+    # A random permutation: sort the nodes by random 62-bit keys, since only integers are the same on all platforms.
+    shuffled = np.argsort(rng.integers(2**62, size=nodes), kind="stable")
+    tree = shuffled[recursive_tree(rng, nodes)]
+    return add_edges(rng, tree, nodes * (nodes - 1) // 2, max(count - len(tree), 0))
+
+
+def add_edges(rng: np.random.Generator, tree: Edges, complete: int, count: int) -> Edges:
+    """Add random edges to a tree; return all edges with u < v in ascending order.
+
+    The added edges are a random subset of the pairs that are not in the tree: numbers are drawn below the number of
+    such pairs, and the codes of the tree's edges are skipped.
+
+    Parameters
+    ----------
+    rng
+        Source of randomness.
+    tree
+        (m, 2) int64. The edges of the tree, with the ends in any order.
+    complete
+        Codes below this number are candidates; n(n−1)/2 for the pairs of n nodes.
+    count
+        Number of edges to add, limited to the candidates that the tree does not use.
+    """
+    taken = np.sort(codes(tree))
+    extra = _skip(random_subset(rng, complete - len(taken), min(count, complete - len(taken))), taken)
+    return sorted_edges(np.concatenate([tree, pairs(extra)]))
+
+
+def _skip(numbers: NDArray[np.int64], taken: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, for each number i, the i-th number that is not taken; ``taken`` is in ascending order."""
+    return numbers + np.searchsorted(taken - np.arange(len(taken)), numbers, side="right")
+
+
+def edges_across_groups(rng: np.random.Generator, groups: int, members: int, count: int) -> NDArray[np.int64]:
+    """Return edges between members of different groups such that the groups are connected.
+
+    A random tree over the groups comes first, with random members as the ends of its edges. Uniformly random further
+    pairs follow.
+
+    Parameters
+    ----------
+    rng
+        Source of randomness.
+    groups, members
+        Number of groups, and of members in each group.
+    count
+        Number of edges, raised to ``groups - 1`` and limited to all pairs across groups.
+
+    Returns
+    -------
+    ndarray of int64, shape (m, 4)
+        Group and member of one end, group and member of the other end; in ascending order.
+    """
+    tree = recursive_tree(rng, groups)
+    ends = rng.integers(members, size=(len(tree), 2))
+    pairs_per_edge = members * members
+    # The code of an edge: the code of its pair of groups, times members², plus the code of its two members.
+    taken = np.sort(codes(tree) * pairs_per_edge + ends[:, 0] * members + ends[:, 1])
+    free = groups * (groups - 1) // 2 * pairs_per_edge - len(taken)
+    extra = _skip(random_subset(rng, free, min(max(count - len(tree), 0), free)), taken)
+    code = np.concatenate([taken, extra])
+    group, member = pairs(code // pairs_per_edge), code % pairs_per_edge
+    table: NDArray[Any] = np.stack([group[:, 0], member // members, group[:, 1], member % members], axis=1)
+    return table[np.lexsort(table.T[::-1])]
+
 
 _MAX_COST = 100  # costs are uniform in 0.._MAX_COST
 _ENTRIES_PER_BLOCK = 2**21  # table entries for which the forbidden positions are drawn at once
@@ -115,7 +268,7 @@ def random_network(params: RandomNetwork) -> Problem:
     n = params.nodes
     count = edge_count(n, params.density, at_least=n - 1)
     _check(params, count)
-    edges = graphs.connected(stream(params.seed, 0), n, count)
+    edges = connected(stream(params.seed, 0), n, count)
     return _costs(params, edges, f"random-network_n{n}_d{params.domain_size}_p{params.density:g}")
 
 
@@ -124,7 +277,7 @@ def colouring(params: Colouring) -> Problem:
     n, d, agents = params.nodes, params.domain_size, params.agents or params.nodes
     count = edge_count(n, params.density, at_least=n - 1)
     check_size(agents, n, count, count * d * d)
-    edges = graphs.connected(stream(params.seed, 0), n, count)
+    edges = connected(stream(params.seed, 0), n, count)
     tables = np.zeros((len(edges), d, d), dtype=np.int32)
     colour = np.arange(d)
     tables[:, colour, colour] = -uniform(stream(params.seed, 1), 1, _MAX_COST, (len(edges),))[:, None]
@@ -144,7 +297,7 @@ def scale_free(params: ScaleFree) -> Problem:
             second_node = ends[int(rng.integers(len(ends)))]
         ends += [first_node, node, second_node, node]
     edges = np.array(ends if n > 1 else [], dtype=np.int64).reshape(-1, 2)
-    return _costs(params, graphs.sorted_edges(edges), f"scale-free_n{n}_d{params.domain_size}")
+    return _costs(params, sorted_edges(edges), f"scale-free_n{n}_d{params.domain_size}")
 
 
 def grid(params: GridNetwork) -> Problem:
@@ -154,7 +307,7 @@ def grid(params: GridNetwork) -> Problem:
     node = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns)
     across = np.stack([node[:, :-1].ravel(), node[:, 1:].ravel()], axis=1)
     down = np.stack([node[:-1].ravel(), node[1:].ravel()], axis=1)
-    edges = graphs.sorted_edges(np.concatenate([across, down]))
+    edges = sorted_edges(np.concatenate([across, down]))
     return _costs(params, edges, f"grid_{rows}x{columns}_d{params.domain_size}")
 
 
@@ -207,3 +360,59 @@ def _problem(name: str, n: int, d: int, agents: int, factors: tuple[Factor, ...]
         sense="min",
         name=name,
     )
+
+
+class RandomDcop(Parameters, frozen=True, kw_only=True):
+    """Parameters of ``random``; the defaults are from the paper's Fig. 5, which leaves ``interface_variables`` open.
+
+    Attributes
+    ----------
+    agents, variables_per_agent, domain_size : int
+        Sizes, each at least 1.
+    local_density : float
+        p_l: ⌊n(n−1)p_l/2⌋ edges among an agent's n variables, at least the n−1 of a spanning tree.
+    global_density : float
+        p_g: ⌊B(B−1)p_g/2⌋ edges among the B interface variables of all agents together, each edge between two agents.
+        The number is at least that of a spanning tree over the agents, and at most that of all pairs across agents.
+    interface_variables : int
+        Number of each agent's variables that may share a factor with another agent's; these are its first variables.
+    seed : int
+        Seed of the random streams; equal seeds give equal problems.
+    """
+
+    agents: Count = 5
+    variables_per_agent: Count = 10
+    domain_size: Count = 10
+    local_density: Ratio = 0.5
+    global_density: Ratio = 0.5
+    interface_variables: Count = 1
+
+    def check(self) -> None:
+        """Check that an agent has at least as many variables as interface variables."""
+        if self.interface_variables > self.variables_per_agent:
+            raise ConfigError(
+                f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
+                f" not {self.interface_variables}"
+            )
+
+
+def generate_random_dcop(params: RandomDcop) -> Problem:
+    """Return a random DCOP with utilities uniform in 1..1000 (DMCMC paper, §6).
+
+    Raises
+    ------
+    ResourceError
+        If the problem does not fit the memory.
+    """
+    a, n, d, b = params.agents, params.variables_per_agent, params.domain_size, params.interface_variables
+    edges_per_agent = edge_count(n, params.local_density, at_least=n - 1)
+    crossing_edges = min(edge_count(a * b, params.global_density, at_least=a - 1), a * (a - 1) // 2 * b * b)
+    n_factors = a * edges_per_agent + crossing_edges
+    check_size(a, a * n, n_factors, n_factors * d * d)
+    rng = stream(params.seed, 0)
+    edges = [connected(rng, n, edges_per_agent) + agent * n for agent in range(a)]
+    crossing = edges_across_groups(rng, a, b, crossing_edges)
+    edges.append(np.stack([crossing[:, 0] * n + crossing[:, 1], crossing[:, 2] * n + crossing[:, 3]], axis=1))
+    tables = uniform(stream(params.seed, 1), 1, 1000, (n_factors, d, d))
+    name = f"random_A{a}_n{n}_D{d}_pl{params.local_density:g}_pg{params.global_density:g}_B{b}_s{params.seed}"
+    return binary_problem(np.concatenate(edges), tables, lambda factors: agents_problem(name, a, n, d, factors, "x"))

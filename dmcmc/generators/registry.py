@@ -4,7 +4,14 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from dmcmc.generators import business_meetings, meetings, networks, random_dcop, timefold_meetings
+from dmcmc.generators import meetings, networks
+from dmcmc.generators.meetings import (
+    BusinessMeetings,
+    TimefoldMeetings,
+    generate_business_meetings,
+    generate_timefold_meetings,
+)
+from dmcmc.generators.networks import RandomDcop, generate_random_dcop
 from dmcmc.generators.parameters import Parameters
 from dmcmc.inference.model.building.python_number import plain_value
 from dmcmc.inference.model.problem import Problem
@@ -87,21 +94,19 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 _FAMILIES = {
     "meeting-scheduling": Family(
-        "events of the members of a hierarchy get time slots (PEAV)", meetings.Meetings, meetings.generate
+        "events of the members of a hierarchy get time slots (PEAV)", meetings.Meetings, meetings.generate_meetings
     ),
     "timefold-meetings": Family(
         "meetings with attendees and places, in three levels, like Timefold's data",
-        timefold_meetings.TimefoldMeetings,
-        timefold_meetings.generate,
+        TimefoldMeetings,
+        generate_timefold_meetings,
     ),
     "business-meetings": Family(
         "meetings of pairs at tables, with few breaks (B2B)",
-        business_meetings.BusinessMeetings,
-        business_meetings.generate,
+        BusinessMeetings,
+        generate_business_meetings,
     ),
-    "random": Family(
-        "random DCOP: dense local graphs, utilities 1..1000", random_dcop.RandomDcop, random_dcop.generate
-    ),
+    "random": Family("random DCOP: dense local graphs, utilities 1..1000", RandomDcop, generate_random_dcop),
     "random-network": Family(
         "connected random network, costs 0..100, some forbidden", networks.RandomNetwork, networks.random_network
     ),

@@ -1,16 +1,389 @@
-"""Show the plan of a run (``--explain``): the method of each agent with the reason, before the work begins."""
+"""Explanations of a run: its plan, its costs, and what would still have to be done.
+
+Show the plan of a run (``--explain``): the method of each agent with the reason, before the work begins.
+
+The plan of a run: the method of each agent with its estimated cost, and how the tables are combined.
+
+``dmcmc.plan`` returns it and ``--explain`` prints it. :func:`plan_of` derives it from the setup of a run
+(``dmcmc.solving.planning.setup.Setup``): the presolved problem and its division into agents, the planned elimination of
+each agent (``surveys``), the chosen methods (``choices``), and the pseudo-tree. An *improver* is a component that
+improves the answer or the bound after the first answer.
+
+Describe the improvers that can follow the first combination of a run with a time budget.
+"""
 
 import io
 import sys
 from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
 
+import msgspec
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.report.numbers import short
-from dmcmc.report.plan import AgentPlan, Plan, TreePlan
+from dmcmc.results.result import (
+    BOUND,
+    BRANCH,
+    EXACT_ELIMINATION,
+    FUNCTION_FILTERING,
+    LOCAL_SEARCH,
+    RECOMBINATION,
+    SAMPLING,
+    SEMIDEFINITE,
+    Output,
+)
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.setup import Setup
+
+
+# Beginnings of the names of bounds that branch and bound and per-row relaxations can follow.
+_ASCENTS = ("dual", "triangles", "semidefinite")
+
+
+def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
+    """Return the improvers that can follow the first combination: ``name: work`` each."""
+    from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable, runs_after_branch_and_bound
+
+    sampled = [choice for choice in setup.choices if choice.method != "exact"]
+    bounded = sum(choice.bound != "none" for choice in sampled)
+    exact_seconds = [
+        seconds for seconds in map(setup.exact_seconds, range(setup.problem.n_agents)) if seconds is not None
+    ]
+    lines = [f"{LOCAL_SEARCH}: the whole assignment"]
+    if exact_seconds:
+        seconds_each = (
+            f"{min(exact_seconds):.2g} s"
+            if len(exact_seconds) == 1
+            else f"{min(exact_seconds):.2g} to {max(exact_seconds):.2g} s each"
+        )
+        lines.append(
+            f"{EXACT_ELIMINATION}: {_agents(len(exact_seconds))} ({seconds_each}, {sum(exact_seconds):.2g} s in total)"
+        )
+    filtered = sum(map(setup.may_filter, range(setup.problem.n_agents)))
+    if filtered:
+        lines.append(f"{FUNCTION_FILTERING}: {_agents(filtered)}, without entries that cannot beat the best answer")
+    if sampled:
+        lines.append(f"{SAMPLING}: {_agents(len(sampled))}")
+    if bounded:
+        lines.append(f"{BOUND}: {_agents(bounded)}")
+    searched = sum(choice.bound.startswith(_ASCENTS) for choice in sampled)
+    if searched:
+        lines.append(f"{BRANCH}: {_agents(searched)}, in table rows whose gap dual ascent leaves open")
+    cpu_note = _cpu_relaxation_note(setup)
+    relaxed = [
+        local
+        for choice, local in zip(setup.choices, setup.division.locals, strict=True)
+        if choice.method != "exact" and choice.bound.startswith(_ASCENTS)
+        if is_suitable(local, _gpu_in_use(setup) and not cpu_note)
+    ]
+    if relaxed:
+        later = ", once branch and bound makes no progress" if all(map(runs_after_branch_and_bound, relaxed)) else ""
+        lines.append(f"{SEMIDEFINITE}: bounds of {_agents(len(relaxed))} by semidefinite relaxation{later}{cpu_note}")
+    if setup.config.combine.method == "auto" and setup.config.combine.z == "auto":
+        lines.append(f"{RECOMBINATION}: with larger tables, if some are split")
+    return tuple(lines)
+
+
+def _gpu_in_use(setup: "Setup") -> bool:
+    """Return whether the run may use a GPU and one is there."""
+    return setup.backend.device != "cpu" and bool(setup.limits.gpu or is_gpu_in_use())
+
+
+def _cpu_relaxation_note(setup: "Setup") -> str:
+    """Return why semidefinite relaxations run on the CPU although a GPU is in use; empty otherwise."""
+    if not _gpu_in_use(setup):
+        return ""
+    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import relaxation_gpu_problem
+
+    reason = relaxation_gpu_problem()
+    return "" if reason is None else f" (on the CPU: {reason})"
+
+
+def _agents(count: int) -> str:
+    """Return a number of agents in words."""
+    return f"{count} agent{'s' * (count != 1)}"
+
+
+_MAX_SPARSE_AGENTS = 20  # agents whose sparse tables are described
+_MAX_FACTORS = 20_000  # factors; the cost of dividing a larger problem into agents takes too long to compute
+
+
+class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of one agent.
+
+    Attributes
+    ----------
+    name : str
+        The agent's name.
+    variables, interface : int
+        Number of its variables, and of those that share a factor with another agent's variables.
+    rows : int
+        Number of boundary assignments (assignments of the interface variables): rows of the agent's table.
+    width : int or None
+        Induced width of exact elimination, whether it is chosen or not; None if another method was asked for.
+    cells : float or None
+        Number of table cells of exact elimination; None if another method was asked for.
+    bytes : int or None
+        Memory of the tables of exact elimination in bytes; None if another method was asked for.
+    method : str
+        The chosen method: ``exact`` or the name of a sampler.
+    bound : str
+        The bound provider that gives upper bounds of the table; ``none`` if the table is exact.
+    device : str
+        ``cpu`` or ``cuda``.
+    seconds : float
+        Estimated time of the chosen method in seconds.
+    reason : str
+        Why this method was chosen.
+    """
+
+    name: str
+    variables: int
+    interface: int
+    rows: int
+    width: int | None
+    cells: float | None
+    bytes: int | None
+    method: str
+    bound: str
+    device: str
+    seconds: float
+    reason: str
+
+
+class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The pseudo-tree of the agents, by sizes that make heuristics comparable.
+
+    Attributes
+    ----------
+    heuristic : str
+        The setting ``combine.tree``.
+    roots : tuple of str
+        The agents that are roots, one per connected component.
+    depth : int
+        Number of agents on the longest path from a root to a leaf.
+    width : int
+        Induced width: largest number of variables of an agent's interface and separator together, less 1.
+    separator : int
+        Largest number of variables of a UTIL message.
+    message_cells : float
+        Cells of the largest UTIL message.
+    cells : float
+        Sum over agents of the cells over interface and separator: what UTIL joins at most.
+    """
+
+    heuristic: str
+    roots: tuple[str, ...]
+    depth: int
+    width: int
+    separator: int
+    message_cells: float
+    cells: float
+
+
+class Plan(Output, frozen=True, kw_only=True):
+    """The plan of a run, as :func:`dmcmc.plan` returns it. ``print`` shows it as a table.
+
+    Attributes
+    ----------
+    agents : tuple of AgentPlan
+        The plan of each agent.
+    width : int or None
+        Largest induced width of an agent's exact elimination; None if no agent is planned for exact elimination.
+    cells : float or None
+        Table cells of the exact eliminations of all agents; None as for ``width``.
+    bytes : int or None
+        Largest memory of an agent's exact elimination in bytes; None as for ``width``.
+    arithmetic : str
+        The number type of all sums: ``int32``, ``int64`` or ``float64``.
+    division : str
+        The cost of exact elimination agent by agent, and of the whole problem at once. Empty for one agent.
+    combine : str
+        How the agents' tables are combined, or how this is decided during the run.
+    tree : TreePlan or None
+        The pseudo-tree of the agents; None for one agent.
+    later : tuple of str
+        The improvers that a time budget can be spent on after the first answer, each with its work. The run always
+        chooses the one with the largest expected gain per second. Empty without a time budget.
+    presolve : str
+        What presolve removed; empty if the problem is unchanged. The other fields describe the remaining problem.
+    sparse_tables : tuple of str
+        Expected sizes of sparse tables, for each agent that can be eliminated without the entries that cannot win.
+    search : str
+        The search engine or GPU chains that run in the background; empty if there are none.
+    """
+
+    agents: tuple[AgentPlan, ...]
+    width: int | None
+    cells: float | None
+    bytes: int | None
+    arithmetic: str
+    division: str
+    combine: str
+    tree: TreePlan | None = None
+    later: tuple[str, ...] = ()
+    presolve: str = ""
+    sparse_tables: tuple[str, ...] = ()
+    search: str = ""
+
+    def __str__(self) -> str:
+
+        return text_of(self)
+
+
+def plan_of(setup: "Setup") -> Plan:
+    """Return the plan of a run from its setup."""
+    from dmcmc.anytime.engines import choose_engine
+    from dmcmc.anytime.improvers import gpu_chains
+
+    agents = []
+    for survey, choice in zip(setup.surveys, setup.choices, strict=True):
+        planned = survey.effort > 0 or not survey.hidden
+        agents.append(
+            AgentPlan(
+                name=setup.problem.agents[survey.agent],
+                variables=survey.hidden + survey.interface,
+                interface=survey.interface,
+                rows=survey.rows,
+                width=survey.width if planned else None,
+                cells=survey.cells if planned else None,
+                bytes=survey.bytes if planned else None,
+                method=choice.method,
+                bound=choice.bound,
+                device=choice.device,
+                seconds=choice.seconds,
+                reason=choice.reason,
+            )
+        )
+    return Plan(
+        agents=tuple(agents),
+        width=max((a.width for a in agents if a.width is not None), default=None),
+        cells=sum(counted) if (counted := [a.cells for a in agents if a.cells is not None]) else None,
+        bytes=max((a.bytes for a in agents if a.bytes is not None), default=None),
+        arithmetic=setup.arithmetic.dtype.name,
+        division=_division(setup),
+        combine=_combination(setup),
+        tree=_tree_plan(setup),
+        later=work_after_first_answer(setup) if setup.timed else (),
+        presolve=_presolve(setup),
+        sparse_tables=_sparse_tables(setup),
+        search="; ".join(filter(None, [choose_engine.outlook(setup), gpu_chains.outlook(setup.config)])),
+    )
+
+
+def _presolve(setup: "Setup") -> str:
+    """Return what presolve removed from the problem."""
+    reduction, given, remaining = setup.given.reduction, setup.given.problem, setup.original
+    if reduction is None:
+        return ""
+    if reduction.infeasible:
+        return "no assignment satisfies the hard constraints (proven by propagation)"
+    removed = reduction.removed
+    parts = {
+        "inconsistent values": removed.inconsistent,
+        "dominated values": removed.dominated,
+        "fixed variables": removed.fixed,
+        "eliminated variables": removed.eliminated,
+        "variables without factors": removed.free,
+    }
+    reasons = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count) or "factors joined"
+    sizes = f"{given.n_variables:,} variables and {len(given.factors):,} factors to {remaining.n_variables:,}"
+    return f"{sizes} and {len(remaining.factors):,} ({reasons}; {removed.seconds:.2g} s)"
+
+
+def _division(setup: "Setup") -> str:
+    """Return the cost of exact elimination agent by agent, and of the whole problem at once.
+
+    Empty for one agent, and for more than 20,000 factors, where computing it would take long.
+    """
+    from dmcmc.inference.dpop.division_cost import cost_of
+    from dmcmc.inference.orders.best_order import best_order
+
+    problem = setup.problem
+    if problem.n_agents == 1 or len(problem.factors) > _MAX_FACTORS:
+        return ""
+    cost = cost_of(problem, setup.division, setup.tree)
+    order = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables))
+    by_agent = f"{cost.cells:.2g} table cells agent by agent, largest message {cost.message_cells:.2g}"
+    return f"{by_agent}; whole problem at once: {order.cells:.2g}"
+
+
+def _tree_plan(setup: "Setup") -> TreePlan | None:
+    """Return the pseudo-tree of several agents."""
+    if setup.problem.n_agents < 2:
+        return None
+    roots = tuple(name for name, parent in zip(setup.problem.agents, setup.tree.parent, strict=True) if parent < 0)
+    return TreePlan(heuristic=setup.config.combine.tree, roots=roots, **setup.tree_size._asdict())
+
+
+def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
+    """Return the expected sizes of sparse tables for agents that can be eliminated by function filtering.
+
+    Function filtering drops the table entries that cannot beat the best answer. Sparse tables hold only the others.
+    """
+    from dmcmc.inference.sparse.size_statistics import forecast, max_dense_cells
+
+    lines, size = [], setup.arithmetic.dtype.itemsize
+    for agent in filter(setup.may_filter, range(setup.problem.n_agents)):
+        local = setup.division.locals[agent]
+        cells = [float(prod(factor.shape)) for factor in local.factors]
+        possible = [n - factor.forbidden_entries() for n, factor in zip(cells, local.factors, strict=True)]
+        expected = forecast(local.plan, [p / n for p, n in zip(possible, cells, strict=True)], size)
+        dense = int((local.plan.program.cells <= max_dense_cells()).sum())
+        lines.append(
+            f"{setup.problem.agents[agent]}: {100 * sum(possible) / max(1.0, sum(cells)):.3g} % of the factors' entries"
+            f" are allowed; {dense} messages dense, {expected.messages - dense} dense or sparse, whichever is cheaper"
+            f" once the best answer rules out entries; before that {expected.sparse_messages} sparse, with"
+            f" {format_bytes(expected.bytes)} instead of {format_bytes(local.plan.entries * size)}"
+        )
+    return tuple(lines[:_MAX_SPARSE_AGENTS])
+
+
+def _combination(setup: "Setup") -> str:
+    """Return how the agents' tables are combined, or how this is decided during the run.
+
+    Tables are joined exactly, in slices (some variables fixed value by value), or in mini-buckets of at most z + 1
+    variables.
+    """
+    from dmcmc.solving.planning.combination_plan import largest_join
+
+    combine, allowed = setup.config.combine, setup.step_bytes
+    if setup.slicing is not None:
+        return _slices(setup)
+    if combine.method == "exact":
+        return "exact, as set by combine.method"
+    if combine.method == "mini-bucket":
+        limit = "z as large as budget.memory allows" if combine.z == "auto" else f"z = {combine.z}"
+        return f"mini-buckets, as set by combine.method; {limit}"
+    memory, largest_bytes = format_bytes(allowed), largest_join(setup) * setup.arithmetic.dtype.itemsize
+    if largest_bytes <= allowed:
+        return f"exact: joined tables need at most {format_bytes(int(largest_bytes))}, the limit per agent is {memory}"
+    return (
+        f"exact if an agent's tables fit its part of budget.memory ({memory}), otherwise mini-buckets; decided when the"
+        " tables are computed"
+    )
+
+
+def _slices(setup: "Setup") -> str:
+    """Return how many variables are fixed value by value (the cut), and about how long this takes."""
+    from dmcmc.solving.planning.combination_plan import slicing_seconds
+
+    assert setup.slicing is not None
+    slicing, size = setup.slicing, setup.arithmetic.dtype.itemsize
+    cut = sum(map(len, slicing.cut.values()))
+    return (
+        f"exact, in slices: {cut} variable{'s' * (cut != 1)} fixed value by value, {slicing.steps:.3g} steps with at"
+        f" most {format_bytes(int(slicing.largest * size))} instead of"
+        f" {format_bytes(int(slicing.largest_unsliced * size))},"
+        f" {slicing.cells:.2g} table cells; about {slicing_seconds(setup):.2g} s"
+    )
+
 
 _MAX_AGENTS = 100  # lines of the table
 _MAX_NAMES = 5  # agents that are named for one reason

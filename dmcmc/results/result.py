@@ -1,4 +1,13 @@
-"""The result of a run: assignment, objective, bound, measurements of agents and messages, and the trace."""
+"""The result of a solve.
+
+The result of a run: assignment, objective, bound, measurements of agents and messages, and the trace.
+
+The names of dmcmc's own improvers and search engines, as results, traces and summaries show them.
+
+The cost of moving away from the assignment from which a run starts, and the variables that move.
+
+One of several alternative assignments of a result.
+"""
 
 import json
 import math
@@ -14,8 +23,55 @@ from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.model.summary import SENSES, html_table, one_line
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.alternatives import Alternative
-from dmcmc.results.moves import Moves
+
+
+class Moves(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of an objective that is the cost of moving, in a run with ``stay``.
+
+    Attributes
+    ----------
+    objective : int, float or None
+        The value of the assignment on the problem's own factors, without the cost of moving; None if it breaks a hard
+        constraint. The objective of the result is this number minus ``cost``, or plus ``cost`` if it is minimised.
+    cost : int or float
+        The sum of the weights of the variables that moved.
+    count : int
+        Number of variables that moved: their value differs from that of the start.
+    moved : dict of str to label
+        The value in the start of each variable that moved, by its name. Empty if the agents do not disclose their
+        assignments.
+    """
+
+    objective: Number | None
+    cost: Number
+    count: int
+    moved: Mapping[str, Label] = {}
+
+
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """An assignment that breaks no hard constraint, and the proof of its rank.
+
+    Attributes
+    ----------
+    objective : int or float
+        The value of the assignment on the original factors.
+    bound : int, float or None
+        Proven: no assignment that differs enough from all earlier alternatives is better. None without a proven bound.
+    proven : bool
+        Whether no such assignment is better than this one. If all earlier alternatives are proven as well and one
+        changed variable is enough, this is the assignment of that rank.
+    changed : int
+        Number of variables whose value differs from that in the first alternative.
+    assignment : dict
+        The label of the value of each variable, by variable name.
+    """
+
+    objective: Number
+    bound: Number | None
+    proven: bool
+    changed: int
+    assignment: Mapping[str, Label]
+
 
 Status = Literal["optimal", "feasible", "infeasible", "timeout", "unsatisfied"]
 
@@ -568,3 +624,23 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # NumPy scalars and arrays
         return _plain(value.tolist())
     return str(value)
+
+
+# Improvers of single agents' tables; each runs on the agent's rank.
+EXACT_ELIMINATION = "exact elimination"
+FUNCTION_FILTERING = "function filtering"
+SAMPLING = "sampling"
+BOUND = "bound"
+BRANCH = "branch and bound"  # over the boundary assignments (rows) of an agent
+SEMIDEFINITE = "semidefinite"
+# Improvers of the whole problem.
+LOCAL_SEARCH = "local search"
+RECOMBINATION = "recombination"
+EXTERNAL_SEARCH = "external search"  # a search engine in the background; its gains carry the engine's own name:
+TOULBAR2, CP_SAT, MAX_SAT, BRANCH_AND_BOUND = "toulbar2", "cp-sat", "max-sat", "branch-and-bound"
+AND_OR = "and-or"
+GPU_CHAINS = "gpu chains"  # in the background, with the GPU time that other work leaves
+LAST_RUN = "last run"  # the run before in a session, whose bound is still known
+
+ROUNDING = "roundings of the bound"  # name under which the kernels of roundings are declared
+UNION_BOUND = "bound of the union"  # name under which the kernels of the union's bound are declared

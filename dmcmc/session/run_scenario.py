@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmcmc.files.text import open_source
-from dmcmc.formats.pydcop import read as pydcop
+from dmcmc.formats import pydcop
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+from dmcmc.results.questions import EventResult, ScenarioResult
 from dmcmc.results.result import Result
-from dmcmc.results.scenario import EventResult, ScenarioResult
 from dmcmc.samplers.tuning import common
 from dmcmc.session.changes import Changes
 from dmcmc.session.scenario import SET_EXTERNAL_VARIABLE, ScenarioAction, ScenarioEvent

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from dmcmc.config.document import Document, Key, show
-from dmcmc.config.validate import suggestion
-from dmcmc.config.yaml_lines import read_data
+from dmcmc.files.document import Document, Key, read_data, show, suggestion
 from dmcmc.inference.runtime.errors import FileError
 
 SET_EXTERNAL_VARIABLE = "set_external_variable"

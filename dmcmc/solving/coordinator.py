@@ -23,8 +23,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics, total_statistics
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
-from dmcmc.results.result import Result
+from dmcmc.results.result import BOUND, EXACT_ELIMINATION, SAMPLING, Result
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.solving.agent.gains import Effect
 from dmcmc.solving.agent.gap_check import GapCheck

@@ -14,9 +14,8 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
-from dmcmc.results.result import Solution, TracePoint
+from dmcmc.results.result import LOCAL_SEARCH, Solution, TracePoint
 from dmcmc.samplers.local_search.local_search import ConstraintAscent, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.agent.uncombined_bound import largest_total

@@ -21,9 +21,8 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.size_statistics import SizeStatistics
-from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
-from dmcmc.results.result import RetainedEntries, TracePoint
+from dmcmc.results.result import LOCAL_SEARCH, RetainedEntries, TracePoint
 from dmcmc.solving.agent.gains import ImproverRecord
 from dmcmc.solving.monitoring.saved_incumbent import SavedIncumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem

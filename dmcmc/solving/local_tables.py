@@ -22,7 +22,7 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import MpiTeam, World
-from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, SAMPLING
+from dmcmc.results.result import BOUND, EXACT_ELIMINATION, SAMPLING
 from dmcmc.samplers import improve_in_team, registry
 from dmcmc.samplers.auto.choose import AgentChoice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER

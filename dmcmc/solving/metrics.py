@@ -17,7 +17,6 @@ from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.outcome import SolveOutcome
-from dmcmc.results.provenance import provenance
 from dmcmc.results.result import (
     AgentMetrics,
     ChainReport,
@@ -30,6 +29,7 @@ from dmcmc.results.result import (
     WorkDone,
     guarantee_report,
 )
+from dmcmc.results.stored_result import provenance
 from dmcmc.samplers.auto.choose import AgentChoice
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent.uncombined_bound import largest_total

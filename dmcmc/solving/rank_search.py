@@ -23,9 +23,8 @@ from dmcmc.inference.runtime.device import is_gpu_in_use, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import LOCAL_SEARCH
 from dmcmc.results.outcome import AssignmentQuality
-from dmcmc.results.result import Result
+from dmcmc.results.result import LOCAL_SEARCH, Result
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, ascent_of
 from dmcmc.samplers.local_search.uncompiled_ascent import UncompiledAscent
 from dmcmc.solving.incumbent import Incumbent

@@ -13,13 +13,12 @@ from imports import ROOT
 from dmcmc.calendars.explain import conflict_of, summary_of
 from dmcmc.calendars.file.clashes import clashes
 from dmcmc.calendars.file.read import read_calendar
-from dmcmc.calendars.pages import ics
-from dmcmc.calendars.pages.answer import answer_of
+from dmcmc.calendars.pages.answer import answer_of, text_of, write_ics
 from dmcmc.calendars.pages.page import page_of, page_without_answer
 from dmcmc.calendars.solve import as_calendar_result
 from dmcmc.cli.arguments import parse_arguments
-from dmcmc.cli.commands.run import prepare as prepare_run
-from dmcmc.cli.commands.solve import prepare as prepare_solve
+from dmcmc.cli.commands.solve import prepare_run as prepare_run
+from dmcmc.cli.commands.solve import prepare_solve as prepare_solve
 from dmcmc.cli.main import main
 from dmcmc.files.text import SourceFile
 from dmcmc.results.result import Result
@@ -134,7 +133,7 @@ def test_a_possible_meeting_without_a_gain_is_explained():
 def test_icalendar_files_are_read_back_by_another_library(text):
     icalendar = pytest.importorskip("icalendar")
     found = answer(text)
-    back = icalendar.Calendar.from_ical(ics.text_of(found, stamp=datetime(2027, 1, 1, tzinfo=UTC)))
+    back = icalendar.Calendar.from_ical(text_of(found, stamp=datetime(2027, 1, 1, tzinfo=UTC)))
     events = [part for part in back.walk() if part.name == "VEVENT"]
     assert [str(event["summary"]) for event in events] == [one.meeting.name for one in found.scheduled]
     assert len({str(event["uid"]) for event in events}) == len(events)
@@ -147,11 +146,11 @@ def test_icalendar_files_are_read_back_by_another_library(text):
         assert end - begin == one.end - one.begin
         assert str(event.get("location", "")) == one.room
         assert str(event["description"]) == ", ".join(one.people)
-    assert all(len(line) <= 75 for line in ics.text_of(found).encode().split(b"\r\n"))
+    assert all(len(line) <= 75 for line in text_of(found).encode().split(b"\r\n"))
 
 
 def test_a_folder_has_one_file_per_person_also_for_equal_and_unusual_names(tmp_path):
-    assert ics.write(answer(TOWN), str(tmp_path)) == f"{tmp_path} (4 files)"
+    assert write_ics(answer(TOWN), str(tmp_path)) == f"{tmp_path} (4 files)"
     assert {path.name for path in tmp_path.iterdir()} == {"all.ics", "Ann-née-B.ics", "Bob.ics", "bob-2.ics"}
     assert "A <b>&" in (tmp_path / "Bob.ics").read_text() and "A <b>&" not in (tmp_path / "bob-2.ics").read_text()
 

@@ -8,8 +8,7 @@ import pytest
 
 from dmcmc.calendars.file.busy_files import busy_rules
 from dmcmc.calendars.file.clashes import clashes
-from dmcmc.calendars.file.grid import TimeGrid
-from dmcmc.calendars.file.plan import MeetingChoice, union
+from dmcmc.calendars.file.plan import MeetingChoice, TimeGrid, union
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.file.time_rules import mask_of
 from dmcmc.files.text import SourceFile

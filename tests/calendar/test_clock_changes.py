@@ -8,12 +8,10 @@ import pytest
 
 from dmcmc.calendars.file.busy_files import busy_rules
 from dmcmc.calendars.file.clashes import different_in_series, out_of_order
-from dmcmc.calendars.file.grid import TimeGrid
-from dmcmc.calendars.file.plan import union
+from dmcmc.calendars.file.plan import TimeGrid, union
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.file.time_rules import mask_of, moment_of
-from dmcmc.calendars.pages import ics
-from dmcmc.calendars.pages.answer import answer_of
+from dmcmc.calendars.pages.answer import answer_of, text_of
 from dmcmc.calendars.solve import solve_calendar
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.runtime.errors import FileError
@@ -89,7 +87,7 @@ def test_what_is_written_as_icalendar_is_read_as_the_same_slots(day):
     answer = answer_of(calendar, solve_calendar(calendar, 20.0).assignment)
     elapsed = {FORWARD: 3, BACK: 5}[day]
     assert len(answer.scheduled) == elapsed and len({x.times for x in answer.scheduled}) == elapsed
-    rules = busy_rules(ics.text_of(answer).encode(), "night.ics", calendar.grid)
+    rules = busy_rules(text_of(answer).encode(), "night.ics", calendar.grid)
     expected = np.zeros(calendar.grid.size, dtype=bool)
     for item, rule in zip(answer.scheduled, rules, strict=True):
         assert np.flatnonzero(rule.mask).tolist() == [item.choice.start, item.choice.start + 1]

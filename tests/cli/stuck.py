@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 PLACES = {
-    "reading": ("dmcmc.cli.commands.run", "problem_of"),
+    "reading": ("dmcmc.cli.commands.solve", "problem_of"),
     "compiling": ("dmcmc.run.compilation.kernel_supply", "KernelSupply.request"),
     "dividing": ("dmcmc.solving.planning.divided_problem", "divide_problem"),
     "sampling": ("dmcmc.solving.rank_tables", "RankTables.make"),

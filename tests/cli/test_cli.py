@@ -246,7 +246,7 @@ def test_info_is_json_on_request(capfd: pytest.CaptureFixture[str]) -> None:
 def test_mpi_can_start_after_the_machine_was_described() -> None:
     pytest.importorskip("mpi4py")
     later = "from mpi4py import MPI; print(MPI.COMM_WORLD.Get_size())"
-    code = f"from dmcmc.results.provenance import machine; assert 'not found' not in machine()['mpi']; {later}"
+    code = f"from dmcmc.results.stored_result import machine; assert 'not found' not in machine()['mpi']; {later}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 

@@ -13,8 +13,8 @@ import pytest
 from support.ranks import MPIRUN, lines, needs_mpirun
 from support.runs import hard_problem, write_configuration
 
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.run.solve_directory import solve_directory

@@ -19,10 +19,10 @@ from support.toulbar2 import optima
 from dmcmc import Factor, Problem
 from dmcmc.cli.commands.solve import TASKS
 from dmcmc.cli.main import main
-from dmcmc.cli.solve_tasks.solve_job import SolveJob
+from dmcmc.cli.solve_tasks import SolveJob
 from dmcmc.config.configuration import config_of
-from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings
+from dmcmc.files.document import Document
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.sums.counting import count_solutions

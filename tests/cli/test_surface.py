@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dmcmc
-from dmcmc.cli.failure import describe
+from dmcmc.cli.ending import describe
 from dmcmc.cli.main import main
 from dmcmc.formats import registry as formats
 from dmcmc.generators import registry as generators

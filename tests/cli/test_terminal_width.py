@@ -11,15 +11,14 @@ from rich.console import Console
 
 import dmcmc
 from dmcmc.cli.arguments import command_parsers
+from dmcmc.cli.completion import SHELLS, script
 from dmcmc.cli.main import main
 from dmcmc.cli.progress import PeriodicProgress
-from dmcmc.cli.setup_commands.completion import SHELLS, script
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.report.drawing import back_edges, dot, draw
 from dmcmc.report.explain import text_of
-from dmcmc.report.graph import facts_of
-from dmcmc.report.graph_summary import summary as graph_summary
-from dmcmc.report.summary import summary
+from dmcmc.report.graph import back_edges, dot, draw, facts_of
+from dmcmc.report.graph import summary as graph_summary
+from dmcmc.report.summary import result_summary as summary
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 
 LONG = "department of meetings that never end"

@@ -6,11 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dmcmc.config.configuration import Config, parse, read_config
-from dmcmc.config.problem_section import problem_of
-from dmcmc.config.settings import Budget, Cooling, Guarantee, Local
-from dmcmc.config.units import bytes_of
-from dmcmc.config.validate import suggestion
+from dmcmc.config.configuration import Config, parse, problem_of, read_config
+from dmcmc.config.settings import Budget, Cooling, Guarantee, Local, bytes_of
+from dmcmc.files.document import suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, ResourceError
 
 FULL = """\

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dmcmc.cli.setup_commands.warm_up_child import GPU_STAGES
+from dmcmc.cli.warm_up_child import GPU_STAGES
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import rounding_of
 from dmcmc.inference.dpop.division import LocalProblem

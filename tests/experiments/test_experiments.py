@@ -13,7 +13,7 @@ from dmcmc.cli.main import main
 from dmcmc.experiments import run_experiment as running
 from dmcmc.experiments.job import carry_out, thinned, warm_up
 from dmcmc.experiments.journal import Journal, read_records
-from dmcmc.experiments.peers.registry import PEERS
+from dmcmc.experiments.peers import PEERS
 from dmcmc.experiments.plan import read_experiment
 from dmcmc.experiments.pool import carry_out_all
 from dmcmc.inference.runtime.errors import ConfigError, Unavailable
@@ -269,7 +269,7 @@ def test_pydcop_solves_in_a_separate_process():
 
 
 def test_a_missing_pydcop_is_an_error(monkeypatch):
-    monkeypatch.setattr("dmcmc.experiments.peers.pydcop.find_spec", lambda name: None)
+    monkeypatch.setattr("dmcmc.experiments.peers.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pyDCOP is not installed; pip install 'dmcmc\[pydcop\]'"):
         PEERS["pydcop-mgm"].solve(random_problem(5), 1.0, 0)
 

@@ -14,8 +14,8 @@ from dmcmc.experiments.job import carry_out
 from dmcmc.experiments.journal import Journal, read_records
 from dmcmc.experiments.plan import read_experiment
 from dmcmc.experiments.run_experiment import run_experiment
+from dmcmc.report.experiment.charts import summary
 from dmcmc.report.experiment.statistics import findings_of
-from dmcmc.report.experiment.tables import summary
 
 TEXT = """
 title: Small

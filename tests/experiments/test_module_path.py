@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from dmcmc.inference.runtime.processes import python_command
-from dmcmc.results import provenance
+from dmcmc.results.stored_result import _mpi_library
 
 
 def imports(command, module):
@@ -24,5 +24,5 @@ def test_the_version_of_mpi_is_not_read_from_the_working_directory(tmp_path, mon
     (tmp_path / "mpi4py.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
-    provenance._mpi_library()
+    _mpi_library()
     assert not (tmp_path / "executed").exists()

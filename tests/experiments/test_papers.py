@@ -9,7 +9,7 @@ from imports import ROOT
 
 from benchmarks.papers.claims import PAGE, PAPERS, contradictions, rendered
 from benchmarks.papers.evidence import Evidence
-from dmcmc.report.experiment.tables import case_name
+from dmcmc.report.experiment.charts import case_name
 
 CONFIGS = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (ROOT / "configs" / "papers").glob("*.yaml")}
 METHODS_OF_PAPER = {"exact GPU": "GpuBE(w*)", "toulbar2, 60 s": "toulbar2"}  # in Tables 6 to 10 of GpuBE

@@ -14,13 +14,11 @@ import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.experiments import run_experiment as running
 from dmcmc.experiments.job import carry_out
-from dmcmc.report.experiment import tables
-from dmcmc.report.experiment.charts import charts_of, fitted
-from dmcmc.report.experiment.figures import draw_figures
-from dmcmc.report.experiment.improver_gains import ImproverGains
-from dmcmc.report.experiment.single_run import page_of
+from dmcmc.report.experiment.charts import charts_of, fitted, latex, markdown, published_and_measured, summary
+from dmcmc.report.experiment.report import draw_figures
+from dmcmc.report.experiment.single_run import ImproverGains, page_of
 from dmcmc.report.experiment.statistics import Cell, Findings, Mean, findings_of, reference_of
-from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, colour_of, svg
+from dmcmc.report.pages import DASHED, PLAIN, Chart, Series, colour_of, svg
 
 TEXT = """
 title: Small & quick
@@ -117,14 +115,14 @@ def test_a_report_shows_the_results_of_the_folder(folder, capfd):
     text = checked(folder / "report.html")
     assert "Small &amp; quick" in text and "Of a test." in text and "12 of 12 runs" in text
     assert text.count("<svg") == len(charts_of(findings)) == 4
-    head, rows, groups = tables.summary(findings)
+    head, rows, groups = summary(findings)
     assert groups == {0, 3} and all(len(row) == len(head) for row in rows)
     assert (folder / "table.md").read_text().count("\n") == 8
     assert (folder / "table.tex").read_text().count("\\\\") == 7 and "mgm & 100 & " not in (
         folder / "table.tex"
     ).read_text()
     assert len((folder / "runs.csv").read_text().splitlines()) == 13
-    paper_head, paper_rows = tables.published_and_measured(findings)
+    paper_head, paper_rows = published_and_measured(findings)
     assert paper_head[:5] == ["case", "method", "time (s), paper", "this run", "paper / this run"]
     assert paper_rows[0][2] == "12" and paper_rows[0][5] == "100"
 
@@ -141,7 +139,7 @@ def test_a_report_does_not_depend_on_the_order_of_results(folder, tmp_path):
 
 
 def test_figures_are_drawn_if_matplotlib_is_installed(folder, capfd, monkeypatch):
-    monkeypatch.setattr("dmcmc.report.experiment.figures.find_spec", lambda name: None)
+    monkeypatch.setattr("dmcmc.report.experiment.report.find_spec", lambda name: None)
     assert main(["report", str(folder), "--figures", "pdf"]) == 2
     assert "--figures: needs matplotlib; pip install 'dmcmc[plot]'" in capfd.readouterr().err
     monkeypatch.undo()
@@ -209,7 +207,7 @@ HOSTILE = ["a|b", "a\nb", "<script>alert(1)</script>", "$x^{2}_1$ \\ ~ & % #", "
 
 
 def test_markdown_cells_are_text_on_one_line():
-    text = tables.markdown(["case", *HOSTILE], [["x", *HOSTILE], ["y", *HOSTILE]])
+    text = markdown(["case", *HOSTILE], [["x", *HOSTILE], ["y", *HOSTILE]])
     assert text.count("\n") == 4 and "<" not in text and "\x1b" not in text
     for line in text.splitlines():
         assert len(re.findall(r"(?<!\\)\|", line)) == len(HOSTILE) + 2
@@ -217,7 +215,7 @@ def test_markdown_cells_are_text_on_one_line():
 
 
 def test_latex_cells_have_no_active_characters():
-    text = tables.latex(["case", *HOSTILE], [["[x", *HOSTILE], ["*y", *HOSTILE]])
+    text = latex(["case", *HOSTILE], [["[x", *HOSTILE], ["*y", *HOSTILE]])
     body = text.splitlines()[2:-2]
     for line in body:
         if line.startswith("\\") and line.endswith("rule"):
@@ -391,10 +389,10 @@ def test_headings_say_what_was_measured_and_cases_have_names():
     base = {"problem": {"generator": "grid", "domain_size": 5}}
     cases = [{}, {"problem.domain_size": 9}, {"problem.file": "$FOLDER/spot5/54.wcsp"}]
     records = [{"case": case, "method": "a"} for case in cases]
-    head, rows, _ = tables.summary(findings_with(records, base=base))
+    head, rows, _ = summary(findings_with(records, base=base))
     assert [row[0] for row in rows] == ["default (domain size 5)", "domain size 9", "54"]
     assert head[2:4] == ["utility", "utility / best bound"] and "time of a run (s)" in head
-    head, *_ = tables.summary(findings_with(records, methods={"a": {"task": "mar"}}))
+    head, *_ = summary(findings_with(records, methods={"a": {"task": "mar"}}))
     assert "ln Z" in head and "time of messages and tables (s)" in head
 
 
@@ -406,6 +404,6 @@ def test_a_method_without_an_answer_is_shown_as_such_in_tables_and_charts():
         for method in ("mgm", "dpop")
     ]
     findings = findings_with(records)
-    _, rows, _ = tables.summary(findings)
+    _, rows, _ = summary(findings)
     assert [row[2] for row in rows] == ["5", "!no answer"] * 2
     assert {entry.name for chart in charts_of(findings) for entry in chart.legend} == {"dpop: no answer"}

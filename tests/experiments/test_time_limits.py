@@ -9,8 +9,7 @@ from numba import config
 
 from dmcmc.experiments import pool, run_experiment
 from dmcmc.experiments.plan import read_experiment
-from dmcmc.experiments.pool import WorkClock, Worker
-from dmcmc.experiments.worker import COMPILING, READY, WORKING
+from dmcmc.experiments.pool import COMPILING, READY, WORKING, WorkClock, Worker
 from dmcmc.tuning.run import COMPILE_SECONDS
 
 SLEEPER = """
@@ -23,7 +22,7 @@ for line in sys.stdin:
 """
 COMPILE = """
 import sys, numba
-from dmcmc.experiments.worker import AnswerLines
+from dmcmc.experiments.pool import AnswerLines
 
 answers = AnswerLines(sys.stdout.buffer)
 answers.report_compiling()

@@ -6,8 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dmcmc.calendars.file.grid import TimeGrid
-from dmcmc.calendars.file.plan import NOT_HELD
+from dmcmc.calendars.file.plan import NOT_HELD, TimeGrid
 from dmcmc.calendars.file.problem import problem_of
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.file.time_rules import mask_of

@@ -10,9 +10,7 @@ from support.dcop_examples import FRODO_MEETINGS, PYDCOP_COLOURING, PYDCOP_MEETI
 
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
-from dmcmc.config.configuration import Config, read_config
-from dmcmc.config.file_options import FILE_OPTIONS
-from dmcmc.config.problem_section import problem_of
+from dmcmc.config.configuration import FILE_OPTIONS, Config, problem_of, read_config
 from dmcmc.formats import registry as formats
 
 WCSP = "p 6 2 5 100\n2 2 2 2 2 2\n" + "".join(f"2 {i} {i + 1} 0 1\n1 1 {i + 3}\n" for i in range(5))

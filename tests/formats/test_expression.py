@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmcmc.formats.expressions.expression import StepBudget
+from dmcmc.formats.expressions.expression import StepBudget, parse_functional, parse_python, parse_terms
 from dmcmc.formats.expressions.functions import ExpressionError
-from dmcmc.formats.expressions.parse import parse_functional, parse_python, parse_terms
 
 numbers = st.integers(-20, 20).map(str) | st.sampled_from(["0.5", "1.5", "x", "y"])
 

@@ -7,8 +7,7 @@ import lzma
 import pytest
 from support.damaged import formats as damaged_formats
 
-from dmcmc.config.configuration import parse
-from dmcmc.config.problem_section import problem_of
+from dmcmc.config.configuration import parse, problem_of
 from dmcmc.formats import native
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError, Unavailable

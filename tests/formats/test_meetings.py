@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 import dmcmc
-from dmcmc.formats.meetings.timefold_plan import MeetingPlan, TimefoldMeeting
-from dmcmc.formats.meetings.timefold_problem import problem_of
-from dmcmc.formats.meetings.timefold_score import score
+from dmcmc.formats.meetings.timefold import MeetingPlan, TimefoldMeeting, problem_of, score
 from dmcmc.formats.registry import parse, save
-from dmcmc.generators.timefold_meetings import TimefoldMeetings, plan_of
+from dmcmc.generators.meetings import TimefoldMeetings, plan_of
 from dmcmc.inference.levels.results import level_values
 from dmcmc.inference.runtime.errors import FileError
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmcmc.formats import registry as formats
-from dmcmc.formats.common.scan import scan_floats, scan_integers
+from dmcmc.formats.common.tokens import scan_floats, scan_integers
 from dmcmc.inference.runtime.errors import FileError
 
 EXAMPLE = b"MARKOV\n3\n2 2 3\n3\n2 0 1\n2 1 2\n0\n4\n .5 2\n 1 0\n6\n1e-3 1 1\n 0.25 4 1\n1 7.5\n"

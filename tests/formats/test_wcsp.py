@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dmcmc
-from dmcmc.config.configuration import read_config
-from dmcmc.config.problem_section import problem_of
+from dmcmc.config.configuration import problem_of, read_config
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, Unavailable
@@ -169,7 +168,7 @@ def test_errors_are_one_line_with_the_line_number(tmp_path, text, message):
 
 
 def test_the_memory_of_all_tables_is_limited(tmp_path, monkeypatch):
-    monkeypatch.setattr("dmcmc.formats.wcsp.dense_tables.memory_limit", lambda: 32 * 2500)
+    monkeypatch.setattr("dmcmc.formats.wcsp.memory_limit", lambda: 32 * 2500)
     one = "1 0 0 0\n"
     assert len(formats.load(write(tmp_path, "p 1 1 2 9\n1000\n" + 2 * one)).factors) == 2
     message = error_of(tmp_path, "p 1 1 9 9\n1000\n" + 9 * one)

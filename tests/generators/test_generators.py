@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmcmc.formats import native
-from dmcmc.generators import graphs, registry
+from dmcmc.generators import networks as graphs
+from dmcmc.generators import registry
 from dmcmc.generators.parameters import stream
 from dmcmc.inference.model.tables import forbidden
 

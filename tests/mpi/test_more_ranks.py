@@ -12,7 +12,7 @@ CONTINUE_SAMPLING = """
 import json, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.results.improver_names import SAMPLING
+from dmcmc.results.result import SAMPLING
 from dmcmc.anytime.scheduler.proposal import Allocation
 from support.runs import finish_run, start_run
 

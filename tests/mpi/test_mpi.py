@@ -16,12 +16,12 @@ from support.ranks import in_turn, lines, needs_mpirun, start
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.formats import agent_files, native
 from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.placement import place_agents
-from dmcmc.results.provenance import machine
+from dmcmc.results.stored_result import machine
 from dmcmc.run.solve_directory import solve_directory
 
 pytest.importorskip("mpi4py")

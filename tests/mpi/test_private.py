@@ -14,8 +14,8 @@ from support.runs import HurriedProgress, large_problem
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.formats import agent_files, native
 from dmcmc.inference.dpop.pseudotree import complete_tree, neighbours_of
 from dmcmc.inference.dpop.trees.depth_first import depth_first
@@ -181,7 +181,7 @@ RECORDED = """
 import json, pickle, sys
 from types import SimpleNamespace
 import numpy as np
-from dmcmc.config.document import Document
+from dmcmc.files.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.mpi.mailbox import Mailbox

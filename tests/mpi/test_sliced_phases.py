@@ -14,7 +14,7 @@ from dmcmc.inference.dpop.slicing import condition_tables
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.slices.divided_phases import is_faster_divided
-from dmcmc.report.plan import plan_of
+from dmcmc.report.explain import plan_of
 from dmcmc.solving import agent_steps
 from dmcmc.solving.planning.combination_plan import find_slicing, slicing_seconds
 

@@ -17,7 +17,7 @@ INFINITY = float("inf")
 SOLVE = """
 import json, sys
 import dmcmc
-from dmcmc.config.document import Document
+from dmcmc.files.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.mpi.world import World, connect
 from dmcmc.run.solve_directory import solve_directory

@@ -33,7 +33,7 @@ from dmcmc.formats import native
 from dmcmc.inference.bounds.branch_and_bound.row_search import next_above
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.problem import choose_arithmetic
-from dmcmc.results.improver_names import RECOMBINATION
+from dmcmc.results.result import RECOMBINATION
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 

@@ -19,7 +19,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.orders import best_order
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
-from dmcmc.report.plan import plan_of
+from dmcmc.report.explain import plan_of
 from dmcmc.run.solve import solve
 from dmcmc.solving import rank_tables
 from dmcmc.solving.planning.divided_problem import work_deadline

@@ -14,10 +14,10 @@ import dmcmc
 from dmcmc.config.configuration import parse
 from dmcmc.files.write import check_writable
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.report.summary import summary
+from dmcmc.report.summary import result_summary as summary
 from dmcmc.results.outcome import gap_of
-from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, LevelReport, Result, Solution, TracePoint, guarantee_report
+from dmcmc.results.stored_result import provenance
 
 RESULT_FIELDS = [
     "format_version", "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time",

@@ -9,7 +9,7 @@ from numba.core.registry import cpu_target
 from numba.core.runtime import _nrt_python, rtsys
 
 import dmcmc
-from dmcmc.cli.setup_commands.warm_up_child import tasks
+from dmcmc.cli.warm_up_child import tasks
 from dmcmc.formats import agent_files
 from dmcmc.results.result import Result
 

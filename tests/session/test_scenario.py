@@ -9,7 +9,7 @@ import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.config.settings import Budget, Settings, Stay
 from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.results.scenario import read_events
+from dmcmc.results.questions import read_events
 from dmcmc.session.run_scenario import external_tables, run_scenario
 from dmcmc.session.scenario import read_scenario
 from dmcmc.session.session import Session

@@ -18,8 +18,8 @@ from dmcmc.anytime import solve_planned_in_time
 from dmcmc.anytime.local_search import IncumbentSearch
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.whole_searches import WholeSearches
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime import compile

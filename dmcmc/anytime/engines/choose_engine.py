@@ -15,7 +15,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ResourceError, Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.results.improver_names import AND_OR, BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
+from dmcmc.results.result import AND_OR, BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat import process as cp_sat
 from dmcmc.samplers.max_sat import process as max_sat
 from dmcmc.samplers.max_sat.native_problem import suits

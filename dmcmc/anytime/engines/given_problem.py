@@ -8,7 +8,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Array
-from dmcmc.results.improver_names import AND_OR, BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
+from dmcmc.results.result import AND_OR, BRANCH_AND_BOUND, CP_SAT, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat.native_problem import excludes_minority, global_share, native_problem
 from dmcmc.samplers.max_sat import native_problem as max_sat_problem
 from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dmcmc.anytime.engines.given_problem import given_to_engine
 from dmcmc.inference.model.problem import Problem
-from dmcmc.results.improver_names import CP_SAT, MAX_SAT, TOULBAR2
+from dmcmc.results.result import CP_SAT, MAX_SAT, TOULBAR2
 from dmcmc.samplers.cp_sat.native_problem import MAX_TOTAL_COST as cp_sat_total
 from dmcmc.samplers.cp_sat.process import CpSatProcess
 from dmcmc.samplers.max_sat.process import MaxSatProcess

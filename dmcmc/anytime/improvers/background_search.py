@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice, WholeProblemWork
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
-from dmcmc.results.improver_names import EXTERNAL_SEARCH
+from dmcmc.results.result import EXTERNAL_SEARCH
 
 
 class ExternalSearchImprover(Improver):

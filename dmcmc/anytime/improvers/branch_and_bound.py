@@ -1,9 +1,9 @@
 """Search an agent's boundary assignments (rows) by branch and bound, with its upper bound at the nodes.
 
-A row is one assignment of the agent's boundary variables (its interface). A row's *cutoff* is the utility that it
-has to exceed to be part of a better solution than the incumbent. The search continues where dual ascent alone makes
-no more progress. It *stalls* if more than half of the agents' initial gap (their part of the optimality gap) is
-still open after 64 nodes per row; then a semidefinite relaxation takes over where one suits the agent.
+A row is one assignment of the agent's boundary variables (its interface). A row's *cutoff* is the utility that it has
+to exceed to be part of a better solution than the incumbent. The search continues where dual ascent alone makes no more
+progress. It *stalls* if more than half of the agents' initial gap (their part of the optimality gap) is still open
+after 64 nodes per row; then a semidefinite relaxation takes over where one suits the agent.
 """
 
 import time
@@ -17,7 +17,7 @@ from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, P
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest, run_boundary_searches
 from dmcmc.inference.bounds.branch_and_bound_rows import place_together
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.results.improver_names import BRANCH
+from dmcmc.results.result import BRANCH
 from dmcmc.samplers.tuning import common
 from dmcmc.tuning import anytime as tuning
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, MeasuredGain, Properties, Proposal
-from dmcmc.results.improver_names import EXACT_ELIMINATION
+from dmcmc.results.result import EXACT_ELIMINATION
 from dmcmc.samplers.methods.exact import eliminate_in_turn
 from dmcmc.samplers.tuning import common
 

@@ -1,7 +1,7 @@
 """Solve an agent without boundary variables by elimination with function filtering, which makes its table final.
 
-Function filtering removes tuples that cannot beat the incumbent from the messages of the elimination;
-``FilteredTable`` does the work. The elimination continues over several time slices.
+Function filtering removes tuples that cannot beat the incumbent from the messages of the elimination; ``FilteredTable``
+does the work. The elimination continues over several time slices.
 """
 
 import time
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, MeasuredGain, Properties, Proposal
-from dmcmc.results.improver_names import FUNCTION_FILTERING
+from dmcmc.results.result import FUNCTION_FILTERING
 from dmcmc.solving.agent.filtered_table import deadline_after
 
 

@@ -1,8 +1,8 @@
 """Run Markov chains over the whole assignment on the GPU, in the background of all other work (rank 0).
 
 The improver proposes GPU time for the chains; :class:`BackgroundGpuChains` runs them in a thread and reports their
-assignments to the incumbent. The chains begin with a tenth of the remaining time. After each cycle they get the
-seconds of their allocation, or pause without one.
+assignments to the incumbent. The chains begin with a tenth of the remaining time. After each cycle they get the seconds
+of their allocation, or pause without one.
 """
 
 import logging
@@ -19,7 +19,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
-from dmcmc.results.improver_names import GPU_CHAINS
+from dmcmc.results.result import GPU_CHAINS
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.tuning import common

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Needs, Properties, Proposal
-from dmcmc.results.improver_names import LOCAL_SEARCH
+from dmcmc.results.result import LOCAL_SEARCH
 
 
 class LocalSearchImprover(Improver):

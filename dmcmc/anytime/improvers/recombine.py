@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, MeasuredGain, Needs, Properties, Proposal
-from dmcmc.results.improver_names import RECOMBINATION
+from dmcmc.results.result import RECOMBINATION
 
 
 class RecombinationImprover(Improver):

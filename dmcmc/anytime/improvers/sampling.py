@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.runtime.time_shares import TimeShares
-from dmcmc.results.improver_names import SAMPLING
+from dmcmc.results.result import SAMPLING
 
 
 class SamplingImprover(Improver):

@@ -1,7 +1,7 @@
 """Tighten the bounds of an agent's rows by a semidefinite relaxation, which suits dense agents with many variables.
 
-A row is one assignment of the agent's boundary variables (its interface). One relaxation serves all rows of an
-agent. On a GPU, *per-row* relaxations follow it: a search tree per row, whose nodes are bounded one by one.
+A row is one assignment of the agent's boundary variables (its interface). One relaxation serves all rows of an agent.
+On a GPU, *per-row* relaxations follow it: a search tree per row, whose nodes are bounded one by one.
 
 States of an agent's relaxation, in this order:
 
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.bounds.semidefinite_rows import improve_relaxations
-from dmcmc.results.improver_names import BOUND, BRANCH, SEMIDEFINITE
+from dmcmc.results.result import BOUND, BRANCH, SEMIDEFINITE
 from dmcmc.samplers.tuning import common
 from dmcmc.solving.agent.relaxation_time import trial_seconds
 

@@ -1,7 +1,7 @@
 """Tighten the upper bounds of an agent's table by its bound provider (usually dual ascent).
 
-A row is one assignment of the agent's boundary variables. With the rows' cutoffs (the utility that a row has to
-exceed to be part of a better solution), the provider leaves out values with which a row stays below its cutoff.
+A row is one assignment of the agent's boundary variables. With the rows' cutoffs (the utility that a row has to exceed
+to be part of a better solution), the provider leaves out values with which a row stays below its cutoff.
 """
 
 import time
@@ -14,7 +14,7 @@ from dmcmc.anytime.improvers.protocol import Improver, RankState, Start, TimeSli
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.bounds.dual.rounding import rounded_assignments
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
-from dmcmc.results.improver_names import BOUND, ROUNDING, SEMIDEFINITE
+from dmcmc.results.result import BOUND, ROUNDING, SEMIDEFINITE
 from dmcmc.solving.agent.agent import Agent
 
 

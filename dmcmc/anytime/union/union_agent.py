@@ -22,7 +22,7 @@ from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.tighten import TighteningBudget, tighten
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.improver_names import BOUND, BRANCH
+from dmcmc.results.result import BOUND, BRANCH
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.lower_table import LowerTable
 from dmcmc.solving.agent.retained_agent import UNION_NAME, resume_bound, start_bound

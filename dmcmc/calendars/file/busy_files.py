@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, available_timezones
 
-from dmcmc.calendars.file.grid import TimeGrid
-from dmcmc.calendars.file.plan import TimeRule
+from dmcmc.calendars.file.plan import TimeGrid, TimeRule
 from dmcmc.inference.runtime.errors import FileWarning
 
 _TIMES = ("DTSTART", "DTEND", "DURATION", "RRULE", "RDATE", "EXDATE", "RECURRENCE-ID")

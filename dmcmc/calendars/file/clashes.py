@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.calendars.file.grid import DAY_MINUTES, Mask
-from dmcmc.calendars.file.plan import Calendar, SeriesRule
+from dmcmc.calendars.file.plan import DAY_MINUTES, Calendar, Mask, SeriesRule
 
 
 class Places(NamedTuple):

@@ -15,8 +15,14 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from dmcmc.calendars.file.clashes import Places, clashes, close_pairs, different_in_series, gap_between, out_of_order
-from dmcmc.calendars.file.participations import Participation, common_times, participations
-from dmcmc.calendars.file.person_rules import factors_of_person, levels_of, meetings_apart
+from dmcmc.calendars.file.person_rules import (
+    Participation,
+    common_times,
+    factors_of_person,
+    levels_of,
+    meetings_apart,
+    participations,
+)
 from dmcmc.calendars.file.plan import Calendar, Meeting, points_of_person
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.files.text import SourceFile

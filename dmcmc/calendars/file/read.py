@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmcmc.calendars.file.busy_files import busy_rules
-from dmcmc.calendars.file.entries import CompanionFiles, EntryReader, RuleReader
-from dmcmc.calendars.file.grid import TimeGrid
 from dmcmc.calendars.file.plan import (
     DEFAULT_MOVE_COST,
     Appointment,
@@ -20,12 +18,12 @@ from dmcmc.calendars.file.plan import (
     LunchBreak,
     MeetingRoom,
     Person,
+    TimeGrid,
     TimeRule,
 )
 from dmcmc.calendars.file.read_meetings import move_cost_of, read_meetings
-from dmcmc.calendars.file.time_rules import date_of, span_of
-from dmcmc.config.document import Document, Key, show
-from dmcmc.config.yaml_lines import read_data
+from dmcmc.calendars.file.time_rules import CompanionFiles, EntryReader, RuleReader, date_of, span_of
+from dmcmc.files.document import Document, Key, read_data, show
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 from dmcmc.inference.runtime.types import Number

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.calendars.file.entries import CompanionFiles, RuleReader
-from dmcmc.calendars.file.grid import Mask, TimeGrid
 from dmcmc.calendars.file.plan import (
+    Mask,
     Meeting,
     MeetingChoice,
     MeetingRoom,
@@ -19,11 +18,11 @@ from dmcmc.calendars.file.plan import (
     Precedence,
     Preference,
     SeriesRule,
+    TimeGrid,
     TimeRule,
 )
-from dmcmc.calendars.file.time_rules import moment_of
-from dmcmc.config.document import Key, show
-from dmcmc.config.validate import suggestion
+from dmcmc.calendars.file.time_rules import CompanionFiles, RuleReader, moment_of
+from dmcmc.files.document import Key, show, suggestion
 from dmcmc.inference.runtime.types import Number
 
 _KEYS = (

@@ -7,11 +7,9 @@ from html import escape
 from dmcmc.calendars.file.plan import Calendar
 from dmcmc.calendars.pages.answer import CalendarAnswer, ScheduledMeeting
 from dmcmc.calendars.pages.reasons import effect_of, heading_of_rules, moved_meetings, reason_without_answer
-from dmcmc.report.alternatives import listed, proof_text
-from dmcmc.report.summary import status_text
-from dmcmc.results.alternatives import Alternative
-from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
-from dmcmc.results.result import Result
+from dmcmc.report.summary import listed, proof_text, status_text
+from dmcmc.results.questions import CalendarConflict, CalendarResult
+from dmcmc.results.result import Alternative, Result
 
 _SLOT_HEIGHT = 1.35  # rem per time slot
 _LANE_WIDTH = 5.5  # rem of one of several parallel meetings, enough for a short name; wider weeks scroll

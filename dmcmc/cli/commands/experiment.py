@@ -1,13 +1,19 @@
-"""``dmcmc experiment CONFIG --output DIR``: carry out an experiment, in parallel processes or on MPI ranks."""
+"""The commands ``experiment`` and ``report``.
+
+``dmcmc experiment CONFIG --output DIR``: carry out an experiment, in parallel processes or on MPI ranks.
+
+``dmcmc report``: write the report of an experiment, or the page of one result.
+"""
 
 import sys
 from argparse import Namespace
 from pathlib import Path
 
+from dmcmc.cli.progress import emit
 from dmcmc.cli.signals import SIGNALS
-from dmcmc.cli.terminal import emit
-from dmcmc.config.yaml_lines import value_of
-from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.files.document import value_of
+from dmcmc.inference.runtime.errors import ConfigError, FileError
+from dmcmc.results.questions import has_events
 
 _MAX_JOBS = 512  # parallel processes
 
@@ -41,3 +47,34 @@ def experiment(arguments: Namespace) -> int:
 def _print_line(line: str) -> None:
     """Print a line to standard error."""
     print(line, file=sys.stderr, flush=True)
+
+
+def report(arguments: Namespace) -> int:
+    """Write a report and print its path."""
+    path = Path(arguments.input)
+    if not path.exists():
+        raise FileError(f"{path}: no such file or folder; a result (.json) or the folder of an experiment is needed")
+    if path.is_dir():
+        from dmcmc.report.experiment.report import write_report
+
+        if arguments.output is not None:
+            raise ConfigError("--output: is for a single result; an experiment's report is written into its folder")
+        if arguments.figures is not None:
+            from dmcmc.report.experiment.report import check_figures
+
+            check_figures(arguments.figures)
+        files = write_report(path, arguments.figures)
+        emit(f"{files[0]}: written, with {', '.join(file.name for file in files[1:])}")
+        return 0
+    if arguments.figures is not None:
+        raise ConfigError("--figures: is for the folder of an experiment, not for a single result")
+    output = path.with_suffix(".html") if arguments.output is None else Path(arguments.output)
+    if has_events(path):
+        from dmcmc.report.summary import write_page
+
+        emit(f"{write_page(path, output)}: written")
+        return 0
+    from dmcmc.report.experiment.single_run import write_single
+
+    emit(f"{write_single(path, output)}: written")
+    return 0

@@ -1,16 +1,28 @@
-"""Commands that write problem files: ``dmcmc generate``, ``convert`` and ``split``."""
+"""Commands about problem files: generating, converting, drawing, and what names exist.
 
+Commands that write problem files: ``dmcmc generate``, ``convert`` and ``split``.
+
+``dmcmc graph FILE``: show and draw the graphs of a problem.
+
+Commands that list what is installed: ``dmcmc samplers``, ``algorithms`` and ``info``.
+"""
+
+import json
+import os
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any
 
 from dmcmc.cli.inputs import load
-from dmcmc.cli.terminal import emit
-from dmcmc.config.yaml_lines import value_of
+from dmcmc.cli.progress import emit
+from dmcmc.files.document import value_of
 from dmcmc.formats import agent_files
-from dmcmc.formats.convert import check, write
+from dmcmc.formats.registry import check, write
 from dmcmc.generators import registry
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+from dmcmc.mpi.launcher import launched
+from dmcmc.report.graph import facts_of, summary
 
 
 def generate(arguments: Namespace) -> int:
@@ -80,3 +92,77 @@ def split(arguments: Namespace) -> int:
     count = agent_files.write(problem, arguments.output, config.budget.bytes)
     emit(f"{arguments.output}: {_count(count, 'file')}, one per agent, and {agent_files.INDEX}")
     return 0
+
+
+def graph(arguments: Namespace) -> int:
+    """Show the properties of a problem's graphs, and draw them."""
+    if arguments.output is not None:
+        from dmcmc.report.graph import check_picture
+
+        check_picture(arguments.output)
+    problem, config = load(arguments.input, arguments)
+    facts = facts_of(problem, config.budget.bytes)
+    if arguments.output is not None:
+        from dmcmc.report.graph import draw
+
+        draw(problem, facts, arguments.output)
+    emit(json.dumps(facts.plain(), indent=2) if arguments.json else summary(facts))
+    return 0
+
+
+def samplers(arguments: Namespace) -> int:
+    """List the local solvers."""
+    from dmcmc.samplers import registry
+
+    auto = {"auto": "exact if the time and memory limits allow it, otherwise a sampler with a bound"}
+    _list(auto | dict(sorted(registry.names().items())), arguments.json)
+    return 0
+
+
+def algorithms(arguments: Namespace) -> int:
+    """List the algorithms."""
+    from dmcmc.algorithms import registry
+
+    ours = {registry.OWN: "the default: exact or sampled tables of agents with many variables, bounds, DPOP or ADPOP"}
+    _list(ours | registry.names(), arguments.json)
+    return 0
+
+
+def info(arguments: Namespace) -> int:
+    """Show the versions and the hardware that this installation uses."""
+    from dmcmc.results.stored_result import machine, rank_machine
+
+    if not launched(os.environ):
+        _list(machine(), arguments.json)
+        return 0
+    from dmcmc.mpi.compute_node import binding_advice
+    from dmcmc.mpi.world import connect
+
+    world = connect()
+    machines = world.gather(
+        {"rank": world.rank}
+        | rank_machine()
+        | ({"bound": binding_advice(world.core_binding)} if world.core_binding else {})
+    )
+    if machines is not None:
+        rows: dict[str, Any] = machine()
+        if arguments.json:
+            rows["ranks"] = machines
+        else:
+            rows |= {f"rank {data.pop('rank')}": ", ".join(f"{k} {v}" for k, v in data.items()) for data in machines}
+        _list(rows, arguments.json)
+    return 0
+
+
+def _list(rows: Mapping[str, Any], as_json: bool) -> None:
+    """Print names and values, as a JSON object or in two columns."""
+    if as_json:
+        emit(json.dumps(rows, indent=2))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(Text(name, style="bold"), Text("-" if value is None else str(value)))
+    emit(table)

@@ -1,17 +1,22 @@
-"""Commands that prepare later runs: ``dmcmc init``, ``completion`` and ``warm-up``."""
+"""Commands about this installation, and the server of tools for assistants.
+
+Commands that prepare later runs: ``dmcmc init``, ``completion`` and ``warm-up``.
+
+``dmcmc mcp``: serve tools for planning calendars to an assistant.
+"""
 
 from argparse import Namespace
+from pathlib import Path
 
-from dmcmc.cli.file_roles import is_calendar, is_configuration
-from dmcmc.cli.inputs import configuration
-from dmcmc.cli.terminal import emit
-from dmcmc.config.yaml_lines import value_of
+from dmcmc.cli.inputs import configuration, is_calendar, is_configuration
+from dmcmc.cli.progress import emit
+from dmcmc.files.document import value_of
 from dmcmc.inference.runtime.errors import ConfigError
 
 
 def init(arguments: Namespace) -> int:
     """Write a commented example file."""
-    from dmcmc.cli.setup_commands.example import write_example
+    from dmcmc.cli.completion import write_example
 
     emit(write_example(arguments.what, arguments.path))
     return 0
@@ -20,7 +25,7 @@ def init(arguments: Namespace) -> int:
 def completion(arguments: Namespace) -> int:
     """Print a script that completes commands in a shell."""
     from dmcmc.cli.arguments import command_parsers
-    from dmcmc.cli.setup_commands.completion import script
+    from dmcmc.cli.completion import script
 
     emit(script(arguments.shell, command_parsers()).rstrip("\n"))
     return 0
@@ -29,16 +34,16 @@ def completion(arguments: Namespace) -> int:
 def warm_up(arguments: Namespace) -> int:
     """Compile all kernels in advance, or those of one configuration."""
     from dmcmc.cli.progress import progress_for
-    from dmcmc.cli.setup_commands import warm_up as compiling
+    from dmcmc.cli.warm_up import warm_up_by_runs, warm_up_kernels
 
     jobs = None if arguments.jobs is None else value_of(arguments.jobs, "--jobs")
     if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
         raise ConfigError(f"--jobs: expected a whole number of at least 1, got {arguments.jobs!r}")
     with progress_for(0) as progress:
         if arguments.config is None:
-            compiled = compiling.warm_up(arguments.device or "auto", progress, jobs)
+            compiled = warm_up_kernels(arguments.device or "auto", progress, jobs)
         else:
-            compiled = compiling.warm_up_by_runs(_short_runs(arguments.config, arguments.device), progress)
+            compiled = warm_up_by_runs(_short_runs(arguments.config, arguments.device), progress)
     emit(f"{compiled.new} kernels compiled, {compiled.stored} stored ({compiled.seconds:.0f} s)")
     return 0
 
@@ -53,3 +58,16 @@ def _short_runs(path: str, device: str | None) -> list[list[str]]:
     run += [] if device is None else ["--device", device]
     limited = is_calendar(path) or (command == "run" and configuration(path)[0].budget.time is not None)
     return [[*run, "--timeout", "1"], *([] if limited else [run])]
+
+
+def mcp(arguments: Namespace) -> int:
+    """Serve tools for planning calendars to an assistant until standard input ends."""
+    from dmcmc.calendars.assistant import CalendarTools, make_server
+
+    folder, seconds = Path(arguments.folder), value_of(arguments.timeout, "--timeout")
+    if not folder.is_dir():
+        raise ConfigError(f"--folder: {folder} is no folder")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise ConfigError(f"--timeout: expected a number of seconds above 0, got {arguments.timeout!r}")
+    make_server(CalendarTools(folder, float(seconds))).run("stdio")
+    return 0

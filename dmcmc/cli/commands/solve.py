@@ -1,22 +1,36 @@
-"""``dmcmc solve FILE``: turn the command line into a configuration, and solve the problem file."""
+"""The commands ``solve`` and ``run``.
+
+``dmcmc solve FILE``: turn the command line into a configuration, and solve the problem file.
+
+``dmcmc run CONFIG``: solve the problem of a configuration file, or of a calendar.
+"""
 
 from argparse import Namespace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from dmcmc.calendars.options import calendar_of, set_defaults, set_start, variables_by_meeting, with_search
-from dmcmc.cli.file_roles import check_options, is_calendar, is_configuration
-from dmcmc.cli.inputs import check_run, options_of
+from dmcmc.calendars.solve import calendar_of, set_defaults, set_start, variables_by_meeting, with_search
+from dmcmc.cli.inputs import (
+    check_options,
+    check_run,
+    configuration,
+    explainer,
+    is_calendar,
+    is_configuration,
+    options_of,
+)
 from dmcmc.cli.on_all_ranks import on_all_ranks
-from dmcmc.cli.solve_tasks.alternatives import requested_alternatives
-from dmcmc.cli.solve_tasks.query import queried_variables
-from dmcmc.cli.solve_tasks.solve_job import SolveJob, work
-from dmcmc.config.configuration import Config, config_of, option_place, override
-from dmcmc.config.document import Document
-from dmcmc.config.problem_section import with_assigned_agents
-from dmcmc.config.yaml_lines import value_of
+from dmcmc.cli.progress import progress_for
+from dmcmc.cli.solve_tasks import SolveJob, queried_variables, requested_alternatives, work
+from dmcmc.config.configuration import Config, config_of, option_place, override, problem_of, with_assigned_agents
+from dmcmc.files.document import Document, value_of
 from dmcmc.formats import registry as formats
-from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ConfigError, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
+from dmcmc.mpi.world import World
+from dmcmc.results.result import Output
+from dmcmc.session.scenario import ScenarioEvent
+from dmcmc.solving.monitoring.interrupt import RunHandle
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals", "conflict")
 _NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it
@@ -24,10 +38,10 @@ _NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the 
 
 def solve(arguments: Namespace) -> int:
     """Solve a problem file on all ranks; return this rank's exit code."""
-    return on_all_ranks(arguments, prepare, work)
+    return on_all_ranks(arguments, prepare_solve, work)
 
 
-def prepare(arguments: Namespace) -> SolveJob:
+def prepare_solve(arguments: Namespace) -> SolveJob:
     """Check the options and read the problem file; called on rank 0.
 
     Raises
@@ -141,3 +155,95 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
     if z is not None:
         options["combine.z"] = (value_of(z, "--z"), "--z")
     return options
+
+
+def run(arguments: Namespace) -> int:
+    """Solve the problem of a configuration file on all ranks; return this rank's exit code."""
+    return on_all_ranks(arguments, prepare_run, _work)
+
+
+class _RunJob(NamedTuple):
+    """The data of ``dmcmc run`` that all ranks need.
+
+    Attributes
+    ----------
+    config : Config
+        The configuration.
+    problem : Problem or None
+        The problem; None if each rank reads its agents' files, or gets their parts from rank 0.
+    explain : bool
+        Whether to print the plan first.
+    share_assignment : bool
+        Whether rank 0 gathers the assignment of a problem with one file per agent.
+    events : tuple of ScenarioEvent
+        The events of a scenario; empty without one.
+    calendar : None
+        Calendars are jobs of ``dmcmc solve``.
+    """
+
+    config: Config
+    problem: Problem | None
+    explain: bool
+    share_assignment: bool = False
+    events: tuple[ScenarioEvent, ...] = ()
+    calendar: None = None
+
+    def for_other_ranks(self, world: World) -> Self:
+        """Return the job without the problem if its parts are scattered over the ranks."""
+        from dmcmc.solving.planning.divided_problem import is_scattered
+
+        if self.events:
+            return self
+        scattered = self.problem is not None and is_scattered(self.problem, self.config, world)
+        return self._replace(problem=None) if scattered else self
+
+
+def prepare_run(arguments: Namespace) -> "_RunJob | SolveJob":
+    """Read the configuration and the problem of ``dmcmc run``; a calendar becomes a job of ``dmcmc solve``."""
+    if is_calendar(arguments.config):
+        from dmcmc.cli.arguments import command_parsers
+
+        defaults = {action.dest: action.default for action in command_parsers()["solve"]._actions}
+        return prepare_solve(Namespace(**defaults | vars(arguments) | {"file": arguments.config}))
+    check_options(arguments, arguments.config)
+    config, document = configuration(arguments.config, arguments.set, options_of(arguments))
+    check_run(config, document)
+    if "directory" in config.problem:
+        if arguments.explain:
+            raise Unavailable("--explain: is not possible with problem.directory: no rank knows all agents; remove it")
+        shared = arguments.share_assignment or config.problem.get("share_assignment", False)
+        return _RunJob(config, None, False, shared)
+    if arguments.share_assignment:
+        raise ConfigError("--share-assignment: is for problem.directory; other results are complete without it")
+    with MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()):
+        problem = problem_of(config.problem, document)
+    if "scenario" not in config.problem:
+        return _RunJob(config, problem, arguments.explain)
+    from dmcmc.session.scenario import read_scenario
+
+    if arguments.explain:
+        raise Unavailable("--explain: is not possible with problem.scenario, whose problem changes; remove it")
+    return _RunJob(config, problem, False, events=tuple(read_scenario(config.problem["scenario"])))
+
+
+def _work(job: "_RunJob | SolveJob", world: World, ending: RunHandle | None) -> Output | None:
+    """Solve the problem of a job; return the result on rank 0.
+
+    ``ending`` is the handle by which a signal ends the run.
+    """
+    if not isinstance(job, _RunJob):
+        from dmcmc.cli import solve_tasks
+
+        return solve_tasks.work(job, world, ending)
+    from dmcmc.run.algorithms.choose_algorithm import solve
+    from dmcmc.run.solve_directory import solve_directory
+
+    with progress_for(world.rank, job.config.budget.time) as progress:
+        if job.events and job.problem is not None:
+            from dmcmc.cli.solve_tasks import run_events
+
+            return run_events(job.problem, job.config, job.events, world, progress, ending)
+        if "directory" in job.config.problem:
+            folder, shared = job.config.problem["directory"], job.share_assignment
+            return solve_directory(folder, job.config, world, progress, shared, ending)
+        return solve(job.problem, job.config, world, progress, explainer(job.explain), ending)

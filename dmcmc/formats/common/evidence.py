@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile, open_source
-from dmcmc.formats.common.scan import scan_integers, word_offset
+from dmcmc.formats.common.tokens import scan_integers, word_offset
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.runtime.errors import FileError
 

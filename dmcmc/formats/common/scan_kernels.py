@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""Compiled loops over the bytes of a text, for :mod:`dmcmc.formats.common.scan`.
+"""Compiled loops over the bytes of a text, for :mod:`dmcmc.formats.common.tokens`.
 
-Words are separated by white space (bytes 32 and 9 to 13). Other byte codes: 43 ``+``, 45 ``-``, 46 ``.``, 48 ``0``,
-69 ``E``, 101 ``e``. Arguments of the kernels:
+Words are separated by white space (bytes 32 and 9 to 13). Other byte codes: 43 ``+``, 45 ``-``, 46 ``.``, 48 ``0``, 69
+``E``, 101 ``e``. Arguments of the kernels:
 
 text : (bytes,) uint8
     The text.

@@ -2,7 +2,7 @@
 
 ``Expression`` (:mod:`dmcmc.formats.expressions.expression`) calls ``evaluate``. Every value is an array that broadcasts
 over the axes of its variables, as with ``np.ix_``. If Python might raise an error, skip an operand, or use larger
-integers, ``_NeedsPython`` abandons the evaluation and :mod:`dmcmc.formats.expressions.closures` evaluates the
+integers, ``_NeedsPython`` abandons the evaluation and :mod:`dmcmc.formats.expressions.expression` evaluates the
 assignments one by one.
 """
 
@@ -51,7 +51,7 @@ def evaluate(
     Parameters
     ----------
     node
-        A tree that :class:`dmcmc.formats.expressions.closures.Compiler` accepts.
+        A tree that :class:`dmcmc.formats.expressions.expression.Compiler` accepts.
     names
         Free names of the expression.
     values

@@ -1,9 +1,19 @@
-"""Express global cost functions as sums of factors.
+"""The factors that stand for the global cost functions of toulbar2.
+
+Express global cost functions as sums of factors.
 
 A global cost function is given by a keyword and parameters instead of a table. Most of them count something along their
 scope. They become deterministic automata that read the scope variable by variable and whose state is the count, or the
 sum so far. A function of the number of occurrences of each value becomes one automaton per value. Costs are integers in
 units of the last decimal place of the file; None is forbidden.
+
+Costs of words in a language: cheapest runs of an automaton and cheapest parses by a grammar.
+
+A *word* is an assignment of the scope, read in its order.
+
+Cost functions of two lists of variables: whether one is a permutation of the other, and where they agree.
+
+Automaton for the global constraint ``MST``: the values are parents, and these must form a spanning tree.
 """
 
 from collections import Counter
@@ -12,15 +22,260 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
-from dmcmc.formats.global_functions.builder import GlobalFunctionBuilder
-from dmcmc.formats.global_functions.costs import GAPS, Cost, CostScale, comparison_gap, gap_cost
-from dmcmc.formats.global_functions.languages import automaton_for, parse_utilities
-from dmcmc.formats.global_functions.signatures import SIGNATURES, ParameterSpec
-from dmcmc.formats.global_functions.trees import spanning_tree
-from dmcmc.formats.global_functions.two_lists import overlap, same
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.formats.global_functions.builder import (
+    GAPS,
+    SIGNATURES,
+    Cost,
+    CostScale,
+    GlobalFunctionBuilder,
+    ParameterSpec,
+    comparison_gap,
+    gap_cost,
+)
+from dmcmc.inference.model.automaton import StepFunction
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.tuning import formats as tuning
+
+_MAX_PARSE_ENTRIES = 2**22  # limit for the number of words times the number of symbols: 32 MiB of int64 costs per span
+_Spans = dict[int, NDArray[np.int64]]  # for each symbol, the costs of all words over some positions of the scope
+_NO_PARSE = np.iinfo(np.int64).max // 4  # cost of a word without a parse; two of them can be added without overflow
+
+
+def automaton_for(
+    keyword: str, length: int, arguments: Mapping[str, Any], costs: CostScale
+) -> tuple[Hashable, StepFunction]:
+    """Return the initial state and the step of an automaton that computes the cheapest run of the file's automaton.
+
+    The file's automaton may be nondeterministic; the result is its subset construction with costs. A state of the new
+    automaton is a sorted tuple of pairs: a state of the file's automaton, and the cost of reaching it. With the metric
+    ``var`` a value may be replaced at a cost; with ``edit`` values may also be deleted and inserted. In the code, q and
+    r are states of the file's automaton, and v is the value that labels a transition.
+
+    Parameters
+    ----------
+    keyword
+        ``wregular``: starts, ends and transitions have costs. ``sregular`` and ``sregulardp``: they have none, and
+        edits cost the parameter ``cost`` each.
+    length
+        Number of variables of the scope.
+    arguments
+        Parameters of the function: records (state, cost) of ``starts`` and ``ends``, and (state, value, next state,
+        cost) of ``transitions``; all without the cost unless the keyword is ``wregular``.
+    costs
+        Converts costs to utilities.
+
+    Returns
+    -------
+    start, step
+        ``step`` maps (position, state, value) to the next state and a utility; None as utility is forbidden.
+    """
+    a, is_unweighted, allows_edits = arguments, keyword != "wregular", arguments.get("metric") == "edit"
+    edit_cost: int = a.get("cost", 0)
+    starts = [(q, 0) for (q,) in a["starts"]] if is_unweighted else a["starts"]
+    ends = {q: 0 for (q,) in a["ends"]} if is_unweighted else dict(a["ends"])
+    edges = [(q, v, r, 0) for q, v, r in a["transitions"]] if is_unweighted else a["transitions"]
+    for q in (*(q for q, _ in starts), *ends, *(q for e in edges for q in (e[0], e[2]))):
+        if not 0 <= q < a["nb_states"]:
+            raise ProblemError(f"state {q} does not exist; there are 0 to {a['nb_states'] - 1}")
+    leaving: dict[int, list[tuple[int, int, int]]] = {}
+    for q, v, r, cost in edges:
+        leaving.setdefault(q, []).append((v, r, cost))
+
+    def with_insertions(best: dict[int, int]) -> dict[int, int]:
+        """Add the states that insertions reach, and lower the costs that insertions make cheaper."""
+        queue = list(best) if allows_edits else []
+        while queue:
+            q = queue.pop()
+            for _, r, _ in leaving.get(q, ()):
+                if best[q] + edit_cost < best.get(r, best[q] + edit_cost + 1):
+                    best[r] = best[q] + edit_cost
+                    queue.append(r)
+        return best
+
+    def step(position: int, reached: Any, value: int) -> tuple[Hashable, int | float | None]:
+        best: dict[int, int] = {}
+        for q, cost in reached:
+            for v, r, edge_cost in leaving.get(q, ()):
+                if v == value or is_unweighted:
+                    total = cost + edge_cost + (0 if v == value else edit_cost)
+                    best[r] = min(best.get(r, total), total)
+            if allows_edits:
+                best[q] = min(best.get(q, cost + edit_cost), cost + edit_cost)
+        best = with_insertions(best)
+        if position == length - 1:
+            finals = [cost + ends[q] for q, cost in best.items() if q in ends]
+            return 0, costs.utility(min(finals) if finals else None)
+        if not best:
+            return (), None
+        # Pay the common part of all costs now, so that states that differ only by it become equal.
+        common = min(best.values())
+        return tuple(sorted((q, cost - common) for q, cost in best.items())), _finite_utility(common, costs)
+
+    initial: dict[int, int] = {}
+    for q, cost in starts:
+        initial[q] = min(initial.get(q, cost), cost)
+    return tuple(sorted(with_insertions(initial).items())), step
+
+
+def _finite_utility(cost: int, costs: CostScale) -> int | float:
+    """Return the utility of a cost that is never forbidden itself: −cost / unit.
+
+    The step before the last charges only a part of the total cost, so the limit ``costs.top`` does not apply to it.
+    """
+    return -cost if costs.unit == 1 else (0 - cost) / costs.unit
+
+
+def parse_utilities(shape: Sequence[int], arguments: Mapping[str, Any], costs: CostScale) -> NDArray[Any]:
+    """Return the utility of every word by its cheapest parse (CYK algorithm, for all words at once).
+
+    With the metric ``var`` a value may be replaced at a cost. With ``weight`` rules have costs, and a word without a
+    parse is forbidden.
+
+    Parameters
+    ----------
+    shape
+        Domain sizes of the scope: position i of a word has ``shape[i]`` possible values.
+    arguments
+        ``nb_symbols``, ``start`` (the symbol that derives a word), ``terminals`` with records (symbol, value), and
+        ``non_terminals`` with records (symbol, left symbol, right symbol); each record ends with a cost for ``weight``.
+    costs
+        Converts costs to utilities.
+
+    Returns
+    -------
+    ndarray of int64 or float64, one axis per position
+        Utilities; the smallest int64 or −∞ is forbidden.
+    """
+    a, n, symbols = arguments, len(shape), arguments["nb_symbols"]
+    if prod(shape) * max(1, symbols) > _MAX_PARSE_ENTRIES:
+        raise ResourceError(f"{prod(shape)} words of {symbols} symbols are too many to be parsed")
+    soft = a["metric"] == "var"
+    named = [s for rule in a["terminals"] for s in rule[:1]] + [s for r in a["non_terminals"] for s in r[:3]]
+    for symbol in (a["start"], *named):
+        if not 0 <= symbol < symbols:
+            raise ProblemError(f"symbol {symbol} does not exist; there are 0 to {symbols - 1}")
+    best: dict[tuple[int, int], _Spans] = {}
+    for i, size in enumerate(shape):
+        spans: _Spans = {}
+        for symbol, value, *weight in a["terminals"]:
+            span_costs = np.full(size, a["cost"] if soft else _NO_PARSE, dtype=np.int64)
+            if value < size:
+                span_costs[value] = sum(weight)
+            _keep_cheaper(spans, symbol, span_costs)
+        best[i, i + 1] = spans
+    for width in range(2, n + 1):
+        for i in range(n - width + 1):
+            best[i, i + width] = _combined_spans(best, i, i + width, a["non_terminals"])
+    word_costs = best[0, n].get(a["start"], np.full(tuple(shape), _NO_PARSE, dtype=np.int64))
+    entries = [costs.utility(None if cost >= _NO_PARSE else cost) for cost in word_costs.ravel().tolist()]
+    all_integers = all(u is None or isinstance(u, int) for u in entries)
+    hard = np.iinfo(np.int64).min if all_integers else -np.inf
+    return np.array([hard if u is None else u for u in entries]).reshape(tuple(shape))
+
+
+def _combined_spans(
+    best: Mapping[tuple[int, int], Mapping[int, NDArray[np.int64]]],
+    begin: int,
+    end: int,
+    rules: Sequence[Sequence[int]],
+) -> dict[int, NDArray[np.int64]]:
+    """Return each symbol's costs for the words over positions ``begin`` to ``end``, combined from shorter spans.
+
+    ``best`` maps a span (begin, end) to the costs by symbol. A rule is (symbol, left symbol, right symbol), with a
+    weight if the grammar has weights.
+    """
+    spans: _Spans = {}
+    for middle in range(begin + 1, end):
+        left, right = best[begin, middle], best[middle, end]
+        for symbol, left_symbol, right_symbol, *weight in rules:
+            if left_symbol in left and right_symbol in right:
+                both = (
+                    left[left_symbol].reshape(*left[left_symbol].shape, *(1,) * right[right_symbol].ndim)
+                    + right[right_symbol]
+                    + sum(weight)
+                )
+                _keep_cheaper(spans, symbol, np.minimum(both, _NO_PARSE))
+    return spans
+
+
+def _keep_cheaper(spans: _Spans, symbol: int, costs: NDArray[np.int64]) -> None:
+    """Lower the costs of a symbol to the given costs where these are cheaper."""
+    spans[symbol] = np.minimum(spans[symbol], costs) if symbol in spans else costs
+
+
+def same(b: GlobalFunctionBuilder, keyword: str) -> list[Factor]:
+    """Return the factors, one per value, that charge two lists for not being permutations of each other."""
+    a, n = b.arguments, len(b.scope)
+    first, second = (a["vars1"], a["vars2"]) if keyword == "ssame" else (range(n // 2), range(n // 2, n))
+    if sorted((*first, *second)) != list(range(n)) or len(first) != len(second):
+        raise ProblemError("needs two lists of equal length that are its scope")
+
+    def cost(surplus: int) -> Cost:
+        # The lists have equal lengths, so one change corrects one surplus and one missing value.
+        return b.cost * max(0, surplus) if keyword == "ssame" else b.violation_cost(a["metric"], abs(surplus))
+
+    factors = []
+    for value in b.values():
+        weights = [[(1 if i in first else -1) * int(x == value) for x in range(d)] for i, d in enumerate(b.shape)]
+        factors.append(b.weighted_sum(weights, cost))
+    if keyword == "wsamegcc":
+        costs_by_value = b.occurrence_costs()
+        for positions in (first, second):
+            for value, function in costs_by_value.items():
+                is_value = [[int(i in positions and x == value) for x in range(d)] for i, d in enumerate(b.shape)]
+                factors.append(b.weighted_sum(is_value, function))
+    return factors
+
+
+def overlap(b: GlobalFunctionBuilder) -> Factor:
+    """Return a comparison of the number of positions at which both halves have the same value other than 0.
+
+    The automaton reads both halves alternately. A state holds the number of agreements so far and, between the two
+    variables of a position, the value of the left one.
+    """
+    a, half = b.arguments, len(b.scope) // 2
+    if 2 * half != len(b.scope):
+        raise ProblemError("needs two lists of equal length")
+    gap = comparison_gap(a["comparator"])
+
+    def step(position: int, state: Any, value: int) -> tuple[Hashable, int | float | None]:
+        count, left_value = state
+        if position % 2 == 0:
+            return (count, value), 0
+        count += value == left_value != 0
+        if position + 1 < 2 * half:
+            return (count, 0), 0
+        return 0, b.costs.utility(b.violation_cost(a["metric"], gap(count, a["to"])))
+
+    return b.automaton([index for i in range(half) for index in (i, half + i)], (0, 0), step)
+
+
+def spanning_tree(shape: Sequence[int]) -> tuple[Hashable, StepFunction]:
+    """Return the initial state and the step of an automaton that reads each node's parent; the root is its own parent.
+
+    A state holds ``chain_ends`` (the node that each node reaches by following the parents read so far) and whether a
+    root was read. Nodes with the same chain end form one part of a partition of all nodes. A transition is forbidden if
+    it closes a cycle, names a node that does not exist or a second root, or if no root was read at the end. As the
+    result has n nodes, one root and no cycle, it is a spanning tree.
+    """
+    nodes = range(len(shape))
+
+    def step(position: int, state: Any, parent: int) -> tuple[Hashable, int | float | None]:
+        chain_ends, has_root = state
+        if parent == position:
+            return (None, None) if has_root else ((chain_ends, True), 0)
+        if parent >= len(shape) or chain_ends[parent] == position:
+            return None, None  # no such node, or a cycle
+        chain_ends = tuple(chain_ends[parent] if chain_end == position else chain_end for chain_end in chain_ends)
+        return (chain_ends, has_root) if position + 1 < len(shape) else 0, 0 if has_root or position + 1 < len(
+            shape
+        ) else None
+
+    return (tuple(nodes), False), step
 
 
 def build(
@@ -36,7 +291,7 @@ def build(
     Parameters
     ----------
     keyword
-        Name of the function, from :data:`dmcmc.formats.global_functions.signatures.SIGNATURES`.
+        Name of the function, from :data:`dmcmc.formats.global_functions.builder.SIGNATURES`.
     scope, shape
         Distinct variables and their domain sizes.
     arguments

@@ -1,15 +1,31 @@
-"""Write the report of an experiment: a web page, tables in three formats and, with matplotlib, figures."""
+"""The report of an experiment.
 
+Write the report of an experiment: a web page, tables in three formats and, with matplotlib, figures.
+
+Draw the charts of an experiment as figures for papers, with matplotlib (extra: plot).
+"""
+
+import io
+import re
+from collections.abc import Sequence
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 
 from dmcmc.files.write import replace_file
-from dmcmc.report.experiment import tables
-from dmcmc.report.experiment.charts import charts_of
-from dmcmc.report.experiment.names import case_title
+from dmcmc.inference.runtime.errors import ConfigError, Unavailable
+from dmcmc.report.experiment.charts import (
+    case_title,
+    charts_of,
+    latex,
+    markdown,
+    published_and_measured,
+    summary,
+    values,
+)
 from dmcmc.report.experiment.statistics import Findings, findings_of
-from dmcmc.report.pages.chart import svg
-from dmcmc.report.pages.page_template import page, table
+from dmcmc.report.numbers import literal
+from dmcmc.report.pages import COLOURS, Chart, page, svg, table
 
 PAGE = "report.html"
 
@@ -35,24 +51,22 @@ def write_report(folder: Path, figures: str | None = None) -> list[Path]:
         replace_file(folder / name, [content])
     files = [folder / name for name in written]
     if figures is not None:
-        from dmcmc.report.experiment.figures import draw_figures
-
         files += draw_figures(charts_of(findings), folder, figures)
     return files
 
 
 def contents_of(findings: Findings) -> dict[str, str]:
     """Return the contents of the page and the tables by file name, the page first."""
-    head, rows, groups = tables.summary(findings)
+    head, rows, groups = summary(findings)
     contents = {
         PAGE: page_of(findings),
-        "table.md": tables.markdown(head, rows),
-        "table.tex": tables.latex(head, rows, groups),
-        "runs.csv": tables.values(findings),
+        "table.md": markdown(head, rows),
+        "table.tex": latex(head, rows, groups),
+        "runs.csv": values(findings),
     }
-    paper = tables.published_and_measured(findings)
+    paper = published_and_measured(findings)
     if paper[1]:
-        contents |= {"paper.md": tables.markdown(*paper), "paper.tex": tables.latex(*paper)}
+        contents |= {"paper.md": markdown(*paper), "paper.tex": latex(*paper)}
     return contents
 
 
@@ -60,7 +74,7 @@ def page_of(findings: Findings) -> str:
     """Return the web page: description, charts, table of results, published numbers, failed runs and the machine."""
     experiment = findings.experiment
     note = (experiment.get("report") or {}).get("note", "")
-    head, rows, groups = tables.summary(findings)
+    head, rows, groups = summary(findings)
     parts = [f"<p>{escape(str(experiment.get('text') or ''))}</p>"]
     finished = f"{len(findings.records)} of {findings.planned} runs are finished"
     done = f"{finished}. Numbers are means over seeds with 95 % confidence intervals"
@@ -72,7 +86,7 @@ def page_of(findings: Findings) -> str:
         drawn = "\n".join(svg(chart) for chart in charts)
         parts.append(f'<h2>Charts</h2><div class="charts">{drawn}</div>')
     parts += ["<h2>Results</h2>", table(head, rows, groups)]
-    paper_head, paper_rows = tables.published_and_measured(findings)
+    paper_head, paper_rows = published_and_measured(findings)
     if paper_rows:
         parts += ["<h2>Comparison with published results</h2>", table(paper_head, paper_rows)]
     parts += _failures(findings)
@@ -109,3 +123,60 @@ def _failures(findings: Findings) -> list[str]:
     if not rows:
         return []
     return ["<h2>Failed runs</h2>", table(["case", "method", "seed", "outcome", "error"], rows[:_MAX_FAILURES])]
+
+
+FORMATS = ("pdf", "png", "svg")
+_STYLES = ("-", "--", ":")  # the next style when a colour is used again
+
+
+def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Path]:
+    """Draw each chart to one file in ``folder/figures`` and return the files.
+
+    Raises
+    ------
+    ConfigError
+        If the format ``suffix`` is unknown.
+    Unavailable
+        If matplotlib is not installed.
+    """
+    check_figures(suffix)
+    from matplotlib.figure import Figure
+
+    files = []
+    for chart in charts:
+        figure = Figure(figsize=(4.6, 3.0), layout="constrained")  # inches
+        axes = figure.subplots()
+        for series in chart.series:
+            x, y, low, high = zip(*series.points, strict=True)
+            (line,) = axes.plot(
+                x,
+                y,
+                label=literal(series.name),
+                color=f"C{series.colour % COLOURS}",
+                linestyle=_STYLES[series.colour // COLOURS % len(_STYLES)],
+                marker=None if series.steps else ".",
+                drawstyle="steps-post" * series.steps or None,
+            )
+            axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        for entry in chart.legend:
+            axes.plot([], [], label=literal(entry.name), color=f"C{entry.colour % COLOURS}")
+        axes.set(title=literal(chart.title), xlabel=literal(chart.x), ylabel=literal(chart.y))
+        axes.set_xscale("log" if chart.log_x else "linear")
+        axes.set_yscale("log" if chart.log_y else "linear")
+        axes.legend(fontsize="small", frameon=False)
+        axes.grid(alpha=0.3)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=suffix, dpi=150)
+        # A file name of at most 80 characters from the title.
+        name = re.sub(r"\W+", "-", chart.title.lower()).strip("-")[:80]
+        files.append(folder / "figures" / f"{name}.{suffix}")
+        replace_file(files[-1], [drawn.getvalue()])
+    return files
+
+
+def check_figures(suffix: str) -> None:
+    """Raise an error if the format is unknown or matplotlib is not installed."""
+    if suffix not in FORMATS:
+        raise ConfigError(f"--figures: expected one of {', '.join(FORMATS)}, got {suffix!r}")
+    if find_spec("matplotlib") is None:
+        raise Unavailable("--figures: needs matplotlib; pip install 'dmcmc[plot]' (the web page needs none)")

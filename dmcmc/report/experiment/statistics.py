@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dmcmc.experiments.journal import Record, has_answer, read_records, reason_without_answer
-from dmcmc.experiments.plan import PLAN, RESULTS
-from dmcmc.experiments.stored_plan import read_plan
+from dmcmc.experiments.plan import PLAN, RESULTS, read_plan
 from dmcmc.inference.runtime.errors import FileError
 
 BOUND = "bound"  # value of the key ``report.compare``: objectives are divided by the best bound

@@ -4,8 +4,8 @@ import msgspec
 
 from dmcmc.algorithms import registry
 from dmcmc.algorithms.contract import Rewriting, checked
-from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
+from dmcmc.files.document import Document
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World

@@ -18,8 +18,8 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, judge, quality_of
-from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint
+from dmcmc.results.stored_result import provenance
 from dmcmc.run.algorithms.cycle_metrics import agent_metrics, derived_fields, interface_sizes
 from dmcmc.run.algorithms.prepare_cycles import compile_kernels, generator, with_dense_tables
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle

@@ -8,8 +8,7 @@ from functools import partial
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.results.alternatives import Alternative
-from dmcmc.results.result import Result
+from dmcmc.results.result import Alternative, Result
 from dmcmc.run.alternatives.compare import alternative_of, is_within, solve_in_share
 from dmcmc.run.alternatives.distance_constraint import distance_constraint
 from dmcmc.run.alternatives.request import AlternativesRequest

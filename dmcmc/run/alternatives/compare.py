@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Ints, Number
-from dmcmc.results.alternatives import Alternative
-from dmcmc.results.result import Result
+from dmcmc.results.result import Alternative, Result
 
 
 def alternative_of(problem: Problem, values: Ints, first: Ints, bound: Number | None, proven: bool) -> Alternative:

@@ -12,7 +12,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints, Number
-from dmcmc.results.alternatives import Alternative
+from dmcmc.results.result import Alternative
 from dmcmc.run.alternatives.compare import alternative_of, is_within
 from dmcmc.run.alternatives.request import AlternativesRequest
 from dmcmc.run.compilation.kernel_supply import kernels_until

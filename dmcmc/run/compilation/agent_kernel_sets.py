@@ -1,7 +1,7 @@
 """The kernel sets of a plan's agents: what makes, combines and bounds their tables, and bounds the union of all agents.
 
-The columns of utilities that chains read are *compact* if 16-bit numbers hold them. A *listed* agent samples a list
-of its rows (assignments of its boundary variables) only.
+The columns of utilities that chains read are *compact* if 16-bit numbers hold them. A *listed* agent samples a list of
+its rows (assignments of its boundary variables) only.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.sparse.function_filtering import filtering_kernels
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
+from dmcmc.results.result import BRANCH, FUNCTION_FILTERING, ROUNDING, SEMIDEFINITE, UNION_BOUND
 from dmcmc.run.compilation.search_components import SearchComponents
 from dmcmc.run.compilation.tiny_problems import settings, tiny_problem
 from dmcmc.samplers import registry

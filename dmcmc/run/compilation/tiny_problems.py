@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
+from dmcmc.files.document import Document
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor

@@ -10,9 +10,8 @@ from dmcmc.inference.dpop.util_and_value import Clock, latest
 from dmcmc.inference.model.arithmetic import exact_sum, nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.improver_names import EXACT_ELIMINATION
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge
-from dmcmc.results.result import AgentMetrics, Result, TracePoint
+from dmcmc.results.result import EXACT_ELIMINATION, AgentMetrics, Result, TracePoint
 from dmcmc.run.incremental.agent_utility import AgentUtility
 from dmcmc.solving.incumbent import total_of
 from dmcmc.solving.metrics import control_of, levels_of, messages_of

@@ -12,9 +12,9 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.mpi.world import World
-from dmcmc.results.conflict import ConstraintConflict, RelaxedConstraint
-from dmcmc.results.provenance import provenance
+from dmcmc.results.questions import ConstraintConflict, RelaxedConstraint
 from dmcmc.results.result import Result
+from dmcmc.results.stored_result import provenance
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.run.resolving.undivided import undivided, undivided_settings
 from dmcmc.samplers.tuning import common

@@ -21,8 +21,8 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
-from dmcmc.results.marginals import Marginals
-from dmcmc.results.provenance import provenance
+from dmcmc.results.questions import Marginals
+from dmcmc.results.stored_result import provenance
 from dmcmc.run.algorithms import choose_algorithm
 from dmcmc.run.compilation.kernel_supply import kernels_until
 from dmcmc.run.resolving.bound_values import bound_variables

@@ -2,8 +2,8 @@
 
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Ints, Number
-from dmcmc.results.marginals import ValueInterval
 from dmcmc.results.outcome import SolveOutcome
+from dmcmc.results.questions import ValueInterval
 from dmcmc.results.result import Result
 from dmcmc.run.resolving.kept_variable import ValueAnswer
 

@@ -15,9 +15,9 @@ from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.results.marginals import Marginals
-from dmcmc.results.provenance import provenance
+from dmcmc.results.questions import Marginals
 from dmcmc.results.result import Result
+from dmcmc.results.stored_result import provenance
 from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 
 _LN_10 = math.log(10)

@@ -15,9 +15,8 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sums.counting import count_solutions
 from dmcmc.inference.sums.partition_function import log_partition
-from dmcmc.results.explanation import exp_or_none
-from dmcmc.results.provenance import provenance
-from dmcmc.results.sums import Sums
+from dmcmc.results.questions import Sums, exp_or_none
+from dmcmc.results.stored_result import provenance
 from dmcmc.run.compilation.small_problems import interpreted_tree_if_small
 
 _LN_10 = math.log(10)

@@ -7,8 +7,8 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.outcome import BoundProof, judge
-from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
+from dmcmc.results.stored_result import provenance
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.rank_search import RankSearch
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from dmcmc.config.settings import Combine, Settings, automatic_memory
-from dmcmc.files.names import read_order
+from dmcmc.files.text import read_order
 from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import Division, LocalProblem, divide, shared_variables
 from dmcmc.inference.execution.cost_model import COSTS

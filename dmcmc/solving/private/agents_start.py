@@ -10,14 +10,13 @@ from fractions import Fraction
 import msgspec
 
 from dmcmc.config.settings import Settings
-from dmcmc.files.json_text import plain_json
+from dmcmc.files.write import plain_json
 from dmcmc.formats.agent_files import AgentIndex, values_file
 from dmcmc.inference.model.arithmetic import nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.mpi.world import World
-from dmcmc.results.moves import Moves
-from dmcmc.results.result import Result
+from dmcmc.results.result import Moves, Result
 from dmcmc.solving.warm_start.moving_costs import MovingCosts, Weight, without_cost
 from dmcmc.solving.warm_start.start_assignment import NO_VALUE, value_indices
 

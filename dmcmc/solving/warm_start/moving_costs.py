@@ -20,8 +20,7 @@ from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.results.moves import Moves
-from dmcmc.results.result import Result
+from dmcmc.results.result import Moves, Result
 from dmcmc.solving.warm_start.start_assignment import NO_VALUE, start_of
 
 Weight = Number | Mapping[str, Number]

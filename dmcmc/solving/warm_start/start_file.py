@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dmcmc.files.json_text import plain_json
+from dmcmc.files.write import plain_json
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 
 _HEADER = ("variable", "value")

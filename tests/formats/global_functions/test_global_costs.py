@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from support.constraints.global_costs import TOP, costs_of
 
 from dmcmc.formats import registry as formats
-from dmcmc.formats.global_functions.costs import CostScale, comparison_gap
+from dmcmc.formats.global_functions.builder import SIGNATURES, CostScale, comparison_gap
 from dmcmc.formats.global_functions.factors import build
-from dmcmc.formats.global_functions.signatures import SIGNATURES
 from dmcmc.inference.runtime.errors import FileError, ProblemError, ResourceError
 
 COMPARISONS = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge, "!=": ne}

@@ -9,7 +9,7 @@ from support.constraints.global_costs import TOP, costs_of
 from support.toulbar2 import optima
 
 from dmcmc.formats import registry as formats
-from dmcmc.formats.global_functions.costs import CostScale
+from dmcmc.formats.global_functions.builder import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.runtime.errors import FileError, ProblemError, ResourceError
 

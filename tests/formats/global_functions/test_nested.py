@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dmcmc.formats import registry as formats
-from dmcmc.formats.global_functions.nested import NestedNetwork, nested_constraint
+from dmcmc.formats.global_functions.builder import NestedNetwork, nested_constraint
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import FileError, Unavailable
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.formats.global_functions.costs import CostScale
+from dmcmc.formats.global_functions.builder import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.samplers.toulbar2.at_most_one import at_most_one

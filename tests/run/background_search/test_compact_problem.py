@@ -12,7 +12,7 @@ from dmcmc import Factor, Problem
 from dmcmc.anytime.engines import choose_engine
 from dmcmc.anytime.engines.given_problem import bytes_in_engine, given_to_engine
 from dmcmc.config.settings import Budget, Settings
-from dmcmc.formats.global_functions.costs import CostScale
+from dmcmc.formats.global_functions.builder import CostScale
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.bounds import registry
 from dmcmc.inference.dpop.division import divide

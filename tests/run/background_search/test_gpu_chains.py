@@ -10,7 +10,7 @@ from dmcmc.anytime.improvers import gpu_chains
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime import device
-from dmcmc.results.improver_names import GPU_CHAINS
+from dmcmc.results.result import GPU_CHAINS
 from dmcmc.samplers.local_search.cuda import chains as cuda_chains
 
 

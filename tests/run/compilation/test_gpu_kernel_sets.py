@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 import dmcmc
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.inference.bounds.semidefinite.cuda import device_arrays
 from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import SEMIDEFINITE
+from dmcmc.results.result import SEMIDEFINITE
 from dmcmc.run.compilation import gpu_kernel_sets
 from dmcmc.run.compilation.gpu import agent_sets
 from dmcmc.run.compilation.gpu.agent_sets import GpuKernels

@@ -11,8 +11,8 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Problem
 from dmcmc.anytime import solve_in_time as solve_module
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.inference.dpop import division, pseudotree
 from dmcmc.inference.dpop.trees.depth_first import depth_first
 from dmcmc.inference.model.flat_tables import FlatTables

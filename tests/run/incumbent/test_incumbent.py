@@ -22,8 +22,8 @@ from support.runs import (
 )
 
 from dmcmc import Factor, Problem
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.problem import choose_arithmetic
 from dmcmc.inference.runtime.deadline import Deadline

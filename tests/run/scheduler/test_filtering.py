@@ -10,8 +10,8 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.config.settings import settings_from
 from dmcmc.mpi.world import World
-from dmcmc.report.plan import plan_of
-from dmcmc.report.summary import summary
+from dmcmc.report.explain import plan_of
+from dmcmc.report.summary import result_summary as summary
 from dmcmc.solving.planning.plan import prepare
 
 N, CELLS = 8, 100  # no exact elimination has so few cells

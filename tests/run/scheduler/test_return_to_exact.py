@@ -9,8 +9,8 @@ import dmcmc
 from dmcmc.anytime.scheduler.directive import Directive
 from dmcmc.anytime.scheduler.proposal import Allocation
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
-from dmcmc.report.summary import summary
-from dmcmc.results.improver_names import BOUND, EXACT_ELIMINATION, LOCAL_SEARCH, RECOMBINATION, SAMPLING
+from dmcmc.report.summary import result_summary as summary
+from dmcmc.results.result import BOUND, EXACT_ELIMINATION, LOCAL_SEARCH, RECOMBINATION, SAMPLING
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER

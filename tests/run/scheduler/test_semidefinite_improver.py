@@ -16,7 +16,7 @@ from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation, device_
 from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, RelaxationRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.results.improver_names import BOUND, BRANCH, SEMIDEFINITE
+from dmcmc.results.result import BOUND, BRANCH, SEMIDEFINITE
 from dmcmc.solving.agent.relaxation_time import agents_with_relaxation_in_time
 from dmcmc.solving.agent.upper_table import UpperTable
 from dmcmc.tuning import anytime as tuning

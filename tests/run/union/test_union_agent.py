@@ -23,11 +23,11 @@ from dmcmc.anytime.union import union_plan
 from dmcmc.anytime.union.node_exchange import exchange_nodes
 from dmcmc.anytime.union.union_agent import UnionAgent
 from dmcmc.anytime.union.union_plan import union_of, union_provider
-from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
+from dmcmc.files.document import Document
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
-from dmcmc.results.improver_names import BOUND, BRANCH, RECOMBINATION
+from dmcmc.results.result import BOUND, BRANCH, RECOMBINATION
 from dmcmc.solving.planning.plan import prepare
 
 UNION = union_number(0)

@@ -11,8 +11,8 @@ import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.config.settings import Settings, Stay, settings_from
 from dmcmc.formats import agent_files
-from dmcmc.formats.convert import write
-from dmcmc.results.moves import Moves
+from dmcmc.formats.registry import write
+from dmcmc.results.result import Moves
 from dmcmc.run.solve_directory import solve_directory
 
 

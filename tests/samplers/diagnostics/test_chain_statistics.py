@@ -7,7 +7,7 @@ from rich.console import Console
 import dmcmc
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor, choose_arithmetic
-from dmcmc.report.summary import summary
+from dmcmc.report.summary import result_summary as summary
 from dmcmc.results.result import ChainReport, guarantee_report
 from dmcmc.samplers.contract.chain_statistics import autocorrelation_time, statistics_of
 from dmcmc.samplers.contract.protocol import Sampling

@@ -7,7 +7,8 @@ import dmcmc
 from dmcmc import Problem
 from dmcmc.anytime.engines import choose_engine
 from dmcmc.config.settings import Budget, Settings
-from dmcmc.generators.business_meetings import BusinessMeetings, generate
+from dmcmc.generators.meetings import BusinessMeetings
+from dmcmc.generators.meetings import generate_business_meetings as generate
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.samplers.max_sat.native_problem import native_problem, suits
 from dmcmc.samplers.max_sat.process import MaxSatProcess, available

@@ -3,7 +3,7 @@
 from itertools import product
 
 from dmcmc import Problem
-from dmcmc.formats.global_functions.costs import CostScale
+from dmcmc.formats.global_functions.builder import CostScale
 from dmcmc.formats.global_functions.factors import build
 
 TOP = 1000

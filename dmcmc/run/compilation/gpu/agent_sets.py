@@ -15,7 +15,7 @@ from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.device import is_gpu_in_use
-from dmcmc.results.improver_names import SEMIDEFINITE
+from dmcmc.results.result import SEMIDEFINITE
 from dmcmc.run.compilation import gpu_kernel_sets
 from dmcmc.run.compilation.search_components import SearchVariant
 from dmcmc.samplers import registry

@@ -1,1 +1,0 @@
-"""Commands around the first use: ``init``, ``completion`` and ``warm-up``."""

@@ -1,1 +1,0 @@
-"""Tasks of ``dmcmc solve`` besides finding one assignment: their options and their work."""

@@ -1,1 +1,0 @@
-"""Cost function networks in toulbar2's JSON format (`.cfn`)."""

@@ -1,1 +1,0 @@
-"""Bayesian networks in Hugin's NET language (`.net`)."""

@@ -1,1 +1,0 @@
-"""Problems in pyDCOP's YAML format."""

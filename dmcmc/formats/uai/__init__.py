@@ -1,1 +1,0 @@
-"""Networks in the format of the UAI competitions (`.uai`)."""

@@ -1,1 +1,0 @@
-"""Weighted constraint satisfaction problems (`.wcsp`)."""

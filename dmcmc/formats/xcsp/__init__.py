@@ -1,1 +1,0 @@
-"""XCSP 2.1 in the dialect of FRODO."""

@@ -1,1 +1,0 @@
-"""Bayesian networks in XMLBIF 0.3 (`.xmlbif`, `.bifxml`)."""
