@@ -22,7 +22,7 @@ FILES_OF_READERS = {
     "my_improver.py",
     "my_algorithm.py",
     "my_tree.py",
-    "formats/edges/read.py",
+    "formats/edges.py",
 }
 
 

@@ -25,7 +25,7 @@ from dmcmc.config.settings import settings_from
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, FileWarning, Unavailable
-from dmcmc.results.questions import CalendarConflict, CalendarResult
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Result
 from dmcmc.results.version import __version__
 from dmcmc.run.alternatives.find_alternatives import solve_with_alternatives

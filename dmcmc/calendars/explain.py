@@ -13,7 +13,8 @@ from dmcmc.calendars.file.plan import NO_FAIRNESS, Calendar, Mask, Meeting, Pers
 from dmcmc.calendars.pages.reasons import has_other_rules, no_time
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.questions import CalendarConflict, RelaxedConstraint
+from dmcmc.results.calendar_result import CalendarConflict
+from dmcmc.results.questions import RelaxedConstraint
 from dmcmc.results.result import Result
 from dmcmc.samplers.tuning import common
 from dmcmc.tuning import run as tuning

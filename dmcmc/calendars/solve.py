@@ -28,7 +28,7 @@ from dmcmc.files.text import open_source
 from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileWarning
-from dmcmc.results.questions import (
+from dmcmc.results.calendar_result import (
     CalendarConflict,
     CalendarResult,
     DroppedMeeting,

@@ -9,7 +9,7 @@ from dmcmc.cli.progress import emit
 from dmcmc.config.configuration import Config
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.results.questions import CalendarConflict, CalendarResult
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Output, Result
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.types import Number
 from dmcmc.report.summary import headlines, overview, table_of_changes
-from dmcmc.results.questions import CalendarConflict, CalendarResult
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Alternative
 
 

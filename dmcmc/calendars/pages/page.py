@@ -8,7 +8,7 @@ from dmcmc.calendars.file.plan import Calendar
 from dmcmc.calendars.pages.answer import CalendarAnswer, ScheduledMeeting
 from dmcmc.calendars.pages.reasons import effect_of, heading_of_rules, moved_meetings, reason_without_answer
 from dmcmc.report.summary import listed, proof_text, status_text
-from dmcmc.results.questions import CalendarConflict, CalendarResult
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Alternative, Result
 
 _SLOT_HEIGHT = 1.35  # rem per time slot

@@ -7,7 +7,8 @@ import numpy as np
 from dmcmc.calendars.file.clashes import Places, clashes, close_pairs, gap_between
 from dmcmc.calendars.file.plan import Calendar, MeetingChoice, TimeRule
 from dmcmc.report.summary import changed_values
-from dmcmc.results.questions import CalendarConflict, CalendarResult, RelaxedConstraint
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
+from dmcmc.results.questions import RelaxedConstraint
 from dmcmc.results.result import Alternative, Result
 
 _MAX_NAMED = 3  # meetings or rules that a reason names
