@@ -6,7 +6,7 @@ Reads FOLDER/instances/coloring_wcsp, and writes the missing ones to FOLDER/inst
 ``configs/papers/gpube-tables6-10.yaml``. Two neighbours of one colour cost 1, as in the files that are held.
 """
 
-from benchmarks.harness import instances
+from benchmarks.harness import instances, options
 
 COLOURS = {"GEOM30a_4": (3, 5, 6), "GEOM40_2": (3, 4, 5), "le450_5a_3": (2, 4, 5), "myciel5g_4": (3, 5, 6),
            "queen5_5_3": (4, 5)}  # fmt: skip
@@ -24,6 +24,7 @@ def with_colours(text: str, name: str, colours: int) -> str:
 
 def main() -> None:
     """Write all files."""
+    options(__file__, __doc__ or "").parse_args()
     folder = instances("instances")
     (folder / "coloring_made").mkdir(exist_ok=True)
     for held, numbers in COLOURS.items():

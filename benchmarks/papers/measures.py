@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.harness import RESULTS
 from benchmarks.papers.evidence import Evidence, count, seconds, span
+from dmcmc.report.experiment.charts import case_name
 
 Ratios = Mapping[Any, float]
 
@@ -311,9 +312,9 @@ def mixing(family: str, method: str) -> tuple[str, str]:
 # GpuBE, GPU-DBE and CUBE
 
 
-def needed(e: Evidence, experiment: str, case: str) -> int:
+def needed(e: Evidence, experiment: str, case: str, method: str) -> int:
     """Return the bytes that an elimination needs, from a run that did not have them."""
-    errors = [run.get("error", "") for run in e.runs(experiment, case, "BE CPU")]
+    errors = [run.get("error", "") for run in e.runs(experiment, case, method)]
     return next(int(m[1].replace(",", "")) for error in errors if (m := re.search(r"needs ([\d,]+) bytes", error)))
 
 
@@ -393,10 +394,14 @@ def instance_cases(e: Evidence) -> dict[str, tuple[str, str]]:
 
 def obtainable(e: Evidence, table: str) -> tuple[int, int, int]:
     """Return the instances of a table, those held as files, and those that are a held graph with other colours."""
-    names, held = {n.case for n in e.numbers if n.table == table}, instance_cases(e).keys()
-    graphs = {name.rpartition("-")[0] for name in names & held}
-    coloured = {name for name in names - held if table == "Table 7" and name.rpartition("-")[0] in graphs}
-    return len(names), len(names & held), len(coloured)
+    names = {n.case for n in e.numbers if n.table == table}
+    places = [place for name, place in instance_cases(e).items() if name in names]
+    run = [
+        record for experiment, case in places for record in e.records(experiment) if case_name(record["case"]) == case
+    ]
+    files = {record["case"]["problem.file"] for record in run}
+    made = sum("/coloring_made/" in file for file in files)
+    return len(names), len(places) - made, made
 
 
 def proven_instances(e: Evidence, methods: Sequence[str], table: str = "") -> list[str]:
@@ -407,6 +412,19 @@ def proven_instances(e: Evidence, methods: Sequence[str], table: str = "") -> li
         if any(run["status"] == "optimal" for m in methods for run in e.done(experiment, case, m))
         and (not table or any(n.table == table and n.case == name for n in e.numbers))
     ]
+
+
+def equal_optima(e: Evidence) -> tuple[int, int]:
+    """Return how many proven optima of instances of Tables 6 to 10 equal the printed ones, and how many are printed."""
+    printed = {n.case: n.value for n in e.numbers if n.table in INSTANCE_TABLES and n.quantity == "objective"}
+    pairs = [
+        (run["objective"], float(printed[name]))
+        for name, (experiment, case) in instance_cases(e).items()
+        for method in (*EXACT, *AUTO)
+        for run in e.done(experiment, case, method)
+        if run["status"] == "optimal" and printed.get(name)
+    ]
+    return sum(ours == theirs for ours, theirs in pairs), len(pairs)
 
 
 def network(name: str) -> str:
