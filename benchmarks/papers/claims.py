@@ -2,7 +2,7 @@
 
     python -m benchmarks.papers.claims [--write]
 
-The tables stand in docs/papers.md between comments that name them. The claims are in ``claims.yaml`` beside this file;
+The tables stand in docs/papers.md between comments that name them. The claims are in ``claims.yaml`` in this folder;
 numbers and verdicts are computed from the raw runs in ``benchmarks/results/papers/`` and the published numbers in
 ``configs/papers/published.csv``. ``--write`` replaces the tables, otherwise they are printed.
 ``tests/experiments/test_papers.py`` checks that the page is up to date.
