@@ -16,7 +16,6 @@ WCSP = "small 4 2 4 100 2 2 2 2 2 0 1 0 2 0 1 3 1 0 5 2 1 2 1 1 0 0 4 2 2 3 0 1 
 QUICK = {
     "benchmarks.bounds.counted_nodes": "--only ms_A10_n10_D24 --nodes 3 --batches 1",
     "benchmarks.constraints.random_problems": "--problems 2 --solved 0",
-    "benchmarks.elimination.cube": "--only 404 --limit 5",
     "benchmarks.elimination.instances": "--device cpu",
     "benchmarks.elimination.sparse_sizes": "--only spot5/404 --seconds 5",
     "benchmarks.elimination.minibuckets": "--only spot5/404",

@@ -2,23 +2,27 @@
 
 ``configs/papers/published.csv`` has one row per published number: the number as printed, and its value where the paper
 has a misprint, with the reason. ``benchmarks/results/papers/`` has one folder per experiment with one line of JSON per
-run. Times are medians over the runs that finished, in seconds; objectives are means.
+run, and ``benchmarks/results/one_core.txt`` what one core takes for some of them. Times are medians over the runs that
+finished, in seconds; objectives are means.
 """
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from benchmarks.harness import ROOT
+from benchmarks.harness import RESULTS, ROOT
 from dmcmc.report.experiment.charts import case_name
 
 PUBLISHED = ROOT / "configs" / "papers" / "published.csv"
-RUNS = ROOT / "benchmarks" / "results" / "papers"
+RUNS = RESULTS / "papers"
+ONE_CORE = RESULTS / "one_core.txt"  # the output of benchmarks.papers.one_core
 
 
 class PublishedNumber(NamedTuple):
@@ -131,10 +135,52 @@ class Evidence:
         ]
         return f"{sum(run['status'] == 'infeasible' for run in done)} of {len(done)}"
 
-    def time(self, experiment: str, case: str, method: str, quantity: str = "time") -> float | None:
-        """Return the median of a quantity over the finished runs; None if none finished."""
-        values = [run[quantity] for run in self.done(experiment, case, method) if run.get(quantity) is not None]
+    def proven(self, experiment: str, method: str) -> int:
+        """Return the number of runs of a method that proved their answer optimal."""
+        return sum(run["method"] == method and run.get("status") == "optimal" for run in self.records(experiment))
+
+    def proven_by_method(self, experiment: str) -> str:
+        """Return for each method of an experiment how many of its runs proved their answer optimal."""
+        runs = Counter(run["method"] for run in self.records(experiment))
+        counts = [f"{method} {self.proven(experiment, method)} of {number}" for method, number in runs.items()]
+        return "proven by " + ", ".join(counts)
+
+    def time(
+        self, experiment: str, case: str, method: str, quantity: str = "time", seeds: Collection[int] | None = None
+    ) -> float | None:
+        """Return the median of a quantity over the finished runs; None if none has it.
+
+        Parameters
+        ----------
+        experiment, case, method : str
+            The runs.
+        quantity : str
+            A field of the records, ``tables`` (the table work alone: the simulated time, or marginals without
+            planning) or ``whole`` (the whole command, with planning).
+        seeds : collection of int, optional
+            Only runs of these seeds count.
+        """
+        runs = [run for run in self.done(experiment, case, method) if seeds is None or run["seed"] in seeds]
+        values = [value for run in runs if (value := _quantity(run, quantity)) is not None]
         return median(values) if values else None
+
+    def ended(self, experiments: Collection[str], case: str, method: str) -> bool:
+        """Return whether a run ended without an answer in one of some experiments."""
+        return any(run["outcome"] != "done" for name in experiments for run in self.runs(name, case, method))
+
+    @cached_property
+    def _one_core(self) -> dict[tuple[str, str, str], dict[int, dict[str, float]]]:
+        found: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}
+        pattern = r"^(\S+) +(\S+ CPU) +(\d+) +([\d.]+) +([\d.]+) (.+)$"
+        for name, method, seed, whole, tables, case in re.findall(pattern, ONE_CORE.read_text("utf-8"), re.MULTILINE):
+            seconds_of = {"whole": float(whole), "tables": float(tables)}
+            found.setdefault((name, case, method), {})[int(seed)] = seconds_of
+        return found
+
+    def one_core(self, experiment: str, case: str, method: str, quantity: str) -> dict[int, float]:
+        """Return the processor seconds of one core by seed; ``quantity`` is ``tables`` or ``whole``."""
+        known = self._one_core.get((experiment.removesuffix("-again"), case, method), {})
+        return {seed: times[quantity] for seed, times in known.items()}
 
     def objective(self, experiment: str, case: str, method: str) -> float | None:
         """Return the mean objective of the finished runs; None if none has one."""
@@ -163,12 +209,29 @@ class Evidence:
         self, table: tuple[str, str], experiment: str, method: str, quantity: str = "time"
     ) -> dict[str, float]:
         """Return the published time divided by the one measured here, for each case that has both."""
+        return self.speedups_between(table, method, experiment, method, quantity)
+
+    def speedups_between(
+        self, table: tuple[str, str], theirs: str, experiment: str, ours: str, quantity: str = "time"
+    ) -> dict[str, float]:
+        """Return the published time of one method divided by the time of another here, for each case that has both."""
         ratios = {}
         for case in self.cases(experiment):
-            theirs, ours = self.published(table, case, method, quantity), self.time(experiment, case, method, quantity)
-            if theirs is not None and ours:
-                ratios[case] = theirs / ours
+            published, here = self.published(table, case, theirs, quantity), self.time(experiment, case, ours, quantity)
+            if published is not None and here:
+                ratios[case] = published / here
         return ratios
+
+
+def _quantity(run: Mapping[str, Any], quantity: str) -> float | None:
+    """Return a quantity of a run as :meth:`Evidence.time` names it; None if the run has none."""
+    if quantity == "tables":
+        value = run.get("simulated_time", run.get("time"))
+    elif quantity == "whole":
+        value = run["time"] + run.get("planning", 0.0) if run.keys() & {"simulated_time", "planning"} else None
+    else:
+        value = run.get(quantity)
+    return None if value is None else float(value)
 
 
 def seconds(value: float | None) -> str:
@@ -190,9 +253,10 @@ def _significant(value: float, digits: int = 3) -> str:
     return text if "e" not in text else f"{value:.6f}"
 
 
-def span(ratios: Mapping[str, float], digits: int = 2) -> str:
-    """Return the least and the largest of some ratios as text."""
-    return f"{_significant(min(ratios.values()), digits)} to {_significant(max(ratios.values()), digits)}"
+def span(ratios: Mapping[Any, float], digits: int = 2) -> str:
+    """Return the least and the largest of some ratios as text, or their only value."""
+    least, most = (_significant(of(ratios.values()), digits) for of in (min, max))
+    return least if least == most else f"{least} to {most}"
 
 
 def count(ratios: Mapping[str, float], threshold: float = 1.0) -> int:

@@ -63,6 +63,9 @@ STEPS = (
     ExperimentStep("cube-table2", ("BP GPU", "BP CPU"), 3, 60),
     ExperimentStep("gpube-figure10", ("bucket CPU", "bucket GPU"), 10, 20),
     ExperimentStep("gpube-figure11-five-values", ("MBE CPU", "MBE GPU"), 3, 20),
+    ExperimentStep("gpube-figure11-four-rows", ("MBE CPU", "MBE GPU"), 3, 20),
+    ExperimentStep("cube-table3", ("exact CPU", "exact GPU"), 1, 60),
+    ExperimentStep("gpube-tables6-10", ("exact GPU",), 1, 20),
     ExperimentStep("gpube-tables6-10-mini-buckets", ("MBE GPU",), 1, 20),
 )
 SCRIPTS = ("block_per_run", "transfer_times", "overlapped_transfers")
