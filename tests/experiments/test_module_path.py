@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from dmcmc.inference.runtime.threads import python_command
-from dmcmc.results.stored_result import _mpi_library
+from dmcmc.results import stored_result
 
 
 def imports(command, module):
@@ -24,5 +24,5 @@ def test_the_version_of_mpi_is_not_read_from_the_working_directory(tmp_path, mon
     (tmp_path / "mpi4py.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
-    _mpi_library()
+    stored_result._mpi_library()
     assert not (tmp_path / "executed").exists()

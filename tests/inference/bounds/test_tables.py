@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from dmcmc.inference.bounds.dual import log_sum_exp_kernels
-from dmcmc.inference.bounds.dual import message_kernels as maxima_kernels
+from dmcmc.inference.bounds.dual import log_sum_exp_kernels, message_kernels
 from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BELOW, MAX_MAGNITUDE
 from dmcmc.inference.bounds.dual.message_kernels import (
-    _naive_add,
-    _naive_add_to_entries,
-    _naive_send,
-    _naive_subtract_column_maxima,
-    _naive_subtract_row_maximum,
     add_table,
     add_to_columns,
     add_to_rows,
@@ -39,7 +33,11 @@ def test_a_triangle_sends_a_fraction_of_its_max_marginal_and_the_range_is_checke
     triangle, pair, other_tables = table(rng, largest), table(rng, largest), table(rng, largest)
     before, twins = triangle.copy(), [triangle.copy(), pair.copy()]
     fits = send_to_pair(triangle, pair, other_tables, weight, ROWS, COLUMNS)
-    out_of_range = [_naive_send(*twins, other_tables, i, j, weight) for i in range(ROWS) for j in range(0, COLUMNS, 8)]
+    out_of_range = [
+        message_kernels._naive_send(*twins, other_tables, i, j, weight)
+        for i in range(ROWS)
+        for j in range(0, COLUMNS, 8)
+    ]
     assert (triangle == twins[0]).all() and (pair == twins[1]).all() and fits == (not any(out_of_range))
     assert fits or largest == MAX_MAGNITUDE
     allowed = (before + other_tables >= FORBIDDEN_BELOW)[:ROWS, :COLUMNS]
@@ -51,9 +49,9 @@ def test_column_maxima():
     rng, out, twin = np.random.default_rng(1), *np.full((2, WIDTH), 7, dtype=np.int32)
     entries = table(rng)
     entries[:ROWS, 3] = 2 * FORBIDDEN
-    maxima_kernels.column_maxima(entries, ROWS, COLUMNS, out)
+    message_kernels.column_maxima(entries, ROWS, COLUMNS, out)
     for j in range(0, COLUMNS, 8):
-        maxima_kernels._naive_columns(entries, j, ROWS, twin)
+        message_kernels._naive_columns(entries, j, ROWS, twin)
     assert (
         (out[:COLUMNS] == np.maximum(twin[:COLUMNS], FORBIDDEN)).all()
         and (out[COLUMNS:] == 7).all()
@@ -65,7 +63,7 @@ def test_row_maxima():
     rng, out = np.random.default_rng(2), np.full(WIDTH, 7, dtype=np.int32)
     entries = table(rng)
     entries[3] = 2 * FORBIDDEN
-    maxima_kernels.row_maxima(entries, ROWS, COLUMNS, out)
+    message_kernels.row_maxima(entries, ROWS, COLUMNS, out)
     expected = np.maximum(entries[:ROWS, :COLUMNS].max(axis=1), FORBIDDEN)
     assert (out[:ROWS] == expected).all() and (out[ROWS:] == 7).all() and out[3] == FORBIDDEN
 
@@ -77,7 +75,7 @@ def test_a_pair_is_added_to_a_triangle_and_forbidden_entries_stay_forbidden():
     add_table(into, entries, ROWS, COLUMNS)
     for i in range(ROWS):
         for j in range(0, COLUMNS, 8):
-            _naive_add_to_entries(twin, entries, i, j)
+            message_kernels._naive_add_to_entries(twin, entries, i, j)
     assert (into == twin).all()
 
 
@@ -88,7 +86,9 @@ def test_messages_keep_forbidden_entries_and_the_range_is_checked(by_row, most):
     entries, message = table(rng, most), table(rng, most)[0]
     twin, add = entries.copy(), add_to_rows if by_row else add_to_columns
     fits = add(entries, ROWS, COLUMNS, message)
-    out_of_range = [_naive_add(twin, i, j, message, by_row) for i in range(ROWS) for j in range(0, COLUMNS, 8)]
+    out_of_range = [
+        message_kernels._naive_add(twin, i, j, message, by_row) for i in range(ROWS) for j in range(0, COLUMNS, 8)
+    ]
     assert (entries == twin).all() and fits == (not any(out_of_range)) == (most == 1000)
 
 
@@ -101,10 +101,12 @@ def test_subtracting_maxima_leaves_maxima_of_0(by_row, most):
     twin = entries.copy()
     if by_row:
         fits = subtract_row_maxima(entries, ROWS, COLUMNS, maxima)
-        out_of_range = [_naive_subtract_row_maximum(twin, i, COLUMNS, maxima_twin) for i in range(ROWS)]
+        out_of_range = [message_kernels._naive_subtract_row_maximum(twin, i, COLUMNS, maxima_twin) for i in range(ROWS)]
     else:
         fits = subtract_column_maxima(entries, ROWS, COLUMNS, maxima)
-        out_of_range = [_naive_subtract_column_maxima(twin, j, ROWS, maxima_twin) for j in range(0, COLUMNS, 8)]
+        out_of_range = [
+            message_kernels._naive_subtract_column_maxima(twin, j, ROWS, maxima_twin) for j in range(0, COLUMNS, 8)
+        ]
     assert (
         (entries == twin).all() and (maxima == maxima_twin).all() and fits == (not any(out_of_range)) == (most == 1000)
     )
