@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dmcmc.inference.orders import bitset_kernels
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.runtime.interpreted import InterpretedSteps, interpreted_kernels, intrinsic, is_interpreting
-from dmcmc.samplers.model.draw_kernels import _naive_fma, fma
+from dmcmc.samplers.model.draw_kernels import fma
 
 needs_compiler = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -102,7 +102,7 @@ def test_the_twin_of_a_fused_multiply_add_is_not_rounded_to_float64_first():
     step, odd = 2.0**-23, np.float32(1 + 2.0**-23)
     a, b = np.float32(2.0**-12 * (1 + step)), np.float32(2.0**-12 * (1 - step))
     assert np.float32(np.float64(a) * np.float64(b) + np.float64(odd)) == np.float32(1 + 2 * step)
-    assert _naive_fma(a, b, odd) == odd
+    assert draw_kernels._naive_fma(a, b, odd) == odd
 
 
 @njit()
