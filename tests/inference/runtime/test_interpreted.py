@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dmcmc.inference.orders import bitset_kernels
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.inference.runtime.interpreted import InterpretedSteps, interpreted_kernels, intrinsic, is_interpreting
+from dmcmc.samplers.model import draw_kernels
 from dmcmc.samplers.model.draw_kernels import fma
 
 needs_compiler = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
