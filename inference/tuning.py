@@ -1,29 +1,7 @@
-"""Constants that steer inference: unit, reason, and the benchmark that set each one.
+"""Constants that steer inference, by the packages that use them: unit, reason, and the benchmark that set each one.
 
-Constants of inference that several packages share, and those of its lowest packages: unit, reason, and benchmark.
-
-A cell is one entry of a joined table; it takes about a nanosecond on one core. The constants of a higher package stand
-in its own ``tuning.py``.
-
-Constants of the division into agents and of the steps of DPOP: unit, reason, and the benchmark that set each one.
-
-Constants of bucket elimination: unit, reason, and the benchmark that set each one.
-
-Constants of the choice of processors. Benchmark: benchmarks.solving.gpu_rates, on an H200 and one x86-64 core.
-
-Constants of the passes over junction trees: unit, reason, and the benchmark that set each one.
-
-Benchmarks: benchmarks.elimination.marginals and benchmarks.elimination.sparse_junction_trees.
-
-Constants of mini-buckets with moment matching. Benchmark: benchmarks.elimination.minibuckets.
-
-Constants of the search for elimination orders: unit, reason, and the benchmark that set each one.
-
-A word is a read or write of 64 bits of a graph; it takes about 2 ns on one core.
-
-Constants of presolve: unit, reason, and the benchmark that set each one.
-
-Constants of sparse joins and of function filtering: unit, reason, and the benchmark that set each one.
+A cell is one entry of a joined table; it takes about a nanosecond on one core. A word is a read or write of 64 bits of
+a graph; it takes about 2 ns.
 """
 
 import numpy as np
@@ -84,6 +62,7 @@ OPTIONAL_KERNELS = (
     "rates",
 )
 
+# The search for elimination orders.
 
 # Budgets of searches, in words: each is ten times the one before it. Benchmark: benchmarks.elimination.orders.
 SHORT_BUDGET = 100_000  # words of a search for one of many estimates: 0.2 ms
@@ -123,6 +102,7 @@ LARGE_WINDOW = 8  # vertices of a window in a thorough improvement: 256 subsets
 FEW_ROUNDS = 3  # rounds of a quick improvement
 MANY_ROUNDS = 40  # rounds of a thorough improvement
 
+# The division into agents, and the steps of DPOP.
 
 # Division of a problem into agents. Not measured by a benchmark.
 SIZE_TOLERANCE = 0.15  # largest relative excess of a part over an equal share of the variables
@@ -140,6 +120,7 @@ MAX_TREE_NODES = 10 * MAX_RULE_AGENTS  # nodes of the depth-first trees together
 WORK_SHARE = 0.75  # of the budget that the problem's tables leave
 STEPS_SHARE = 2 / 3  # of the work share, for the UTIL steps that stay in memory
 
+# Bucket elimination.
 
 # Rows of a bucket's message on the CPU. The unit of costs is the time to add an entry of a table whose row is
 # contiguous. Benchmark: benchmarks.elimination.buckets.
@@ -165,6 +146,7 @@ LAUNCH_CELLS = 1 << 36  # joined cells per launch, and between two checks of the
 MAX_CHUNK_ENTRIES = 1 << 29  # entries of a chunk, and of one copy of the shared inputs: some hundredths of a second
 PINNING_SECONDS_PER_BYTE = 4e-10  # seconds per byte for page-locking host memory, which cannot be interrupted
 
+# The choice of processors. Benchmark: benchmarks.solving.gpu_rates, on an H200 and one x86-64 core.
 
 SECONDS_PER_CELL = 0.7e-9  # seconds per joined cell on one core
 SECONDS_PER_BOUND_CELL = 1.2e-9  # seconds per joined cell of the mini-bucket bound, with moment matching, in 64 bits
@@ -180,6 +162,7 @@ SECONDS_PER_MATCHED_BUCKET = 2.5e-4  # seconds per mini-bucket with moment match
 GPU_THRESHOLDS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # candidates: joined cells from which a bucket goes to a GPU
 STORED_SHARE = 1 / 2  # of a GPU's memory, for tables that stay there: sparse tables or factor vectors
 
+# Passes over junction trees. Benchmark: benchmarks.elimination.marginals.
 
 MAX_ROW_ENTRIES = 1 << 10  # entries of a row of a clique on the CPU
 MIN_RUN = 4  # contiguous entries below which a table is gathered
@@ -187,10 +170,12 @@ MAX_BLOCK_ENTRIES = 1 << 15  # entries of a message up to which one block of a G
 MIN_ELIMINATED = 64  # eliminated assignments per entry from which a block shares them
 CHUNK_SIZE = 32  # rows, or results of chunks, that one thread reduces
 
+# Mini-buckets with moment matching. Benchmark: benchmarks.elimination.minibuckets.
 
 HEADROOM = 8  # least ratio of the range of the numbers to the sum of the problem's own entries: the rest is for shifts
 MIN_STEPS_PER_BLOCK = 8  # steps per thread for which another block repays its atomic maximum
 
+# Presolve.
 
 # Estimated time, which is equal on all ranks; measured once, without a benchmark.
 SECONDS_PER_TABLE = 4e-5  # seconds of one operation on a table, without its cells
@@ -206,6 +191,7 @@ MAX_GROUP_STATES = 64  # states of an automaton that is examined for values that
 # remaining loss by this factor: otherwise they are no constraint, and the temperatures do not change. Not measured.
 MIN_LOSS_RATIO = 8.0
 
+# Sparse joins and function filtering.
 
 # Costs in units of the time per dense joined cell. Benchmarks: benchmarks.elimination.sparse_rows and sparse_sizes.
 CELLS_PER_ROW = 200.0  # per row of a sparse join, and per candidate for a row of a message

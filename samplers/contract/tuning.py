@@ -1,21 +1,10 @@
-"""Constants that steer samplers and searches.
+"""Constants that steer samplers and searches, by what they steer.
 
-Constants of the choice of methods (``local.method: auto``).
-
-Rates of a nominal machine, which are measured, stand in ``auto/rates.py`` and ``auto/effort.py``.
-
-Constants of block moves. Those that the kernels are compiled with stand in ``neighbourhood_search_kernels.py``.
-
-Constants of the samplers of an agent's rows: schedules, passes, and what an exact elimination retains.
-
-Constants that several packages share: seconds, shares of the time and of the memory, sizes of tables.
-
-Constants of the search among assignments by violated constraints, before and after its kernels are compiled.
-
-Constants of the search engines: toulbar2, CP-SAT, MaxSAT, and our branch and bound.
-
-Constants of local search over the whole assignment: hill climbing, chains in tournaments, turns of block moves.
+Rates of a nominal machine, which are measured, stand in ``auto/rates.py``; those that the kernels of block moves are
+compiled with, in ``neighbourhood_search_kernels.py``.
 """
+
+# The choice of methods (``local.method: auto``).
 
 # Benchmark: benchmarks.solving.auto_sweep, benchmarks.solving.auto_times.
 CPU_CELLS = 4_000_000_000  # joined cells of an exact agent without a time budget: some seconds of work
@@ -32,6 +21,7 @@ MAX_DEVIATION = 8.0  # factor between a measured and the nominal rate: larger de
 PARALLEL_CELLS = 1 << 19  # joined cells of a bucket from which it is taken to run on all threads, or on the GPU
 REFINED_CELLS = 1 << 15  # joined cells of a bucket from which a refined estimate is worth its time
 
+# Block moves.
 
 # Blocks. Benchmark: benchmarks.sampling.blocks.
 MAX_BLOCK_VARIABLES = 1 << 12  # variables of a grown block, and of a graph for which an elimination order is computed
@@ -55,6 +45,7 @@ MAX_COPIES = 64  # chains per row
 MAX_MOVES = 32  # moves per launch
 MAX_MOVE_CELLS = 1 << 31  # cells of a move, in all chains: about a tenth of a second
 
+# Samplers of an agent's rows: schedules, passes, and what an exact elimination retains.
 
 # Temperatures. Benchmark: benchmarks.sampling.quality.
 ANNEALING_RANGE = (0.35, 0.2)  # first and last temperature, in units of the model's spread; descent does the rest
@@ -94,6 +85,7 @@ MAX_OVERRUN = 3.0  # factor of its proportional part of the time that one agent 
 # Bounds of rows on several ranks. Benchmark: benchmarks.ranks.
 ENTRIES_PER_SENT = 8  # entries processed in the time of sending one
 
+# What several packages share: seconds, shares of the time and of the memory, sizes of tables.
 
 # Seconds. Benchmark: benchmarks.solving.deadline_checks.
 CHECK_SECONDS = 0.02  # between two looks at another process or thread; shorter work is not begun; longest GPU launch
@@ -129,6 +121,7 @@ MAX_COPIED_ENTRIES = 1 << 24  # table entries, or values of all chains, of a cop
 GPU_CHAINS = 1024  # chains that use a GPU well: fewer leave much of it idle, more than twice as many make rounds long
 READS_PER_LAUNCH = 20_000  # reads in sequence between two points at which a GPU launch can end: some milliseconds
 
+# The search among assignments by violated constraints, before and after its kernels are compiled.
 
 # Walks. Benchmark: benchmarks.constraints.random_problems, benchmarks.meetings.run.
 FIRST_MOVES = 50_000  # moves of the first cycle, and of the first search between two checks of the deadline
@@ -159,6 +152,7 @@ SIDEWAYS_PROBABILITY = 0.3  # of a change that neither gains nor loses, where no
 NOISE = 0.02  # probability of a random change of a violated constraint (Selman, Kautz and Cohen, AAAI 1994)
 FIRST_STEPS = 300  # steps of the first repair, besides two per unit
 
+# Search engines: toulbar2, CP-SAT, MaxSAT, and our branch and bound.
 
 NICENESS = 15  # of an engine in the background: about a thirtieth of a core that other work wants, too
 # Nodes of our own engines between two reports; the fixed part of a report takes some microseconds.
@@ -191,6 +185,7 @@ MAX_LITERALS = 20_000_000  # of the formula, about 100 bytes each with the engin
 MIN_PASS_GAIN = 1e-3
 MAX_PASSES = 100  # passes in all
 
+# Local search over the whole assignment: hill climbing, chains in tournaments, turns of block moves.
 
 # Hill climbing. Benchmark: benchmarks.solving.first_answer.
 READS_PER_TASK = 1 << 20  # table entries that one task averages, and reads of the greedy assignment between two checks

@@ -1,21 +1,4 @@
-"""Constants that steer bounds and their searches.
-
-Constants of dual ascent.
-
-A sweep passes messages once between all tables of a graph; a row is an assignment of an agent's boundary variables.
-
-Constants of mini-bucket bounds, of their combination with dual ascent, and of exact residual problems.
-
-Constants of the branch and bound over rows. Benchmark: benchmarks.bounds.branch_and_bound.
-
-A node is a row, an assignment of an agent's boundary variables, with the values that each hidden variable may take.
-
-Constants of semidefinite bounds.
-
-A unit is half the root mean variance of an agent's pairwise tables. Benchmarks: benchmarks.bounds.counted_nodes, and on
-a GPU benchmarks.bounds.per_row_semidefinite; schedules were tuned on meeting problems of 25 and 50 variables with both
-kinds of utility tables.
-"""
+"""Constants that steer the bounds of rows, by method: unit, reason, and the benchmark that set each one."""
 
 import numpy as np
 
@@ -29,6 +12,8 @@ from dmcmc.inference.tuning import (
     SHARE_PER_ITEM,
     WORKSPACE_SHARE,
 )
+
+# Dual ascent.
 
 # Sweeps. Benchmark: benchmarks.bounds.providers.
 WHOLE_SWEEPS_PER_ROW_SWEEP = 10  # sweeps on the whole graph per sweep of every row; bounds better than 3 or 30
@@ -65,6 +50,7 @@ MAX_ROUNDED_VARIABLES = 2048  # variables; rounding potentials to assignments of
 # Scales of the Gumbel noise of successive rounded assignments, in typical deviations of a table's max-marginals.
 ROUNDING_NOISE = (0.0, 0.03, 0.1, 0.3)
 
+# Mini-buckets.
 
 # Division of the time between dual ascent and mini-buckets. Benchmark: benchmarks.bounds.providers.
 LEADER_WEIGHT = 4.0  # share of the time of the method that gains fastest, relative to each other one
@@ -78,6 +64,7 @@ MAX_Z_BYTES = 8 * MAX_EXPANDED_ENTRIES  # tables of the largest z that is tried:
 Z_SHARE = 2 * WORKSPACE_SHARE  # of the memory, for these tables
 SECONDS_PER_BUCKET = CELLS_PER_BUCKET * SECONDS_PER_BOUND_CELL  # overhead of a mini-bucket, in addition to its cells
 
+# Branch and bound over rows.
 
 NODE_SWEEPS = MIN_ANNEALED_SWEEPS  # sweeps of dual ascent at a node: the fewest that are smoothed
 ROOT_SWEEPS = 3 * NODE_SWEEPS  # sweeps at a row; half as many at a node whose tables have been evicted
@@ -104,6 +91,7 @@ MIN_SECONDS_FOR_TRIAL = 25 * TRIAL_SECONDS  # until the deadline; with less, dua
 NODES_PER_BLOCK = 4  # nodes of a batch per concurrent block: keeps the host work between two launches small
 MAX_ENTRIES_PER_BLOCK = 16 * NODES_PER_BLOCK  # an agent's buffer entries per block, at most: those of 16 batches
 
+# Semidefinite relaxations.
 
 # Schedules of descents.
 ROOT_STEPS = 140  # steps of a row, and of the first descent for the term that rows share
