@@ -1,4 +1,11 @@
-"""Constants that steer the bounds of rows, by method: unit, reason, and the benchmark that set each one."""
+"""Constants that steer the bounds of rows, by method: unit, reason, and the benchmark that set each one.
+
+A row is an assignment of an agent's boundary variables. A sweep passes messages once between all tables of a graph. A
+node is a row with the values that each hidden variable may take. A unit is half the root mean variance of an agent's
+pairwise tables. Benchmarks: benchmarks.bounds.branch_and_bound, benchmarks.bounds.counted_nodes, and on a GPU
+benchmarks.bounds.per_row_semidefinite. Schedules of semidefinite bounds were tuned on meeting problems of 25 and 50
+variables with both kinds of utility tables.
+"""
 
 import numpy as np
 
