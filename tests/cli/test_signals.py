@@ -86,13 +86,15 @@ class StuckProcess:
         ("dividing", signal.SIGTERM, ": there is no result yet"),
     ],
 )
-def test_a_signal_before_the_first_result_prints_one_line(config, point, number, more):
-    stuck = StuckProcess(point, config)
+def test_a_signal_before_the_first_result_prints_one_line(config, untimed, point, number, more):
+    stuck = StuckProcess(point, untimed if point == "dividing" else config)
     assert stuck.after(number) == (128 + number, "", [f"dmcmc: {WORDS[number]}{more}"])
     assert not stuck.output.exists()
 
 
-@pytest.mark.parametrize(("point", "number"), [("sampling", signal.SIGINT), ("improving", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("point", "number"), [("dividing", signal.SIGINT), ("sampling", signal.SIGINT), ("improving", signal.SIGTERM)]
+)
 def test_a_signal_prints_and_writes_the_best_result(config, untimed, point, number):
     stuck = StuckProcess(point, untimed if point == "sampling" else config)
     code, out, error_lines = stuck.after(number)
@@ -157,8 +159,8 @@ def test_ranks_save_the_values_of_their_agents_and_a_later_run_starts_from_them(
 
 
 @needs_mpirun
-def test_ranks_without_a_result_print_one_line_together(config):
-    assert StuckProcess("dividing", config, ranks=2).after(signal.SIGINT)[2] == [
+def test_ranks_without_a_result_print_one_line_together(untimed):
+    assert StuckProcess("dividing", untimed, ranks=2).after(signal.SIGINT)[2] == [
         "dmcmc: interrupted: there is no result yet"
     ]
 

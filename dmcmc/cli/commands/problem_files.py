@@ -22,7 +22,6 @@ from dmcmc.generators import registry
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.mpi.compute_node import launched
-from dmcmc.report.graph import facts_of, summary
 
 
 def generate(arguments: Namespace) -> int:
@@ -96,15 +95,13 @@ def split(arguments: Namespace) -> int:
 
 def graph(arguments: Namespace) -> int:
     """Show the properties of a problem's graphs, and draw them."""
-    if arguments.output is not None:
-        from dmcmc.report.graph import check_picture
+    from dmcmc.report.graph import check_picture, draw, facts_of, summary
 
+    if arguments.output is not None:
         check_picture(arguments.output)
     problem, config = load(arguments.input, arguments)
     facts = facts_of(problem, config.budget.bytes)
     if arguments.output is not None:
-        from dmcmc.report.graph import draw
-
         draw(problem, facts, arguments.output)
     emit(json.dumps(facts.plain(), indent=2) if arguments.json else summary(facts))
     return 0
