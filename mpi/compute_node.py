@@ -1,7 +1,5 @@
 """The node that a rank runs on, the launcher that started it, and where agents are placed.
 
-The node that a rank runs on, and the launcher that started it.
-
 The cores, the memory and the GPUs that the ranks of one compute node share.
 
 Each rank uses one GPU. It is selected by setting ``CUDA_VISIBLE_DEVICES`` before CUDA starts. So all threads of a rank

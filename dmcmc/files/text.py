@@ -1,7 +1,5 @@
 """Text of files, compressed or in archives, and their names.
 
-Text of files, and their names.
-
 Open problem files: decompress them within memory limits, and report errors with line numbers.
 
 Read files with one name per line, such as elimination orders.

@@ -1,7 +1,5 @@
 """Pages with charts, in one HTML file each, and numbers as people read them.
 
-Pages with charts, in one HTML file each.
-
 The template of the web pages of experiments and results: style sheet, page and table.
 
 Draw line charts and bar charts as SVG in the colours of the page.

@@ -1,7 +1,5 @@
 """Bounds of an agent's rows: tightened in sweeps, by branch and bound, and by the semidefinite relaxation.
 
-Bounds of an agent's rows by branch and bound, and by the semidefinite relaxation.
-
 Create branch-and-bound searches over the rows of an agent, on the CPU or on a GPU where that is faster.
 
 A row is one assignment of an agent's interface (boundary) variables; the search branches on the hidden variables. A
@@ -17,8 +15,6 @@ Create and improve the semidefinite relaxations of agents' rows, on the CPU or o
 
 A row is one assignment of an agent's interface (boundary) variables. A relaxation lowers the rows' upper bounds in the
 agent's ``DualState``. A per-row relaxation belongs to a single row; only a GPU computes them.
-
-Bounds tightened in further sweeps, and tables reparametrised by them.
 
 Tighten the bounds of several agents: all at once on a GPU where that is faster, else one after the other.
 

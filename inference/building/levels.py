@@ -5,8 +5,6 @@ Weight the factors of each level so that one sum compares assignments lexicograp
 With integers, a level whose weight is larger than the range of the weighted sum of all later levels always counts more
 than these (Ehrgott, *Multicriteria Optimization*, 2005, §5.1).
 
-Levels solved one after the other, and their results.
-
 Solve levels one after the other where their weights do not fit 64 bits: the problem of the next levels.
 
 Once some levels are solved, an assignment that is as good in them loses no more than their known losses: a level's loss

@@ -1,7 +1,5 @@
 """Slices of tables that exceed the memory, predicted before they are made, and the memory of a step.
 
-Slices of tables that exceed the memory, predicted before they are made.
-
 Exact UTIL steps in little memory: some variables of large tables are fixed to one value at a time.
 
 In its UTIL step an agent joins its tables with its children's messages, eliminates its interface and sends the result

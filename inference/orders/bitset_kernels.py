@@ -1,8 +1,6 @@
 # mypy: ignore-errors
 """Sets of variables as bits, and random numbers, in compiled loops.
 
-Sets of variables as bits.
-
 Graphs as rows of bits: the neighbours of vertex v are the bits set in ``graph[v]``, 64 per word.
 
 Set operations on whole neighbourhoods take a few machine words each; that makes thousands of elimination orders

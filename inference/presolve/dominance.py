@@ -1,7 +1,5 @@
 """Values and entries that another one dominates, values without support, and all-different.
 
-Values and entries that another one dominates, and values without support.
-
 Dead-end elimination: remove a value if another value of the variable is at least as good in every context.
 
 Generalised arc consistency: remove values without support in a table, or in a matching of an all-different group.

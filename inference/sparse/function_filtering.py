@@ -1,7 +1,5 @@
 """Function filtering: rows that cannot be part of a better answer go.
 
-Function filtering: rows that cannot be part of a better answer go.
-
 Eliminate all variables with function filtering: rows that cannot beat the incumbent are not made.
 
 Sánchez, Larrosa and Meseguer, "Tree decomposition with function filtering" (CP 2005). A row of a message is retained

@@ -1,7 +1,5 @@
 """Sparse tables, their sizes, and bucket elimination with them.
 
-Sparse tables, their sizes, and variables that others determine.
-
 Sparse tables: sorted packed keys and their values; every entry that is not stored is −∞.
 
 A key packs the values of the scope's variables, one bit field each, into an int64. The CUBE paper calls such tables
@@ -18,8 +16,6 @@ meeting that its participants have (PEAV) are the usual case.
 References
 ----------
 .. [1] Y. Zhang, R. H. C. Yap, J. Jaffar: "Functional elimination and 0/1/all constraints", AAAI 1999.
-
-Bucket elimination with sparse tables.
 
 Eliminate variables with sparse tables only, for joins whose dense tables would be mostly −∞.
 

@@ -1,7 +1,5 @@
 """The folders of compiled kernels, their contents, and the state of the sources that names them.
 
-The folders of compiled kernels, and the state of the sources that names them.
-
 The folders for what is kept between runs: compiled kernels and measured rates.
 
 There is one kernel folder per node and version of the kernels' sources, Python and Numba. In the folder that

@@ -1,7 +1,5 @@
 """Numba's cache of compiled kernels, in files with a checksum and without an index.
 
-Numba's cache of compiled kernels, in files with a checksum and without an index.
-
 Numba keeps the kernels of a function in several files that an index lists; the index and the kernels are pickled. A
 damaged file ends the program, and processes that write at once can exchange two kernels. Here, each kernel is one file
 that is written atomically. Its name and its checksum depend on everything that the kernel depends on, and it is

@@ -1,7 +1,5 @@
 """Which sampler an agent uses, after a survey of its tables.
 
-Which sampler an agent uses.
-
 ``auto``: choose each agent's method by its estimated time: exact elimination, or sampling with a bound.
 
 A sampled agent has one *row* per assignment of its boundary variables (its interface); its table is a lower bound. A

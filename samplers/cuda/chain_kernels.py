@@ -1,8 +1,6 @@
 # mypy: ignore-errors
 """Chains on a GPU, their best states, and exchanges of temperatures.
 
-Chains on a GPU, and their best states.
-
 Any sampler's chains on an NVIDIA GPU: its ``init`` and ``step`` compiled for the device, one thread per chain.
 
 Threads of a warp are neighbouring chains. Their states, scores and scratch are interleaved in device memory, with the

@@ -1,8 +1,6 @@
 # mypy: ignore-errors
 """Compiled moves and chains of local search, on the factor graph and on score columns.
 
-Compiled moves and chains on the factor graph.
-
 Exact single-variable moves on a factor graph: fewer violations first, then more utility.
 
 They serve the descent to a 1-opt assignment and the first greedy assignment of the local search. A utility is the sum

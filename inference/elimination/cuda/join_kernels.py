@@ -1,8 +1,6 @@
 # mypy: ignore-errors
 """CUDA kernels that join tables, alone or in groups of buckets, and the descriptors of their work.
 
-CUDA kernels that join tables, and the descriptors of their work.
-
 Join the tables of a bucket and eliminate its variable on an NVIDIA GPU, without writing the joined table to memory.
 
 The separator is split into leading variables h and trailing variables l, as on the CPU. Two launches::
