@@ -133,10 +133,12 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
         timed=False, possible_choices=lambda agents: [(agent, choice) for agent in agents],
         may_filter=lambda agent: False,
         exact_seconds=lambda agent: price,
-        division=SimpleNamespace(locals=[None]), config=Settings(),
+        divided=SimpleNamespace(
+            division=SimpleNamespace(locals=[None]), config=Settings(),
+            arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
+        ),
         limits=SimpleNamespace(gpu="there" in device),
         backend=SimpleNamespace(device=device[:4], threads=1, worth_gpu=lambda seconds: False),
-        arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
     )  # fmt: skip
     assert len(agent_sets.elimination_needs(setup, [0]).joins) == times
 

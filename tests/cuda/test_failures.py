@@ -139,8 +139,8 @@ def test_a_wrong_bound_is_reported_and_dropped(gpu, caplog):
     dropped, on_gpu = [], SimpleNamespace(dual=SimpleNamespace(remote=object()), boundary_search=None)
     run = SimpleNamespace(
         tables=SimpleNamespace(agents={0: SimpleNamespace(upper=on_gpu)}),
-        union=SimpleNamespace(agent=None),
-        setup=SimpleNamespace(config=Settings(), backend=Backend()),
+        whole_problem=SimpleNamespace(agent=None),
+        setup=SimpleNamespace(divided=SimpleNamespace(config=Settings()), backend=Backend()),
         world=World(),
         incumbent=SimpleNamespace(forget_bound=lambda: dropped.append(True)),
     )

@@ -34,14 +34,14 @@ ALL_TREES = """
 import sys
 import dmcmc
 from dmcmc.config.settings import settings_from
-from dmcmc.inference.dpop.trees import registry
+from dmcmc.inference.dpop import trees
 from dmcmc.mpi.world import connect
 from dmcmc.anytime.solve_private import solve_directory
 from support.problem_strategies import random_problem
 
 world, folder = connect(), sys.argv[1]
 problem = random_problem(52, 16, 9, 3, 24, 2, 99, 0.0)
-for tree in ("auto", "depth-first", *registry.names()):
+for tree in ("auto", "depth-first", *trees.names()):
     for mode in ("dpop", "shared", "private"):
         options = {"method": "exact", "tree": tree, "root": "a4"}
         if mode == "private":

@@ -34,14 +34,14 @@ import dmcmc
 from dmcmc.mpi.compute_node import announced_rank
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import connect
-from dmcmc.samplers import bound_in_team
+from dmcmc.samplers import in_team
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.methods import exact
-from dmcmc.samplers.tuning import chains, common
 
 Mailbox.limit = 100  # tables are sent in many slices
 # Ranks eliminate any agent together, and bound any rows together.
-exact.common = bound_in_team.common = SimpleNamespace(**vars(common) | {"MAX_COPIED_ENTRIES": 0, "FEW_ROWS": 0})
-chains.ENTRIES_PER_SENT = 0
+tuning.ENTRIES_PER_SENT = 0
+exact.tuning = in_team.tuning = SimpleNamespace(**vars(tuning) | {"MAX_COPIED_ENTRIES": 0, "FEW_ROWS": 0})
 os.environ["CUDA_VISIBLE_DEVICES"] = "" if announced_rank(os.environ) == 0 else "0"
 world = connect()
 assert world.size == 1 or set(world.leaders) == {1}  # the first rank that sees a GPU
@@ -258,7 +258,7 @@ def test_bad_input_is_reported_once_for_all_ranks(tmp_path):
 _SAMPLED = {"method": "gibbs", "samples": 5}
 _IMPROVED = {"local": {**_SAMPLED, "bound": "none"}, "budget": {"time": 600}}
 PHASES = {
-    "load parts": ("kill", "solving.private.rank_inputs", "read_agent", {}),
+    "load parts": ("kill", "solving.private.private_inputs", "read_agent", {}),
     "plan": ("kill", "solving.solve", "plan", {}),
     "tree parts": ("kill", "mpi.distributed_dfs", "exchange", {"combine": {"tree": "depth-first"}}),
     "rows of one agent": ("raise", "solving.local_tables", "_sampled", {"local": _SAMPLED}),

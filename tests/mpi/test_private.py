@@ -187,13 +187,13 @@ from dmcmc.formats import native
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import World, connect
 from dmcmc.anytime.solve_private import solve_directory
-from dmcmc.samplers import bound_in_team
-from dmcmc.samplers.tuning import chains
+from dmcmc.samplers import in_team
+from dmcmc.samplers.contract import tuning
 
 world, found, sent = connect(), {}, []
 Mailbox.limit = 64
-bound_in_team.common = SimpleNamespace(MAX_COPIED_ENTRIES=0, FEW_ROWS=0)
-chains.ENTRIES_PER_SENT = 0
+tuning.ENTRIES_PER_SENT = 0
+in_team.tuning = SimpleNamespace(**vars(tuning) | {"MAX_COPIED_ENTRIES": 0, "FEW_ROWS": 0})
 
 
 class Recorder:
