@@ -9,12 +9,14 @@ numbers and verdicts are computed from the raw runs in ``benchmarks/results/pape
 """
 
 import argparse
+import ast
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import yaml
@@ -37,6 +39,7 @@ _SETTINGS = {
 }
 _DCOP_PROBLEMS = {"random": "dcop-random", "scale-free": "dcop-scale-free", "colouring": "dcop-colouring"}
 _MACHINE = ("date", "cores", "gpu")
+_FUNCTIONS = {f.__name__: f for f in (abs, all, enumerate, float, int, len, list, max, min, set, sorted, sum)}
 
 
 class Verdict(StrEnum):
@@ -75,16 +78,36 @@ class Judged(NamedTuple):
         return [*self.cells, f"**{self.verdict}**" + (f": {text}" if text else "")]
 
 
+def evaluate(expression: str, evidence: Evidence) -> Any:
+    """Return the value of an expression of ``claims.yaml``.
+
+    It may use the measures, the verdicts, the evidence ``e`` and some functions of Python, but nothing private: the
+    file is data, and can import, read or call nothing else.
+
+    Raises
+    ------
+    ValueError
+        If it names something private, or formats a string by a method.
+    """
+    tree = ast.parse(expression, mode="eval")
+    named = [part.attr for part in ast.walk(tree) if isinstance(part, ast.Attribute)]
+    named += [part.id for part in ast.walk(tree) if isinstance(part, ast.Name) and part.id != "_"]
+    if refused := [name for name in named if name.startswith(("_", "format"))]:
+        raise ValueError(f"claims.yaml: {refused[0]} is not allowed in {expression}")
+    measures = {name: value for name, value in vars(m).items() if not isinstance(value, ModuleType)}
+    names = measures | {verdict.name.lower(): verdict for verdict in Verdict}
+    return eval(compile(tree, "claims.yaml", "eval"), names | {"e": evidence, "__builtins__": _FUNCTIONS})
+
+
 def judge(claim: Mapping[str, Any], evidence: Evidence) -> Judged:
     """Compute what a claim's expressions say of the evidence."""
-    names = {**vars(m), **{verdict.name.lower(): verdict for verdict in Verdict}, "e": evidence}
-    published, here = (eval(f"rf'''{claim[part]}'''", names) for part in ("published", "here"))
+    published, here = (evaluate(f"rf'''{claim[part]}'''", evidence) for part in ("published", "here"))
     gains = claim.get("gains")
     columns = (
         m.gain_cells(evidence, gains["experiments"], gains["method"], gains.get("part", "")) if gains else ["–", "–"]
     )
     cells = [claim["where"], claim["claim"], published, " ".join(here.split()), *columns]
-    return Judged(cells, eval(claim["verdict"], names), claim.get("why", ""), claim.get("lever", ""))
+    return Judged(cells, evaluate(claim["verdict"], evidence), claim.get("why", ""), claim.get("lever", ""))
 
 
 def judged(evidence: Evidence) -> dict[str, list[Judged]]:

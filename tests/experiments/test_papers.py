@@ -9,7 +9,7 @@ import pytest
 import yaml
 from imports import ROOT
 
-from benchmarks.papers.claims import CLAIMS, PAGE, Verdict, judge, judged, rendered
+from benchmarks.papers.claims import CLAIMS, PAGE, Verdict, evaluate, judge, judged, rendered
 from benchmarks.papers.evidence import Evidence
 from benchmarks.papers.measures import BE_TABLES, gain_cells
 from dmcmc.report.experiment.charts import case_name
@@ -131,3 +131,13 @@ def test_every_configuration_of_a_paper_is_described():
     listed = {name for name in CONFIGS if f"`{name}.yaml`" in text}
     prefix = {f"{name[:-1]}a" for name in CONFIGS if name[-1] in "bc" and f"`{name[:-1]}a.yaml`" in text}
     assert [n for n in CONFIGS if n not in listed and f"{n[:-1]}a" not in prefix] == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["__import__('os')", "open('x')", "e.__class__", "'{0}'.format(e)", "f'{e._one_core}'", "json.loads('1')"],
+)
+def test_an_expression_of_the_claims_reaches_nothing_private(expression, evidence):
+    assert evaluate("max(1, 2)", evidence) == 2
+    with pytest.raises((ValueError, NameError)):
+        evaluate(expression, evidence)
