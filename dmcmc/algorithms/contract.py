@@ -86,13 +86,19 @@ class Algorithm:
         Parameters by name.
     cycles : int
         Number of cycles if the user sets neither a number of cycles nor a time budget.
+    kind : str
+        ``local``, ``message passing`` or ``sampling``.
+    paper : str
+        The paper that the algorithm is from.
     """
 
     name: str
     summary: str
-    steps: Callable[[AgentNetwork, np.random.Generator, Values], Iterator[Ints]]
+    steps: Callable[[AgentNetwork, Any, Values], Iterator[Ints]]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     cycles: int = 200
+    kind: str = "local"
+    paper: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,8 @@ class Rewriting:
         ``sections(values)`` returns settings by section and key, such as ``{"combine": {"method": "exact"}}``.
     parameters : mapping of str to Parameter
         Parameters by name.
+    kind, paper : str
+        Kind of the algorithm, and the paper that it is from.
     """
 
     name: str
@@ -116,14 +124,16 @@ class Rewriting:
     rewrite: Callable[[Problem], Problem]
     sections: Callable[[Values], Mapping[str, Mapping[str, Any]]]
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    kind: str = "complete"
+    paper: str = ""
 
 
-def checked(algorithm: Algorithm | Rewriting, given: Mapping[str, Any], where: str) -> dict[str, Value]:
+def checked(algorithm: Any, given: Mapping[str, Any], where: str) -> dict[str, Value]:
     """Return the values of all parameters of an algorithm: the given ones, and defaults for the rest.
 
     Parameters
     ----------
-    algorithm : Algorithm or Rewriting
+    algorithm : Algorithm, Rewriting or subclass of Agent
         The algorithm that declares the parameters.
     given : mapping of str to object
         Values as the user gave them.

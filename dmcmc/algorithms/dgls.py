@@ -79,4 +79,5 @@ DGLS = Algorithm(
         "weight": Parameter(0.4, 1e-6, 100.0, text="penalty per unit of an entry's loss"),
         "evaporation": Parameter(0.2, 0.0, 1.0, text="share of all penalties that decays when new ones are added"),
     },
+    paper="after arXiv 2508.06899",
 )

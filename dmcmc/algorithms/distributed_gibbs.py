@@ -59,4 +59,6 @@ GIBBS = Algorithm(
         )
     },
     cycles=1000,
+    kind="sampling",
+    paper="Nguyen, Yeoh, Lau: Distributed Gibbs, AAMAS 2013",
 )

@@ -213,4 +213,6 @@ DUCT = Algorithm(
     duct,
     {"widths": Parameter(1e-3, 0.0, 1e6, text="factor of the confidence widths; the paper uses 1")},
     cycles=2000,
+    kind="sampling",
+    paper="Ottens, Dimitrakakis, Faltings: DUCT, AAAI 2012; ACM TIST 8(5), 2017",
 )

@@ -124,4 +124,6 @@ MAX_SUM = Algorithm(
     max_sum,
     {"damping": Parameter(0.9, 0.0, 0.999, text="share of the previous cycle's message in a variable's message")},
     cycles=1000,
+    kind="message passing",
+    paper="Farinelli et al., AAMAS 2008; damping: Cohen, Galiki, Zivan, Artificial Intelligence 279, 2020",
 )

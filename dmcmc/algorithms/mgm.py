@@ -4,19 +4,21 @@ Source: Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004. 1
 2-optimal: no pair of neighbours can gain either.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
+from dmcmc.algorithms.agent import SynchronousAgent
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
-from dmcmc.algorithms.network import BYTES, AgentNetwork
+from dmcmc.algorithms.network import BYTES, AgentNetwork, Draws
 from dmcmc.inference.runtime.types import Ints
 
 _OFFER_PROBABILITY = "offers"
 
 
-def mgm(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
+def mgm(network: AgentNetwork, rng: Draws, given: Values) -> Iterator[Ints]:
     """Move the variables that gain more than all neighbours, until none gains anything: the result is 1-optimal.
 
     A cycle has two rounds of messages: values and gains.
@@ -35,7 +37,7 @@ def mgm(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Itera
         yield values
 
 
-def mgm2(network: AgentNetwork, rng: np.random.Generator, given: Values) -> Iterator[Ints]:
+def mgm2(network: AgentNetwork, rng: Draws, given: Values) -> Iterator[Ints]:
     """Let pairs of neighbours move jointly, too, until no pair gains anything: the result is 2-optimal.
 
     A cycle has five rounds of messages. Values and gains go to all neighbours. An offer, the gain of each pair of
@@ -130,12 +132,33 @@ def _count_offers(network: AgentNetwork, offer_pair: Ints, partner: Ints) -> Non
     network.count_messages("GO", np.concatenate([owner[offering[accepted]], owner[receiving[accepted]]]))
 
 
-MGM = Algorithm(
-    "mgm", "maximum gain messages: the variable with the largest gain among its neighbours moves; ends 1-optimal", mgm
-)
+class MGM(SynchronousAgent):
+    """Move if no neighbour gains more; at a tie the variable with the lower number moves."""
+
+    name, rounds, optimal_for = "mgm", 2, 1
+    summary = "the variable with the largest gain among its neighbours moves; ends 1-optimal"
+    paper = "Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004"
+    compiled = Algorithm("mgm", summary, mgm)
+
+    def run(self) -> Generator[None, dict[int, Any], None]:
+        """Exchange values, then gains."""
+        self.value, view = self.random.below(self.domain), dict[int, int]()
+        while True:
+            self.tell("VALUE", self.value)
+            view |= yield
+            costs = self.costs(view)
+            best = costs.index(min(costs))
+            gain = costs[self.value] - costs[best]
+            self.tell("GAIN", gain)
+            gains = yield
+            if gain > 0 and all((gain, -self.me) > (other, -v) for v, other in gains.items()):
+                self.value = best
+
+
 MGM2 = Algorithm(
     "mgm2",
     "MGM with pairs of neighbours that move together; ends 2-optimal",
     mgm2,
     {_OFFER_PROBABILITY: Parameter(0.5, 0.01, 0.99, text="probability of making an offer")},
+    paper="Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004",
 )

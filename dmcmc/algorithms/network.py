@@ -4,7 +4,7 @@ An algorithm of ``dmcmc.algorithms`` controls one variable at a time, and calls 
 everything that agents would do by messages. Agents are distributed over MPI ranks; n is the number of variables.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,16 @@ from dmcmc.mpi.world import World
 
 BYTES = 8  # bytes of one value, gain, utility, index or flag in a message
 _LOWEST = -(2**62)  # score of entries that are not computed: below every sum of table entries
+
+
+class Draws(Protocol):
+    """What algorithms draw random numbers from: a NumPy generator, or the agents' own random numbers."""
+
+    def random(self, size: Any = None) -> Any:
+        """Return uniform random numbers in [0, 1)."""
+
+    def integers(self, low: Any, *, dtype: Any = np.int64) -> Any:
+        """Return uniform random whole numbers from 0 to below each limit."""
 
 
 class SentByAgent(NamedTuple):
@@ -51,6 +61,17 @@ class AgentNetwork:
     parallel : float
         Simulated time per unit of this rank's time: the share of this rank's work in a cycle that its busiest agent
         does, as if each agent had its own machine. An algorithm that works sequentially sets it to 1.
+    total_messages, total_bytes : int
+        Messages so far of the agents that this rank counts, and their bytes: all agents where an algorithm is compiled
+        for all variables at once, else those of this rank.
+    all_messages, all_bytes : int
+        The same for all ranks, at their last exchange.
+    checks, operations : int
+        Non-concurrent constraint checks and logical operations so far.
+    simulated, delayed : float
+        Simulated time of classes of agents so far: with computation, and by delays of messages alone.
+    ended : bool
+        Whether all agents of a class have finished.
     """
 
     def __init__(self, problem: Problem, world: World | None = None) -> None:
@@ -63,6 +84,11 @@ class AgentNetwork:
         self.neighbour = self.layout.neighbour
         self.source = np.repeat(np.arange(problem.n_variables), np.diff(self.layout.pair_start))
         self._sent: dict[str, SentByAgent] = {}
+        self._counted: dict[str, tuple[list[int], list[int]]] = {}  # messages and bytes of agents of classes
+        self.total_messages = self.total_bytes = self.checks = self.operations = 0
+        self.all_messages = self.all_bytes = 0
+        self.simulated = self.delayed = 0.0
+        self.ended = False
         # Messages of one round, (agents,) int64: one per variable and neighbouring agent.
         self._messages_per_round = _count_links(problem, self.source, self.neighbour)
         mine = np.where(self.layout.mine, work, 0.0)
@@ -70,7 +96,29 @@ class AgentNetwork:
 
     def sent_by_kind(self) -> "dict[str, SentByAgent]":
         """Return the messages so far by kind; callable from any thread."""
-        return dict(self._sent)
+        counted = {kind: SentByAgent(np.array(c), np.array(s)) for kind, (c, s) in list(self._counted.items())}
+        return self._sent | counted
+
+    def count_message(self, kind: str, agent: int, messages: int, size: int) -> None:
+        """Count some messages of an agent, and their bytes, one kind at a time."""
+        counted = self._counted.get(kind)
+        if counted is None:
+            counted = self._counted[kind] = [0] * self.problem.n_agents, [0] * self.problem.n_agents
+        counted[0][agent] += messages
+        counted[1][agent] += size
+        self.total_messages += messages
+        self.total_bytes += size
+
+    def add_counts(self, messages: int, size: int) -> None:
+        """Take the sums of all ranks' counts of messages and bytes."""
+        self.all_messages, self.all_bytes = messages, size
+
+    def gather_counts(self) -> None:
+        """Take the sums of all ranks' counts of messages of their own agents; called by all ranks."""
+        parts = self.world.allgather(self._counted)
+        kinds = sorted({kind for part in parts for kind in part})
+        sums = {kind: np.array([part[kind] for part in parts if kind in part]).sum(axis=0) for kind in kinds}
+        self._counted = {kind: (both[0].tolist(), both[1].tolist()) for kind, both in sums.items()}
 
     def share_counts(self, other: "AgentNetwork") -> None:
         """Count messages together with those of another network of the same problem."""
@@ -94,6 +142,8 @@ class AgentNetwork:
 
     def _add(self, kind: str, count: Ints, size: Ints) -> None:
         """Add each agent's messages and bytes to those of a kind."""
+        self.total_messages += int(count.sum())
+        self.total_bytes += int(size.sum())
         before = self._sent.get(kind)
         self._sent[kind] = (
             SentByAgent(count, size) if before is None else SentByAgent(before.messages + count, before.bytes + size)
@@ -112,9 +162,9 @@ class AgentNetwork:
         count = rounds * self._messages_per_round
         self._add(kind, count, count * BYTES)
 
-    def start(self, rng: np.random.Generator) -> Ints:
+    def start(self, rng: Draws) -> Ints:
         """Return a random assignment, shape (n,), int64."""
-        return rng.integers(self.layout.domains, dtype=np.int64)
+        return np.asarray(rng.integers(self.layout.domains, dtype=np.int64), dtype=np.int64)
 
     def scores(self, values: Ints, layout: ColumnLayout | None = None) -> Ints:
         """Return the score of every value of every variable of this rank, with all other variables fixed.

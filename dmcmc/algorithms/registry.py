@@ -4,33 +4,63 @@
 the valid names.
 """
 
+from dmcmc.algorithms.adopt import Adopt, BnBAdopt
+from dmcmc.algorithms.afb import AFB
+from dmcmc.algorithms.agent import DcopAgent
+from dmcmc.algorithms.async_max_sum import AsyncMaxSum
+from dmcmc.algorithms.cocoa import CoCoA
 from dmcmc.algorithms.contract import Algorithm, Rewriting
+from dmcmc.algorithms.dba import DBA, GDBA
 from dmcmc.algorithms.dgls import DGLS
 from dmcmc.algorithms.distributed_gibbs import GIBBS
-from dmcmc.algorithms.dsa import DSA
+from dmcmc.algorithms.dsa import ADSA, DSA, SlopeDSA
 from dmcmc.algorithms.duct import DUCT
 from dmcmc.algorithms.max_sum import MAX_SUM
 from dmcmc.algorithms.mgm import MGM, MGM2
+from dmcmc.algorithms.syncbb import SyncBB
 from dmcmc.algorithms.tree import ADPOP, DPOP
 from dmcmc.inference.runtime.plugins import Plugins
 
 GROUP = "dmcmc.algorithms"
 OWN = "dmcmc"  # dmcmc's own algorithm, which is not in the registry
-_BUILT_IN: tuple[Algorithm | Rewriting, ...] = (MGM, MGM2, DSA, DGLS, MAX_SUM, GIBBS, DUCT, DPOP, ADPOP)
+AnyAlgorithm = Algorithm | Rewriting | type[DcopAgent]
+_BUILT_IN: tuple[AnyAlgorithm, ...] = (
+    *(MGM, MGM2, DSA, ADSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
+    *(MAX_SUM, AsyncMaxSum, GIBBS, DUCT),
+    *(SyncBB, AFB, Adopt, BnBAdopt, DPOP, ADPOP),
+)
 
 
-def _accept(loaded: object) -> Algorithm | Rewriting | None:
+def _accept(loaded: object) -> AnyAlgorithm | None:
     """Return a plug-in if it is an algorithm, else None."""
+    if isinstance(loaded, type):
+        return loaded if issubclass(loaded, DcopAgent) else None
     return loaded if isinstance(loaded, Algorithm | Rewriting) else None
 
 
-_PLUGINS: Plugins[Algorithm | Rewriting] = Plugins(
+_PLUGINS: Plugins[AnyAlgorithm] = Plugins(
     group=GROUP,
     noun="algorithm",
     built_in={algorithm.name: algorithm for algorithm in _BUILT_IN},
     accept=_accept,
-    expected="is neither an Algorithm nor a Rewriting",
+    expected="is no Algorithm, no Rewriting and no subclass of DcopAgent",
     other_names=(OWN,),
 )
 names = _PLUGINS.names
+
+
+def described() -> dict[str, str]:
+    """Return kind, summary and paper of every algorithm by name, in one line each."""
+    lines = names()
+    for name in _PLUGINS.built_in:
+        algorithm = get(name)
+        lines[name] = f"{algorithm.kind}: {algorithm.summary}" + f" ({algorithm.paper})" * bool(algorithm.paper)
+    return lines
+
+
+def is_built_in(name: str) -> bool:
+    """Return whether an algorithm is part of dmcmc."""
+    return name in _PLUGINS.built_in
+
+
 get = _PLUGINS.get

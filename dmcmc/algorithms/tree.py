@@ -93,6 +93,7 @@ DPOP = Rewriting(
     "DPOP with one variable per agent: exact, tables as large as the tree is wide",
     one_agent_per_variable,
     _dpop_sections,
+    paper="Petcu, Faltings: A scalable method for multiagent constraint optimization, IJCAI 2005",
 )
 ADPOP = Rewriting(
     "adpop",
@@ -100,4 +101,6 @@ ADPOP = Rewriting(
     one_agent_per_variable,
     _adpop_sections,
     {"z": Parameter(2, 1, 1000, text="largest number of variables of a message")},
+    kind="inference with a bound",
+    paper="Petcu, Faltings: Approximations in distributed optimization, CP 2005",
 )

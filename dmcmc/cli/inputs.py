@@ -110,7 +110,7 @@ def options_of(arguments: Namespace) -> dict[str, Any]:
 
     Options that were not given, or that the command does not have, are left out.
     """
-    words = ("algorithm", "seed", "device", "output", "checkpoint", "start")
+    words = ("seed", "device", "output", "checkpoint", "start")
     keys = {name: f"problem.{name}" for name in FILE_OPTIONS} | {name: name for name in words}
     keys |= {option: key for key, option in OPTION_OF.items()}
     given = {key: (name, getattr(arguments, name, None)) for name, key in keys.items()}

@@ -109,7 +109,9 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
             return find_conflict(problem, single_rank_config)
         return sums(problem, single_rank_config, job.task)
     has_one_agent = problem is not None and problem.n_agents == 1
-    uses_mini_buckets = config.combine.method == "mini-bucket" and has_one_agent and config.algorithm == "dmcmc"
+    uses_mini_buckets = (
+        config.combine.method == "mini-bucket" and has_one_agent and config.algorithm_settings.name == "dmcmc"
+    )
     if uses_mini_buckets and config.local.method != "auto":
         raise ConfigError(f"--z: is for problems with several agents with --method {config.local.method}; remove it")
     for name, value in (("start", config.start), ("stay", config.stay)):

@@ -136,6 +136,7 @@ def _generator_error(message: str, params: Mapping[str, Any], at: Any) -> str:
 
 
 OPTION_OF = {
+    "algorithm.name": "algorithm",
     "budget.time": "timeout",
     "budget.gap": "gap",
     "budget.memory": "memory",

@@ -306,11 +306,26 @@ class AlgorithmSettings(Section, frozen=True):
         Number of cycles. ``auto``: as many as ``budget.time`` allows; without a time budget the algorithm's default.
     parameters : dict
         Parameters of the algorithm by name; all others have their defaults.
+    delay : str
+        Delays of messages: ``none``, ``fixed(d)``, ``uniform(a,b)``, ``exponential(mean)`` or ``per-link(a,b)``.
+    loss : float
+        Probability that a message is lost.
+    runtime : "auto" or "agents"
+        ``agents``: run one object per variable, which sees only its own part of the problem, also where the algorithm
+        is compiled for all variables at once. Delays and losses need it.
     """
 
     name: Annotated[str, Meta(min_length=1, description="dmcmc or the name of an algorithm")] = "dmcmc"
     cycles: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
     parameters: Annotated[dict[str, Any], Meta(description="the algorithm's parameters by name")] = {}
+    delay: Annotated[str, Meta(min_length=1, description="none, fixed(d), uniform(a,b), ...")] = "none"
+    loss: Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")] = 0.0
+    runtime: Annotated[Literal["auto", "agents"], Meta(description="auto or agents")] = "auto"
+
+    @property
+    def needs_agents(self) -> bool:
+        """Whether the algorithm has to run as agents."""
+        return self.runtime == "agents" or self.delay != "none" or self.loss > 0
 
 
 class Settings(Section, frozen=True):
@@ -422,8 +437,9 @@ def _check_algorithm(settings: AlgorithmSettings, document: Document) -> None:
     """Raise an error if the algorithm is unknown or does not take the given parameters."""
     if settings.name == "dmcmc":
         if settings != AlgorithmSettings():
+            place = document.at(("algorithm",))
             raise ConfigError(
-                f"{document.at(('algorithm',))}: the algorithm dmcmc has no cycles and no parameters; remove them"
+                f"{place}: the algorithm dmcmc has no cycles, parameters, delay, loss or runtime; remove them"
             )
         return
     from dmcmc.algorithms.contract import checked
@@ -434,6 +450,14 @@ def _check_algorithm(settings: AlgorithmSettings, document: Document) -> None:
     except DmcmcError as error:
         raise type(error)(f"{document.at(('algorithm',))}: {error}") from error
     checked(algorithm, settings.parameters, document.at(("algorithm", "parameters")))
+    if settings.needs_agents:
+        from dmcmc.algorithms.population import Delays
+
+        Delays(settings.delay, settings.loss)
+        if not isinstance(algorithm, type):
+            raise ConfigError(
+                f"{document.at(('algorithm',))}: {settings.name} does not run as agents; remove delay, loss and runtime"
+            )
 
 
 def _check_combine(combine: Combine, document: Document) -> None:

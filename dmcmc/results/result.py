@@ -246,6 +246,38 @@ class Solution(msgspec.Struct, frozen=True):
         return _short_repr(self)
 
 
+class Effort(msgspec.Struct, frozen=True):
+    """What a DCOP algorithm has done, and what it has, after one of its cycles.
+
+    Attributes
+    ----------
+    cycle : int
+        Cycles so far.
+    time : float
+        Seconds since the start of the run.
+    now, best : int, float or None
+        Objective of the values that the variables have now, and of the best ones so far; None if they break a hard
+        constraint.
+    messages, bytes : int
+        Messages between agents so far, and their bytes, as the ranks count them.
+    ncccs, operations : int
+        Non-concurrent constraint checks (Meisels et al. 2002) and non-concurrent logical operations so far; 0 where an
+        algorithm is compiled for all variables at once.
+    simulated_time : float
+        Seconds so far, as if each agent had its own machine; with the delays of messages.
+    """
+
+    cycle: int
+    time: float
+    now: Number | None
+    best: Number | None
+    messages: int
+    bytes: int
+    ncccs: int
+    operations: int
+    simulated_time: float
+
+
 class TracePoint(msgspec.Struct, frozen=True):
     """The best objective and bound at one point in time.
 
@@ -469,7 +501,10 @@ class Result(Output, frozen=True, kw_only=True):
         no rank failed (``agree``), data that all ranks need (``merged``, ``allgather``) and results (``gather``).
         Bytes leave a rank; all ranks are added up.
     cycle : int or None
-        Number of cycles of a synchronous algorithm; None for others.
+        Number of cycles of a DCOP algorithm other than dmcmc; None for dmcmc.
+    course : tuple of Effort
+        The measures of a DCOP algorithm after each cycle, or after some of them if there are more than 2,000; empty for
+        dmcmc.
     note : str or None
         A remark, such as why the run ended early.
     presolve : PresolveReport or None
@@ -514,6 +549,7 @@ class Result(Output, frozen=True, kw_only=True):
     messages: Mapping[str, MessageCount] = {}
     control: Mapping[str, MessageCount] = {}
     cycle: int | None = None
+    course: tuple[Effort, ...] = ()
     note: str | None = None
     presolve: PresolveReport | None = None
     work: tuple[WorkDone, ...] = ()

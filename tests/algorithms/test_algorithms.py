@@ -19,6 +19,7 @@ from support.ranks import on_thread_ranks
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.algorithms import registry
+from dmcmc.algorithms.agent import AllRandom
 from dmcmc.algorithms.contract import Algorithm, Parameter, checked
 from dmcmc.algorithms.duct import DuctSearch
 from dmcmc.algorithms.network import AgentNetwork
@@ -28,10 +29,17 @@ CYCLE_ALGORITHMS = ("mgm", "mgm2", "dsa", "dgls", "max-sum", "distributed-gibbs"
 few_examples = settings(max_examples=25)
 
 
+def compiled(name):
+    """Return an algorithm as it runs for all variables at once."""
+    algorithm = registry.get(name)
+    return algorithm.compiled if isinstance(algorithm, type) else algorithm
+
+
 def cycles(name, problem, seed=0, max_cycles=100, world=None, **parameters):
     """Return the network and the assignments after each cycle."""
-    algorithm, network = registry.get(name), AgentNetwork(problem, world)
-    rng = np.random.Generator(np.random.Philox(seed))
+    algorithm, network = compiled(name), AgentNetwork(problem, world)
+    drawn = AllRandom(seed, problem.n_variables) if isinstance(registry.get(name), type) else None
+    rng = drawn or np.random.Generator(np.random.Philox(seed))
     found = []
     for values in algorithm.steps(network, rng, checked(algorithm, parameters, "parameters")):
         found.append(values.copy())
@@ -211,10 +219,10 @@ def test_tables_larger_than_the_memory_budget_are_rejected():
         ("mgm3", "algorithm: unknown algorithm 'mgm3'; did you mean 'mgm"),
         ({"name": "dsa", "parameters": {"p": 1}}, "algorithm.parameters.p: unknown parameter of dsa"),
         ({"name": "dsa", "parameters": {"probability": 2}}, "probability: expected a number from 0.01 to 1, got 2"),
-        ({"name": "dsa", "parameters": {"variant": "D"}}, "variant: expected one of A, B, C, got 'D'"),
+        ({"name": "dsa", "parameters": {"variant": "F"}}, "variant: expected one of A, B, C, D, E, got 'F'"),
         ({"name": "adpop", "parameters": {"z": 2.5}}, "z: expected a whole number, got 2.5"),
         ({"name": "dpop", "cycles": 3}, "algorithm.cycles: dpop has none; leave it out"),
-        ({"name": "dmcmc", "cycles": 3}, "dmcmc has no cycles and no parameters"),
+        ({"name": "dmcmc", "cycles": 3}, "the algorithm dmcmc has no cycles, parameters"),
         ({"name": "mgm", "cycles": 0}, "algorithm.cycles: expected auto or a whole number >= 1, got 0"),
     ],
 )

@@ -205,7 +205,7 @@ def run(name, problem, seed):
     """Return the messages of a run by kind and agent, its assignments, and whether it ended by itself."""
     algorithm, network = registry.get(name), AgentNetwork(problem)
     rng, states = np.random.Generator(np.random.Philox(seed)), []
-    for values in algorithm.steps(network, rng, checked(algorithm, {}, "parameters")):
+    for values in getattr(algorithm, "compiled", algorithm).steps(network, rng, checked(algorithm, {}, "parameters")):
         states.append(values.tolist())
         if len(states) > CYCLES:
             return network, states, False

@@ -1,7 +1,7 @@
-"""Run a baseline algorithm of :mod:`dmcmc.algorithms`: in message cycles, or as a run on a reformulated problem.
+"""Run a baseline algorithm of :mod:`dmcmc.algorithms`: as agents, in cycles, or as a run on a reformulated problem.
 
-In message cycles, an algorithm only yields assignments. The clock, the best assignment of all cycles, message counts
-and the trace are kept here.
+Agents, or the steps of an algorithm that is compiled for all variables at once, only give values. The clock, the best
+assignment of all cycles, the measures of each cycle and the trace are kept here.
 """
 
 import time
@@ -13,8 +13,11 @@ import msgspec
 import numpy as np
 
 from dmcmc.algorithms import registry
+from dmcmc.algorithms.agent import AllRandom, DcopAgent, SynchronousAgent
 from dmcmc.algorithms.contract import Algorithm, Rewriting, Value, checked
 from dmcmc.algorithms.network import AgentNetwork
+from dmcmc.algorithms.population import AlgorithmError, Delays, Snapshot, bad_value, fault, is_foreign
+from dmcmc.algorithms.simulator import run_agents
 from dmcmc.anytime import solve as dmcmc_run
 from dmcmc.config.settings import Settings, settings_of
 from dmcmc.files.document import Document
@@ -24,12 +27,12 @@ from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.errors import ConfigError, ResourceError
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, ResourceError
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import AssignmentQuality, judge, quality_of
-from dmcmc.results.result import AgentMetrics, MessageCount, Result, Solution, TracePoint
+from dmcmc.results.outcome import AssignmentQuality, SolveOutcome, gap_of, judge, quality_of
+from dmcmc.results.result import AgentMetrics, Effort, MessageCount, Result, Solution, TracePoint
 from dmcmc.results.stored_result import provenance
 from dmcmc.solving.metrics import levels_of, messages_of
 from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
@@ -111,7 +114,7 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(seed))
 
 
-def compile_kernels(algorithm: Algorithm, values: Mapping[str, Value]) -> None:
+def _compile_kernels(algorithm: Algorithm, values: Mapping[str, Value]) -> None:
     """Run a small problem for some cycles, which compiles the kernels."""
     small = generators.generate("random", {"agents": 4, "variables_per_agent": 3, "domain_size": 3, "seed": 0})
     network = AgentNetwork(small)
@@ -122,7 +125,7 @@ def compile_kernels(algorithm: Algorithm, values: Mapping[str, Value]) -> None:
 
 
 def solve_in_cycles(
-    algorithm: Algorithm,
+    algorithm: Algorithm | type[DcopAgent],
     values: Mapping[str, Value],
     problem: Problem,
     settings: Settings,
@@ -130,7 +133,7 @@ def solve_in_cycles(
     progress: ProgressReporter | None = None,
     ending: RunHandle | None = None,
 ) -> Result | None:
-    """Run an algorithm until its cycles or its time are over, or nothing can change any more; called by all ranks.
+    """Run an algorithm until its cycles or its time are over, or its agents have finished; called by all ranks.
 
     Parameters
     ----------
@@ -142,7 +145,8 @@ def solve_in_cycles(
     Returns
     -------
     Result or None
-        The best assignment of all cycles on rank 0, without a bound; None on other ranks.
+        The best assignment of all cycles on rank 0; None on other ranks. It has a bound if a complete algorithm has
+        ended.
 
     Raises
     ------
@@ -153,7 +157,10 @@ def solve_in_cycles(
     try:
         config = with_memory_limit(settings, world)
         dense = with_dense_tables(problem, config)
-        compile_kernels(algorithm, values)
+        given = config.algorithm_settings
+        compiled = algorithm if isinstance(algorithm, Algorithm) else None if given.needs_agents else algorithm.compiled
+        if compiled is not None and registry.is_built_in(algorithm.name):
+            _compile_kernels(compiled, values)
         run = _AlgorithmRun(algorithm, problem, AgentNetwork(dense, world), config, progress)
         timed = config.budget.time is not None
         end = run.start_time + (config.budget.time or float("inf"))
@@ -162,11 +169,25 @@ def solve_in_cycles(
         with handle.deliver_if_late(stop), Interrupt(stop, armed=timed and ending is None):
             if world.rank == 0:
                 handle.best = run.best_so_far
-            run.go(algorithm.steps(run.network, generator(config.seed), values), stop)
+            if compiled is not None:
+                rng = generator(config.seed) if compiled is algorithm else AllRandom(config.seed, problem.n_variables)
+                run.go(_states(compiled.steps(run.network, rng, values)), stop, ends_by_clock=False)
+            elif isinstance(algorithm, type):
+                delays = Delays(given.delay, given.loss, config.seed)
+                run.go(run_agents(algorithm, run.network, values, config.seed, delays, stop), stop, ends_by_clock=True)
         return run.result()
     except BaseException as error:
         world.abort_on_exit(error)
         raise
+
+
+def _states(steps: Iterator[Ints]) -> Iterator[Snapshot]:
+    """Yield the state after each step of a compiled algorithm."""
+    for cycle, values in enumerate(steps):
+        yield Snapshot(values, None, cycle)
+
+
+_MAX_POINTS = 2000  # cycles with measures; when there are more, every second one is left out
 
 
 class _AlgorithmRun:
@@ -190,7 +211,7 @@ class _AlgorithmRun:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: Algorithm | type[DcopAgent],
         problem: Problem,
         network: AgentNetwork,
         config: Settings,
@@ -201,46 +222,121 @@ class _AlgorithmRun:
         self.interfaces = interface_sizes(problem)
         configured_cycles = config.algorithm_settings.cycles
         untimed = config.budget.time is None
-        self.max_cycles = (
-            configured_cycles if isinstance(configured_cycles, int) else algorithm.cycles if untimed else None
-        )
+        default = algorithm.cycles or None if untimed else None  # 0: until the agents have finished
+        self.max_cycles = configured_cycles if isinstance(configured_cycles, int) else default
+        self.constant = sum(factor.table.item() for factor in problem.factors if not factor.scope)
+        self.proven, self._cycles_apart, self.course = False, 1, list[Effort]()
         self.start_time, self.seconds, self.cycle, self.timeout = time.perf_counter(), 0.0, 0, False
         self.best_score: int | None = None
         self.best: Ints = np.zeros(problem.n_variables, dtype=np.int64)
         self.quality: AssignmentQuality | None = None
         self.trace: list[TracePoint] = []
 
-    def go(self, steps: Iterator[Ints], stop: Deadline) -> None:
-        """Run the cycles; all ranks end after the same one."""
-        self.progress.stage(self.algorithm.name, self.max_cycles)
+    def go(self, states: Iterator[Snapshot], stop: Deadline, ends_by_clock: bool) -> None:
+        """Run the cycles; all ranks end after the same one.
+
+        Parameters
+        ----------
+        states
+            The state after each cycle, or after each change of a value.
+        stop
+            The deadline.
+        ends_by_clock
+            Whether ``states`` ends at the deadline by itself.
+        """
+        algorithm, network = self.algorithm, self.network
+        in_cycles = not isinstance(algorithm, type) or issubclass(algorithm, SynchronousAgent)
+        self.progress.stage(algorithm.name, self.max_cycles)
         while True:
             cycle_start = time.perf_counter()
-            values = next(steps, None)
-            self.seconds += (time.perf_counter() - cycle_start) * self.network.parallel
-            if values is None:
+            state = self._next(states)
+            work = (time.perf_counter() - cycle_start) * network.parallel
+            self.seconds = network.simulated or self.seconds + work
+            if state is None:
+                self.cycle += in_cycles and not network.ended
+                self.timeout = ends_by_clock and bool(network.world.bcast(stop.over and not network.ended))
+                self._prove()
                 return
-            self._keep_if_better(values)
+            if state.cycle > self.cycle:
+                self.progress.advance()
+            self.cycle = state.cycle
+            if state.values is not None:
+                self._look(state.values, state.score)
             if self.max_cycles is not None and self.cycle >= self.max_cycles:
                 return
-            self.timeout = bool(self.network.world.bcast(stop.over))
+            self.timeout = bool(network.world.bcast(stop.over))
             if self.timeout:
                 return
-            self.cycle += 1  # the first assignment is the initial one
-            self.progress.advance()
 
-    def _keep_if_better(self, values: Ints) -> None:
-        """Keep an assignment if it is the best so far."""
-        score = self.network.total_score(values)
-        if self.best_score is None or score > self.best_score:
+    def _next(self, states: Iterator[Snapshot]) -> Snapshot | None:
+        """Return the next state, or None at the end; a fault of a plug-in becomes an error that names its line."""
+        try:
+            state = next(states, None)
+        except DmcmcError:
+            raise
+        except Exception as error:
+            if is_foreign(error):
+                raise AlgorithmError(fault(self.algorithm.name, error)) from error
+            raise
+        if state is not None and isinstance(self.algorithm, Algorithm) and state.values is not None:
+            self._check(state.values)
+        return state
+
+    def _check(self, values: Ints) -> None:
+        """Raise an error if an algorithm has given values that the variables cannot take."""
+        name, given, n = self.algorithm.name, np.asarray(values), self.problem.n_variables
+        if given.shape != (n,) or given.dtype.kind not in "iu":
+            shape = f"{given.dtype} of shape {given.shape}"
+            raise AlgorithmError(f"algorithm {name}: gave values as {shape}; expected whole numbers of shape ({n},)")
+        bad = np.flatnonzero((given < 0) | (given >= self.problem.domains))
+        if bad.size:
+            v = int(bad[0])
+            raise AlgorithmError(
+                bad_value(name, self.problem.variables[v], int(given[v]), int(self.problem.domains[v]))
+            )
+
+    def _prove(self) -> None:
+        """Take the values of a complete algorithm that has ended as proven; lost messages prove nothing."""
+        algorithm = self.algorithm
+        self.proven = self.network.ended and isinstance(algorithm, type) and algorithm.proves
+
+    def _look(self, values: Ints, score: int | None) -> None:
+        """Keep an assignment if it is the best so far, and note the measures of the cycle."""
+        score = self.network.total_score(values) if score is None else score
+        improves = self.best_score is None or score > self.best_score
+        if improves:
             self.best_score, self.best = score, values.copy()
             if self.network.world.rank == 0:
                 self.quality = quality_of(self.problem, self.best)
-                objective = None if self.quality.negated_violation else self.quality.objective
-                if objective is not None:
-                    point = TracePoint(time.perf_counter() - self.start_time, objective, None, self.algorithm.name)
-                    self.trace.append(point)
-                    self.progress.point(point)
-                    self.progress.solution(partial(self._solution, point, objective))
+        if self.quality is None:
+            return
+        objective = None if self.quality.negated_violation else self.quality.objective
+        if not self.course or self.cycle >= self.course[-1].cycle + self._cycles_apart:
+            self.course.append(self._effort(score, objective))
+            if len(self.course) > _MAX_POINTS:
+                self.course, self._cycles_apart = self.course[::2], 2 * self._cycles_apart
+        if improves and objective is not None:
+            point = TracePoint(time.perf_counter() - self.start_time, objective, None, self.algorithm.name)
+            self.trace.append(point)
+            self.progress.point(point)
+            self.progress.solution(partial(self._solution, point, objective))
+
+    def _effort(self, score: int, best: Number | None) -> Effort:
+        """Return the measures so far, given the total score of the present values and the best objective."""
+        network, layout = self.network, self.network.layout
+        breaks = 2 * score < -layout.violation  # a violation costs more than twice all utilities
+        utility = self.constant + (score if layout.scale == 1 else score / layout.scale)
+        return Effort(
+            cycle=self.cycle,
+            time=time.perf_counter() - self.start_time,
+            now=None if breaks else self.problem.to_own_sense(utility),
+            best=best,
+            messages=max(network.total_messages, network.all_messages),
+            bytes=max(network.total_bytes, network.all_bytes),
+            ncccs=network.checks,
+            operations=network.operations,
+            simulated_time=self.seconds,
+        )
 
     def _solution(self, point: TracePoint, objective: Number) -> Solution:
         """Return the best assignment as a solution of the trace."""
@@ -253,6 +349,8 @@ class _AlgorithmRun:
     def result(self) -> Result | None:
         """Return the result on rank 0; called by all ranks."""
         world = self.network.world
+        if world.size > 1:
+            self.network.gather_counts()  # those of agents; what is compiled is counted by each rank
         parts = world.gather((self._metrics(), self.seconds))
         if parts is None:
             return None
@@ -268,7 +366,7 @@ class _AlgorithmRun:
         """Return the result with the best assignment."""
         assert self.quality is not None
         constants = [factor for factor in self.problem.factors if not factor.scope]
-        outcome = judge(self.problem, self.quality, constants, None)
+        outcome = self._proven(judge(self.problem, self.quality, constants, None))
         elapsed, known = time.perf_counter() - self.start_time, None if outcome.status == "infeasible" else self.best
         return Result(
             status="timeout" if timed_out and outcome.status != "infeasible" else outcome.status,
@@ -281,11 +379,29 @@ class _AlgorithmRun:
             time=elapsed,
             simulated_time=seconds,
             **derived_fields(self.problem, known, agents),
+            ncccs=self.network.checks,
             cycle=self.cycle,
+            course=tuple(self.course),
             agents=agents,
             trace=tuple(self.trace),
             provenance=provenance(self.config, self.network.world.size, 1, {"algorithm": self.algorithm.name}),
         )
+
+    def _proven(self, outcome: SolveOutcome) -> SolveOutcome:
+        """Return an outcome with what a complete algorithm has proven.
+
+        Whole numbers are exact. Others are rounded to some twelve digits of their sum, so that the bound is as much
+        looser, and nothing is called optimal.
+        """
+        if not self.proven or outcome.status == "infeasible":
+            return outcome
+        if outcome.objective is None:
+            return SolveOutcome("infeasible", None, None, None, None)
+        if self.network.layout.scale == 1 and all(factor.table.dtype.kind == "i" for factor in self.problem.factors):
+            return outcome._replace(status="optimal", bound=outcome.objective, gap=0.0)
+        slack = len(self.problem.factors) / self.network.layout.scale
+        bound = outcome.objective + (slack if self.problem.sense == "max" else -slack)
+        return outcome._replace(bound=bound, gap=gap_of(outcome.objective, bound))
 
 
 def solve_by_baseline(

@@ -121,7 +121,7 @@ def algorithms(arguments: Namespace) -> int:
     from dmcmc.algorithms import registry
 
     ours = {registry.OWN: "the default: exact or sampled tables of agents with many variables, bounds, DPOP or ADPOP"}
-    _list(ours | registry.names(), arguments.json)
+    _list(ours | registry.described(), arguments.json)
     return 0
 
 

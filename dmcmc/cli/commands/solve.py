@@ -92,7 +92,12 @@ def _read(arguments: Namespace, document: Document) -> SolveJob:
 def _merges(config: Config, task: str) -> bool:
     """Return whether a run merges the variables of all participants of a meeting."""
     is_plain = config.local.method in ("auto", "exact") and config.combine.method != "mini-bucket"
-    return task in ("mpe", "conflict") and config.presolve == "merge" and is_plain and config.algorithm == "dmcmc"
+    return (
+        task in ("mpe", "conflict")
+        and config.presolve == "merge"
+        and is_plain
+        and config.algorithm_settings.name == "dmcmc"
+    )
 
 
 def _document(arguments: Namespace) -> Document:

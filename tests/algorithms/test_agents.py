@@ -1,0 +1,266 @@
+"""Algorithms as agents: complete ones against enumeration, local ones by their properties, and what agents can see."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.local_optima import better_by_one
+from support.problem_strategies import mixed_problems, random_problem
+from support.ranks import on_thread_ranks
+
+import dmcmc
+from dmcmc import Factor, Problem
+from dmcmc.algorithms import registry
+from dmcmc.algorithms.agent import AllRandom, DcopAgent, SynchronousAgent
+from dmcmc.algorithms.contract import checked
+from dmcmc.algorithms.network import AgentNetwork
+from dmcmc.algorithms.population import AlgorithmError, Delays, Population
+from dmcmc.algorithms.simulator import run_agents
+from dmcmc.inference.runtime.errors import ConfigError
+
+COMPLETE = ("syncbb", "afb", "adopt", "bnb-adopt")
+LOCAL = ("mgm", "dsa", "a-dsa", "dsa-sdp", "dba", "gdba", "cocoa", "a-max-sum")
+DELAYS = ("none", "fixed(2)", "uniform(0,3)", "exponential(1)", "per-link(0,2)")
+
+
+def run(name, problem, seed=0, delays=None, world=None, cycles=50, **parameters):
+    """Return the network and the snapshots of a run as agents, up to a number of cycles for local algorithms."""
+    algorithm = registry.get(name) if isinstance(name, str) else name
+    network, found = AgentNetwork(problem, world), []
+    for state in run_agents(algorithm, network, checked(algorithm, parameters, "parameters"), seed, delays):
+        values = None if state.values is None else state.values.copy()
+        found.append(state._replace(values=values))
+        if not algorithm.proves and state.cycle >= cycles:
+            break
+    return network, found
+
+
+def best_score(problem):
+    """Return the largest total score of all assignments, by enumeration."""
+    network = AgentNetwork(problem)
+    return max(network.total_score(np.array(values)) for values in product(*map(range, problem.domains)))
+
+
+def small_problem(seed):
+    """Return a random problem of one to six variables, with factors of one to three of them, some entries forbidden."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 7))
+    domains, factors = rng.integers(1, 4, n), []
+    for _ in range(int(rng.integers(0, 9))):
+        scope = tuple(sorted(rng.choice(n, min(n, int(rng.integers(1, 4))), replace=False).tolist()))
+        table = rng.integers(0, 10, domains[list(scope)]).astype(np.float64)
+        if seed % 3 == 0:
+            table[rng.random(table.shape) < 0.1] = np.inf
+        factors.append(Factor.of(scope, table.tolist(), "min"))
+    names = tuple(f"x{v}" for v in range(n))
+    return Problem(names, domains, names, np.arange(n), tuple(factors), sense=("min", "max")[seed % 2])
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_complete_algorithms_find_the_optimum_with_and_without_delays(name):
+    for seed in range(60):
+        problem = small_problem(seed)
+        delays = Delays(DELAYS[seed % len(DELAYS)], seed=seed)
+        network, found = run(name, problem, seed, delays)
+        assert network.ended and network.total_score(found[-1].values) == best_score(problem), seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPLETE)
+def test_complete_algorithms_find_the_optimum_of_many_problems(name):
+    for seed in range(60, 2000):
+        problem = small_problem(seed)
+        network, found = run(name, problem, seed, Delays(DELAYS[seed % len(DELAYS)], seed=seed))
+        assert network.ended and network.total_score(found[-1].values) == best_score(problem), seed
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_a_complete_algorithm_proves_its_answer(name):
+    problem = random_problem(4, variables=5, agents=5, factors=7)
+    result = dmcmc.solve(problem, algorithm=name)
+    optimum = dmcmc.solve(problem)
+    assert (result.status, result.objective, result.bound) == ("optimal", optimum.objective, optimum.objective)
+    assert result.ncccs > 0 and result.course[-1].messages == result.msg_count
+
+
+def test_a_complete_algorithm_proves_that_a_problem_is_infeasible():
+    forbidden = Factor.of((0, 1), [[np.inf, np.inf], [np.inf, np.inf]], "min")
+    problem = Problem(("a", "b"), [2, 2], ("a", "b"), [0, 1], (forbidden,), sense="min")
+    assert dmcmc.solve(problem, algorithm="bnb-adopt").status == "infeasible"
+
+
+def test_float_costs_get_a_bound_within_their_rounding():
+    problem = Problem(("a", "b"), [2, 2], ("a", "b"), [0, 1], (Factor.of((0, 1), [[0.1, 0.7], [0.3, 0.2]]),))
+    result = dmcmc.solve(problem, algorithm="syncbb")
+    assert result.objective == 0.7 and 0.7 < result.bound < 0.7 + 1e-9
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_the_same_seed_gives_the_same_run(name):
+    problem = random_problem(6, variables=9, agents=9, factors=14)
+    delays = [Delays("uniform(0,1)", 0.1, seed=3) for _ in range(2)]
+    first, second = (run(name, problem, 3, d, cycles=20)[1] for d in delays)
+    assert [(s.cycle, str(s.values)) for s in first] == [(s.cycle, str(s.values)) for s in second]
+
+
+@settings(max_examples=15)
+@given(mixed_problems(), st.integers(0, 99))
+def test_mgm_as_agents_never_gets_worse_and_ends_1_optimal(problem, seed):
+    network, found = run("mgm", problem, seed, cycles=1000)
+    totals = [network.total_score(state.values) for state in found]
+    assert totals == sorted(totals) and better_by_one(problem, found[-1].values) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("mgm", {}), *(("dsa", {"variant": letter}) for letter in ("A", "B", "C", "D", "E"))]
+)
+def test_compiled_algorithms_give_the_run_of_their_agents(name, parameters):
+    for seed in range(5):
+        problem = dmcmc.generate("random-network", nodes=10, domain_size=4, density=0.4, seed=seed)
+        _, found = run(name, problem, seed, cycles=20, **parameters)
+        algorithm = registry.get(name).compiled
+        steps = algorithm.steps(AgentNetwork(problem), AllRandom(seed, 10), checked(algorithm, parameters, "p"))
+        expected = [values.copy() for _, values in zip(range(len(found)), steps, strict=False)]
+        assert [s.values.tolist() for s in found[: len(expected)]] == [values.tolist() for values in expected]
+
+
+@pytest.mark.parametrize("name", ["mgm", "dsa", "gdba", "dsa-sdp"])
+def test_synchronous_agents_are_invariant_under_the_number_of_ranks(name):
+    problem = random_problem(3, variables=9, agents=5, factors=16)
+    alone, found = run(name, problem, 2, cycles=8)
+    expected = [state.values.tolist() for state in found]
+
+    def work(world):
+        network, states = run(name, problem, 2, world=world, cycles=8)
+        return [state.values.tolist() for state in states], network.all_messages
+
+    assert on_thread_ranks(3, work) == [(expected, alone.total_messages)] * 3
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_asynchronous_agents_find_the_optimum_on_ranks(name):
+    problem = random_problem(3, variables=6, agents=6, factors=9)
+
+    def work(world):
+        network, states = run(name, problem, 2, world=world)
+        return network.ended, network.total_score(states[-1].values)
+
+    assert on_thread_ranks(3, work) == [(True, best_score(problem))] * 3
+
+
+def test_max_sum_is_exact_on_trees():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        scopes = [(int(rng.integers(v)), v) for v in range(1, 7)]
+        factors = tuple(Factor.of(scope, rng.integers(0, 100, (3, 3)).tolist()) for scope in scopes)
+        names = tuple(f"x{v}" for v in range(7))
+        problem = Problem(names, [3] * 7, names, np.arange(7), factors)
+        network, found = run("a-max-sum", problem, seed, cycles=1000, damping=0.0)
+        assert network.total_score(found[-1].values) == best_score(problem)
+
+
+def test_nccc_and_messages_of_a_problem_computed_by_hand():
+    # Two variables of two values: SyncBB reads no entry at the first agent, and a row of two for each of its values.
+    problem = Problem(
+        ("a", "b"), [2, 2], ("a", "b"), [0, 1], (Factor.of((0, 1), [[1, 2], [3, 0]], "min"),), sense="min"
+    )
+    network, _ = run("syncbb", problem)
+    assert network.checks == 4
+    assert {kind: int(sent.messages.sum()) for kind, sent in network.sent_by_kind().items()} == {
+        "FORWARD": 2, "BACK": 2, "SOLUTION": 1,
+    }  # fmt: skip
+    # MGM from (1, 0): both read their row of two; b gains 3 and moves; then both read again and nobody gains.
+    network, found = run(
+        "mgm", problem, next(s for s in range(99) if AllRandom(s, 2).integers(np.array([2, 2])).tolist() == [1, 0])
+    )
+    assert found[-1].values.tolist() == [1, 1] and network.total_messages == 2 * 2 * len(found)
+
+
+def test_an_agent_sees_only_its_own_part():
+    problem = random_problem(2, variables=6, agents=6, factors=6)
+    network = AgentNetwork(problem)
+    population = Population(registry.get("mgm"), network, {})
+    ours = (Problem, AgentNetwork, Population, SynchronousAgent, Factor)
+    for v, agent in population.agents.items():
+        around = {u for factor in problem.factors if v in factor.scope for u in factor.scope}
+        seen, waiting = set(), [value for name, value in vars(agent).items() if name != "me"]
+        while waiting:
+            value = waiting.pop()
+            if id(value) in seen or isinstance(value, str | int | float | type(None)):
+                continue
+            seen.add(id(value))
+            assert not isinstance(value, ours), f"agent {v} can reach {type(value).__name__}"
+            waiting += list(value.values()) if isinstance(value, dict) else []
+            waiting += list(value) if isinstance(value, tuple | list) else []
+            waiting += [getattr(value, name) for name in getattr(type(value), "__slots__", ())]
+        assert {u for c in agent.constraints for u in c.scope} <= around | {v}
+        assert set(agent.neighbours) == around - {v} and set(agent.domains) == around | {v}
+
+
+class Wrong(SynchronousAgent):
+    """An agent that takes a value beyond its domain, or sends to an agent that it does not know."""
+
+    name = "wrong"
+
+    def run(self):
+        """Fail as the seed says."""
+        self.value = 0
+        if self.random() < 0.5:
+            self.value = 99
+        else:
+            self.send(self.me + 2, "HELLO")
+        yield
+
+
+def test_faults_of_an_algorithm_are_one_line():
+    names = ("a", "b", "c")  # a does not know c
+    chain = tuple(Factor.of((v, v + 1), [[1, 2], [3, 0]]) for v in range(2))
+    problem = Problem(names, [2, 2, 2], names, [0, 1, 2], chain)
+    texts = set()
+    for seed in range(20):
+        with pytest.raises(AlgorithmError) as caught:
+            run(Wrong, problem, seed)
+        texts.add(str(caught.value).partition(": ")[2])
+    wrong = {f"'{name}' took the value 99; expected a whole number from 0 to 1" for name in names}
+    unknown = {f"agent {v} sent HELLO to agent {v + 2}, which it does not know" for v in range(3)}
+    assert texts & wrong and texts & unknown and texts <= wrong | unknown
+
+
+@pytest.mark.parametrize("text", ["soon", "fixed(-1)", "uniform(2,1)", "uniform(1)", "fixed(x)"])
+def test_a_wrong_delay_is_refused(text):
+    with pytest.raises(ConfigError, match="expected none, fixed"):
+        dmcmc.solve(random_problem(1), algorithm={"name": "mgm", "delay": text})
+
+
+def test_a_compiled_algorithm_without_agents_takes_no_delay():
+    with pytest.raises(ConfigError, match="duct does not run as agents"):
+        dmcmc.solve(random_problem(1), algorithm={"name": "duct", "loss": 0.1})
+
+
+def test_lost_messages_are_lost_and_prove_nothing():
+    problem = random_problem(4, variables=6, agents=6, factors=9)
+    result = dmcmc.solve(problem, algorithm={"name": "syncbb", "loss": 1.0})
+    assert result.status != "optimal" and result.bound is None
+
+
+def test_delays_take_simulated_time_only():
+    problem = dmcmc.generate("random-network", nodes=10, domain_size=4, density=0.4)
+    result = dmcmc.solve(problem, algorithm={"name": "dsa", "delay": "fixed(100)", "cycles": 5})
+    assert result.simulated_time > 500 > result.time
+
+
+class Silent(DcopAgent):
+    """An agent that sends nothing."""
+
+    name = "silent"
+
+    def start(self):
+        """Take the first value."""
+        self.value = 0
+
+
+def test_a_run_without_messages_ends():
+    network, found = run(Silent, random_problem(4))
+    assert not found[-1].values.any() and not network.ended
