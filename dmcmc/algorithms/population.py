@@ -191,7 +191,7 @@ class Population:
 
     @cached_property
     def _tree(self) -> VariableTree:
-        """The pseudo-tree of all variables, which all ranks build alike."""
+        """The pseudo-tree of all variables, the same one on all ranks."""
         return VariableTree.of(self.network.problem)
 
     @cached_property
