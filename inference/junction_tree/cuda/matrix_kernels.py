@@ -36,6 +36,7 @@ from functools import lru_cache
 import numpy as np
 from numba import config, cuda
 
+from dmcmc.inference.elimination.cuda.join_kernels import offset_of
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.junction_tree.cuda.descriptor_kernels import (
     AT,
@@ -55,7 +56,7 @@ from dmcmc.inference.junction_tree.cuda.descriptor_kernels import (
     TABLE,
     TABLES,
 )
-from dmcmc.inference.junction_tree.cuda.message_kernels import THREADS, find_message, note_extremes, offset_of, scale_of
+from dmcmc.inference.junction_tree.cuda.message_kernels import THREADS, find_message, note_extremes, scale_of
 from dmcmc.inference.runtime.compile import cuda_jit
 
 SIDE = 4 if config.ENABLE_CUDASIM else 32  # rows and columns per block, and eliminated assignments per slice

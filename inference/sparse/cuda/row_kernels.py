@@ -64,6 +64,7 @@ The header has the entries KIND to SHARED_TO. The names of lists stand for the p
 import numpy as np
 from numba import config, cuda
 
+from dmcmc.inference.elimination.cuda.join_kernels import last_at_most
 from dmcmc.inference.runtime.compile import cuda_jit, device_function
 from dmcmc.inference.sparse.row_kernels import find
 
@@ -164,22 +165,10 @@ def count_partners(keys, n, descriptor, groups, shared, group, begin, counts):
 @cuda.jit(device=True)
 def row_of(candidate, counts, sums, n):
     """Return the row of a candidate, and the row's first candidate, by bisection."""
-    low, high = 0, (n - 1) // THREADS
-    while low < high:  # first the block of the prefix sums, then the row
-        middle = (low + high + 1) >> 1
-        if sums[middle] <= candidate:
-            low = middle
-        else:
-            high = middle - 1
-    base = sums[low]
-    low, high = low * THREADS, min(low * THREADS + THREADS, n) - 1
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if base + counts[middle] <= candidate:
-            low = middle
-        else:
-            high = middle - 1
-    return low, base + counts[low]
+    block = last_at_most(sums, 0, (n - 1) // THREADS + 1, candidate)
+    base, first = sums[block], block * THREADS
+    row = first + last_at_most(counts, first, min(THREADS, n - first), candidate - base)
+    return row, base + counts[row]
 
 
 @cuda.jit(device=True)
