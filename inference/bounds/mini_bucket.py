@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -32,37 +31,13 @@ from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
-from dmcmc.inference.minibuckets.plan import largest_fitting, least_z, plan_mini_buckets, upper_bound_on_z
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within, upper_bound_on_z
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-
-Scopes = Sequence[tuple[int, ...]]
-
-
-def plan_of(local: LocalProblem, scopes: Scopes, z: int) -> EliminationPlan:
-    """Return the mini-bucket elimination of an agent's hidden variables, given the scopes of its tables and z."""
-    return plan_mini_buckets(scopes, local.domains, local.order.variables, local.interface, z, True)
-
-
-def least_z_of(local: LocalProblem, scopes: Scopes) -> int:
-    """Return the smallest z: each table fits a mini-bucket."""
-    return least_z(scopes, local.order.variables)
-
-
-def largest_z(local: LocalProblem, scopes: Scopes, entries: int) -> int:
-    """Return the largest z whose tables have at most ``entries`` entries; the smallest z if none has."""
-    most = upper_bound_on_z(local.domains, local.order.variables, entries, local.plan.width)
-    found, _ = largest_fitting(most, least_z_of(local, scopes), entries, partial(plan_of, local, scopes))
-    return found
-
-
-def seconds_of(plan: EliminationPlan, threads: int) -> float:
-    """Return the estimated seconds of a plan on a nominal machine: joined cells and an overhead per bucket."""
-    return plan.cells * COSTS.seconds_per_bound_cell / threads + SECONDS_PER_BUCKET * plan.buckets
 
 
 def eliminate(
@@ -177,7 +152,10 @@ class MiniBucketState:
     def raise_z(self, entries: int) -> None:
         """Raise the z of the next step to the largest one whose tables have at most ``entries`` entries."""
         if not self.exhausted:
-            self.z = max(self.z, largest_z(self.local, self._scopes(), entries))
+            local, scopes = self.local, self._scopes()
+            max_z = upper_bound_on_z(local.domains, local.order.variables, entries, local.plan.width)
+            z, _ = plan_within(scopes, local.domains, local.order.variables, local.interface, entries, max_z, True)
+            self.z = max(self.z, z)
 
     def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
         """Return one table over the interface, or a sum of small tables if there are too many rows."""
@@ -195,13 +173,14 @@ class MiniBucketState:
     def _plan(self) -> EliminationPlan:
         """Return the elimination plan of the next step."""
         if self._cached_plan is None or self._cached_plan[0] != self.z:
-            self.z = max(self.z, least_z_of(self.local, self._scopes()))
-            self._cached_plan = self.z, plan_of(self.local, self._scopes(), self.z)
+            local, scopes, order = self.local, self._scopes(), self.local.order.variables
+            self.z = max(self.z, least_z(scopes, order))
+            self._cached_plan = self.z, plan_mini_buckets(scopes, local.domains, order, local.interface, self.z, True)
         return self._cached_plan[1]
 
     def _estimate(self, plan: EliminationPlan) -> float:
-        """Return the estimated seconds of a step on a nominal machine."""
-        return seconds_of(plan, self.backend.threads)
+        """Return the estimated seconds of a step on a nominal machine: joined cells and an overhead per bucket."""
+        return plan.cells * COSTS.seconds_per_bound_cell / self.backend.threads + SECONDS_PER_BUCKET * plan.buckets
 
     def _scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes of the reparametrised tables."""

@@ -30,7 +30,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import LOWEST, elimination_of, tables_of
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, upper_bound_on_z
+from dmcmc.inference.minibuckets.plan import plan_within, upper_bound_on_z
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
@@ -102,7 +102,10 @@ class MiniBucketBounder:
         tables = tables_of(state.layout.whole, state.potentials, names)
         scopes, domains = [table.scope for table in tables], local.domains
         order = best_order(scopes, domains, local.hidden, local.interface, budget=SHORT_BUDGET).variables
-        self.z = _largest_z(scopes, domains, order, local.interface, memory_limit)
+        # messages that fit the memory, and an elimination that takes well under a second
+        entries = memory_limit // 8
+        max_z = upper_bound_on_z(domains, order, entries)
+        self.z, _ = plan_within(scopes, domains, order, local.interface, entries, max_z, True, PREPARED_CELLS)
         query = elimination_of(tables, domains, order, local.interface)
         resources = Resources(memory_limit, state.backend)
         elimination = eliminate_within(query, Relaxation("mini-bucket", self.z), resources).elimination
@@ -172,15 +175,3 @@ def mini_bucket_bounder(state: DualState, memory_limit: int) -> MiniBucketBounde
         return MiniBucketBounder(state, memory_limit)
     except (ResourceError, OutOfTime):
         return None
-
-
-def _largest_z(
-    scopes: Sequence[tuple[int, ...]], domains: Ints, order: Sequence[int], keep: Sequence[int], memory_limit: int
-) -> int:
-    """Return the largest z whose messages fit the memory, and whose elimination takes well under a second."""
-    least, entries = least_z(scopes, order), memory_limit // 8
-    for z in range(max(least, upper_bound_on_z(domains, order, entries)), least, -1):
-        plan = plan_mini_buckets(scopes, domains, order, keep, z, True)
-        if plan.entries <= entries and plan.cells <= PREPARED_CELLS:
-            return z
-    return least

@@ -92,6 +92,7 @@ class AllDifferentConstraint(LoadConstraint):
 
     kind = "all_different"
     summary = "no two variables have the same value"
+    per_value = ("codes",)
     codes: tuple[NDArray[np.int64], ...]
 
     @classmethod
@@ -102,10 +103,6 @@ class AllDifferentConstraint(LoadConstraint):
         codes = int_arrays(given["codes"], shape, f"constraint {name or cls.kind}")
         return cls(scope, shape, {"codes": codes}, cost, name)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {"codes": list(self.codes)}
-
     @cached_property
     def loads(self) -> CellLoads:
         """One cell per value."""
@@ -115,11 +112,6 @@ class AllDifferentConstraint(LoadConstraint):
             items.append(CellItem.of_cells((i,), np.where(codes < 0, -1, np.searchsorted(distinct, codes)), 1))
         width = np.ones(max(1, distinct.size), dtype=np.int64)
         return CellLoads(tuple(items), width, excess_penalty(1, len(self.scope)))
-
-    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
-        """Return the constraint over some values of its variables."""
-        codes = tuple(c[values] for c, values in zip(self.codes, remaining, strict=True))
-        return type(self)(self.scope, [len(c) for c in codes], {"codes": codes}, self.cost, self.name)
 
     def propagate(self, domains: Domains) -> Domains | None:
         """Remove all unsupported values, by a matching (Régin, AAAI 1994)."""

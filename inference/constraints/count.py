@@ -35,6 +35,7 @@ class CountConstraint(LoadConstraint):
 
     kind = "count"
     summary = "bound the number of variables that take one of some values"
+    per_value = ("counted",)
     counted: tuple[NDArray[np.int64], ...]
     low: int
     high: int
@@ -54,10 +55,6 @@ class CountConstraint(LoadConstraint):
             raise ProblemError(f"{what}: 'counted' holds 0 and 1")
         return cls(scope, shape, {"counted": counted, "low": low, "high": high}, cost, name)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {"counted": list(self.counted), "low": self.low, "high": self.high}
-
     @cached_property
     def loads(self) -> CellLoads:
         """One cell, whose load is the number."""
@@ -69,12 +66,6 @@ class CountConstraint(LoadConstraint):
         """The degree for each number, shape (variables + 1,)."""
         number = np.arange(len(self.scope) + 1, dtype=np.int64)
         return np.maximum(0, np.maximum(self.low - number, number - self.high))
-
-    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
-        """Return the constraint over some values of its variables."""
-        counted = tuple(c[values] for c, values in zip(self.counted, remaining, strict=True))
-        given = {"counted": counted, "low": self.low, "high": self.high}
-        return type(self)(self.scope, [len(values) for values in remaining], given, self.cost, self.name)
 
     def propagate(self, domains: Domains) -> Domains | None:
         """Remove all unsupported values: those that count if the maximum is reached, or those that do not."""

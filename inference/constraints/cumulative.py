@@ -153,6 +153,7 @@ class CumulativeConstraint(LoadConstraint):
 
     kind = "cumulative"
     summary = "at each time, the demands of intervals are at most a capacity"
+    per_value = ("times",)
     times: tuple[NDArray[np.int64], ...]
     durations: tuple[int, ...]
     demands: tuple[int, ...]
@@ -176,11 +177,6 @@ class CumulativeConstraint(LoadConstraint):
         found = {"times": times, "durations": durations, "demands": demands, "capacity": capacity}
         return cls(scope, shape, found, cost, name)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        lists = {"times": list(self.times), "durations": list(self.durations), "demands": list(self.demands)}
-        return {**lists, "capacity": self.capacity}
-
     @cached_property
     def loads(self) -> CellLoads:
         """Cells of time between starts and ends; loads are in the largest common unit of the demands."""
@@ -192,12 +188,6 @@ class CumulativeConstraint(LoadConstraint):
             if self.durations[i] and self.demands[i]
         ]
         return CellLoads(tuple(items), width, excess_penalty(self.capacity, sum(self.demands) // unit, unit))
-
-    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
-        """Return the constraint over some values of its variables."""
-        times = tuple(t[values] for t, values in zip(self.times, remaining, strict=True))
-        given = {"times": times, "durations": self.durations, "demands": self.demands, "capacity": self.capacity}
-        return type(self)(self.scope, [len(values) for values in remaining], given, self.cost, self.name)
 
     def propagate(self, domains: Domains) -> Domains | None:
         """Remove starts at which an interval exceeds the capacity left by what is certainly occupied (timetable)."""
@@ -229,6 +219,7 @@ class BreaksConstraint(LoadConstraint):
 
     kind = "breaks"
     summary = "bound the number of breaks between intervals"
+    per_value = ("times",)
     times: tuple[NDArray[np.int64], ...]
     durations: tuple[int, ...]
     high: int
@@ -246,10 +237,6 @@ class BreaksConstraint(LoadConstraint):
         times = int_arrays(given["times"], shape, what)
         return cls(scope, shape, {"times": times, "durations": durations, "high": high}, cost, name)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {"times": list(self.times), "durations": list(self.durations), "high": self.high}
-
     @cached_property
     def loads(self) -> CellLoads:
         """Cells of time between starts and ends; the penalty is that of the number of runs of occupied cells."""
@@ -259,12 +246,6 @@ class BreaksConstraint(LoadConstraint):
             for i, (first, end) in enumerate(zip(firsts, ends, strict=True))
         ]
         return CellLoads(tuple(items), width, excess_penalty(1 + self.high, len(self.scope)), counts_runs=True)
-
-    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
-        """Return the constraint over some values of its variables."""
-        times = tuple(t[values] for t, values in zip(self.times, remaining, strict=True))
-        given = {"times": times, "durations": self.durations, "high": self.high}
-        return type(self)(self.scope, [len(values) for values in remaining], given, self.cost, self.name)
 
     def parts(self) -> list[Factor] | None:
         """Return nothing if there can be no violation, a table for two intervals, and None for more."""

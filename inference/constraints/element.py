@@ -45,10 +45,6 @@ class ElementConstraint(GlobalConstraint):
             raise ProblemError(f"{what}: an index selects an entry outside 0..{len(scope) - 3}")
         return cls(scope, shape, {"codes": codes, "selected": selected}, cost, name)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {"codes": list(self.codes), "selected": self.selected}
-
     def degree(self, values: Sequence[int]) -> int:
         """Return the degree of violation of one combination of values."""
         entry = int(self.selected[values[0]])

@@ -65,6 +65,7 @@ class DegreeFactor(Factor):
     ) -> None:
         cost = cost_per_unit(cost, f"constraint {name or self.kind}")
         given = {"scope": tuple(scope), "_shape": tuple(shape), "cost": cost, "name": name, **parameters}
+        given["_parameters"] = dict(parameters)
         for field, value in given.items():
             object.__setattr__(self, field, value)
 
@@ -293,9 +294,14 @@ class GlobalConstraint(DegreeFactor):
     ----------
     summary : str
         One line that describes the class.
+    per_value : tuple of str
+        The parameters that are tuples of one array per variable, with one entry per value. Their arrays, one parameter
+        after the other, are in the order of the scope.
     """
 
     summary: ClassVar[str]
+    per_value: ClassVar[tuple[str, ...]] = ()
+    _parameters: Mapping[str, Any]
 
     @classmethod
     def from_parameters(
@@ -312,11 +318,15 @@ class GlobalConstraint(DegreeFactor):
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters as numbers, lists and arrays, by name, as files store them."""
-        raise NotImplementedError
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._parameters.items()}
 
     def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
         """Return the constraint over some values of its variables, numbered 0, 1, ... in the given order."""
-        raise NotImplementedError
+        given, values = dict(self._parameters), iter(remaining)
+        for name in self.per_value:
+            if given[name] is not None:
+                given[name] = tuple([array[next(values)] for array in given[name]])
+        return type(self)(self.scope, [len(kept) for kept in remaining], given, self.cost, self.name)
 
     def propagate(self, domains: Domains) -> Domains | None:
         """Remove values that no assignment within the domains uses without violating a hard constraint.

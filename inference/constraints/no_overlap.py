@@ -49,6 +49,7 @@ class NoOverlapConstraint(LoadConstraint):
 
     kind = "no_overlap"
     summary = "intervals do not overlap, or not in the same place"
+    per_value = ("times", "places")
     times: tuple[NDArray[np.int64], ...]
     durations: tuple[int, ...]
     places: tuple[NDArray[np.int64], ...] | None
@@ -67,11 +68,6 @@ class NoOverlapConstraint(LoadConstraint):
         times = int_arrays(given["times"], shape[:n], what)
         places = None if given.get("places") is None else int_arrays(given["places"], shape[n:], what)
         return cls(scope, shape, {"times": times, "durations": durations, "places": places}, cost, name)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        places = None if self.places is None else list(self.places)
-        return {"times": list(self.times), "durations": list(self.durations), "places": places}
 
     @property
     def intervals(self) -> int:
@@ -92,15 +88,6 @@ class NoOverlapConstraint(LoadConstraint):
             items.append(CellItem(tuple(positions), first.astype(np.int32), end.astype(np.int32), 1))
         load = np.arange(self.intervals + 1, dtype=np.int64)
         return CellLoads(tuple(items), np.tile(width, max(1, distinct.size)), load * (load - 1) // 2)
-
-    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
-        """Return the constraint over some values of its variables."""
-        times = tuple(t[values] for t, values in zip(self.times, remaining, strict=False))
-        places = self.places
-        if places is not None:
-            places = tuple(p[values] for p, values in zip(places, remaining[self.intervals :], strict=True))
-        given = {"times": times, "durations": self.durations, "places": places}
-        return type(self)(self.scope, [len(values) for values in remaining], given, self.cost, self.name)
 
     def propagate(self, domains: Domains) -> Domains | None:
         """Remove starts that overlap what other intervals certainly occupy; all unsupported values for equal durations.
@@ -205,6 +192,7 @@ class PrecedenceConstraint(GlobalConstraint):
 
     kind = "precedence"
     summary = "one variable is at least another one plus a distance"
+    per_value = ("numbers",)
     numbers: tuple[NDArray[np.int64], ...]
     distance: int
 
@@ -220,20 +208,10 @@ class PrecedenceConstraint(GlobalConstraint):
         distance = whole_number(given["distance"], f"{what}: the distance")
         return cls(scope, shape, {"numbers": numbers, "distance": distance}, cost, name)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {"numbers": list(self.numbers), "distance": self.distance}
-
     def degree(self, values: Sequence[int]) -> int:
         """Return the degree of violation of one pair of values."""
         first, second = (int(numbers[value]) for numbers, value in zip(self.numbers, values, strict=True))
         return max(0, first + self.distance - second)
-
-    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
-        """Return the constraint over some values of its variables."""
-        numbers = tuple(n[values] for n, values in zip(self.numbers, remaining, strict=True))
-        given = {"numbers": numbers, "distance": self.distance}
-        return type(self)(self.scope, [len(values) for values in remaining], given, self.cost, self.name)
 
     def propagate(self, domains: Domains) -> Domains | None:
         """Remove all unsupported values: first values that are too late, second values that are too early."""

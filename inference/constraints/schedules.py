@@ -41,6 +41,7 @@ class AdjacencyConstraint(LoadConstraint):
 
     kind = "adjacency"
     summary = "no interval starts at the end of another one"
+    per_value = ("times",)
     times: tuple[NDArray[np.int64], ...]
     durations: tuple[int, ...]
 
@@ -56,10 +57,6 @@ class AdjacencyConstraint(LoadConstraint):
         times = int_arrays(given["times"], shape, what)
         return cls(scope, shape, {"times": times, "durations": durations}, cost, name)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {"times": list(self.times), "durations": list(self.durations)}
-
     @cached_property
     def loads(self) -> CellLoads:
         """One cell per start or end. Its load is the number of ends, plus (intervals + 1) · the number of starts."""
@@ -70,12 +67,6 @@ class AdjacencyConstraint(LoadConstraint):
             items += [CellItem.of_cells((i,), first, base), CellItem.of_cells((i,), end, 1)]
         load = np.arange(base * base, dtype=np.int64)
         return CellLoads(tuple(items), np.ones(width.size + 1, dtype=np.int64), (load % base) * (load // base))
-
-    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
-        """Return the constraint over some values of its variables."""
-        times = tuple(t[values] for t, values in zip(self.times, remaining, strict=True))
-        given = {"times": times, "durations": self.durations}
-        return type(self)(self.scope, [len(values) for values in remaining], given, self.cost, self.name)
 
     def parts(self) -> list[Factor] | None:
         """Return a table per pair of intervals; None if they would be too large."""
@@ -111,6 +102,7 @@ class IdleSlotConstraint(LoadConstraint):
 
     kind = "idle_slot"
     summary = "a slot is not free between intervals before and after it"
+    per_value = ("sides",)
     sides: tuple[NDArray[np.int64], ...]
 
     @classmethod
@@ -124,21 +116,12 @@ class IdleSlotConstraint(LoadConstraint):
             raise ProblemError(f"{what}: a side is a number from -1 to {AFTER}")
         return cls(scope, shape, {"sides": sides}, cost, name)
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {"sides": list(self.sides)}
-
     @cached_property
     def loads(self) -> CellLoads:
         """One cell per side; there are two runs of cells if the slot is idle."""
         items = (CellItem.of_cells((i,), side, 1) for i, side in enumerate(self.sides))
         penalty = np.array([0, 0, 1], dtype=np.int64)
         return CellLoads(tuple(items), np.ones(3, dtype=np.int64), penalty, counts_runs=True)
-
-    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
-        """Return the constraint over some values of its variables."""
-        sides = tuple(side[values] for side, values in zip(self.sides, remaining, strict=True))
-        return type(self)(self.scope, [side.size for side in sides], {"sides": sides}, self.cost, self.name)
 
     @property
     def table(self) -> Array:
@@ -183,6 +166,7 @@ class PlaceChangesConstraint(LoadConstraint):
 
     kind = "place_changes"
     summary = "intervals that follow each other soon are in the same place"
+    per_value = ("times", "places")
     times: tuple[NDArray[np.int64], ...]
     durations: tuple[int, ...]
     places: tuple[NDArray[np.int64], ...]
@@ -200,11 +184,6 @@ class PlaceChangesConstraint(LoadConstraint):
             raise ProblemError(f"{what}: needs a place and a duration of at least 1 per start, and a gap of at least 0")
         times, places = int_arrays(given["times"], shape[:n], what), int_arrays(given["places"], shape[n:], what)
         return cls(scope, shape, {"times": times, "durations": durations, "places": places, "gap": gap}, cost, name)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        lists = {"times": list(self.times), "durations": list(self.durations), "places": list(self.places)}
-        return {**lists, "gap": self.gap}
 
     @cached_property
     def loads(self) -> CellLoads:
@@ -232,14 +211,6 @@ class PlaceChangesConstraint(LoadConstraint):
         load = np.arange(base**2, dtype=np.int64)
         pairs = (load // base) * (load % base)
         return CellLoads(tuple(items), np.ones(max(1, cells), dtype=np.int64), np.concatenate([pairs, -pairs]))
-
-    def with_values(self, remaining: Sequence[NDArray[np.int64]]) -> Self:
-        """Return the constraint over some values of its variables."""
-        n = len(self.durations)
-        times = tuple(t[values] for t, values in zip(self.times, remaining[:n], strict=True))
-        places = tuple(p[values] for p, values in zip(self.places, remaining[n:], strict=True))
-        given = {"times": times, "durations": self.durations, "places": places, "gap": self.gap}
-        return type(self)(self.scope, [len(values) for values in remaining], given, self.cost, self.name)
 
     def parts(self) -> list[Factor] | None:
         """Return a table per pair of intervals; None if they would be too large."""

@@ -361,3 +361,59 @@ def run_buckets(program, arena, first, last, lowest, operation):
         at = program.at[output]
         out = arena[at : at + size].reshape(size // width, width)
         join(arena, out, *parts, lowest, operation, 0, size // width)
+
+
+@njit(nogil=True, error_model="numpy")
+def count_buckets(program, arena, modulus, halt):
+    """Eliminate all buckets of a plan on counts modulo ``modulus``.
+
+    Every message entry becomes the sum over the eliminated variable of the product of the bucket's tables.
+
+    Parameters
+    ----------
+    program : BucketProgram
+        The elimination program of the plan (``EliminationPlan.program``).
+    arena : ndarray of uint64, shape (entries,)
+        The input tables, with entries below ``modulus``, at the offsets ``program.at``; receives the messages.
+    modulus : uint64
+        A number below 2^32, or 0 for arithmetic modulo 2^64, which wraps.
+    halt : ndarray of uint8, shape (1,)
+        The kernel returns early when ``halt[0]`` becomes 1.
+    """
+    zero, one = np.uint64(0), np.uint64(1)
+    buckets = program.variable.size
+    for b in range(buckets):
+        output = program.at.size - buckets + b
+        x_size = program.domains[program.variable[b]]
+        sizes, strides = bucket_strides(program, b)
+        arity, count = sizes.size, strides.shape[0]
+        positions = np.empty(count, dtype=np.int64)
+        for i in range(count):
+            positions[i] = program.at[program.inputs[program.input_start[b] + i]]
+        digit = np.zeros(arity, dtype=np.int64)
+        for cell in range(program.at[output], program.at[output] + program.cells[b] // x_size):
+            if halt[0] != 0:
+                return
+            total = zero
+            for x in range(x_size):
+                product = one
+                for i in range(count):
+                    entry = arena[positions[i] + x * strides[i, 0]]
+                    if entry == zero:
+                        product = zero
+                        break
+                    if entry != one:
+                        product *= entry
+                        if modulus != zero:
+                            product %= modulus
+                total += product
+            arena[cell] = total if modulus == zero else total % modulus
+            for j in range(arity - 1, -1, -1):
+                digit[j] += 1
+                wraps = digit[j] == sizes[j]
+                change = 1 - sizes[j] if wraps else 1
+                for i in range(count):
+                    positions[i] += change * strides[i, 1 + j]
+                if not wraps:
+                    break
+                digit[j] = 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, merge_plans_cached, separated
 from dmcmc.inference.elimination.plan import EliminationPlan
@@ -79,9 +80,7 @@ class Backend:
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
-            from dmcmc.inference.execution.gpu_eliminations import eliminate_on_gpu
-
-            found = eliminate_on_gpu(self, tables, plan, threshold, arithmetic, semiring)
+            found: Elimination | None = _gpu().eliminate_on_gpu(self, tables, plan, threshold, arithmetic, semiring)
             if found is not None:
                 return found
         return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
@@ -100,9 +99,9 @@ class Backend:
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
-            from dmcmc.inference.execution.gpu_eliminations import eliminate_matched_on_gpu
-
-            found = eliminate_matched_on_gpu(self, tables, plan, threshold, arithmetic, magnitude_limit)
+            found: MatchedElimination | None = _gpu().eliminate_matched_on_gpu(
+                self, tables, plan, threshold, arithmetic, magnitude_limit
+            )
             if found is not None:
                 return found
         return eliminate_matched(tables, plan, arithmetic, self.threads, magnitude_limit, self.stop)
@@ -131,9 +130,9 @@ class Backend:
         if merged is not None:
             threshold = self._gpu_threshold(merged.plan)
             if threshold is not None:
-                from dmcmc.inference.execution.gpu_eliminations import eliminate_batch_on_gpu
-
-                found = eliminate_batch_on_gpu(self, flat, plans, merged, threshold, arithmetic, semiring)
+                found: list[Elimination] | None = _gpu().eliminate_batch_on_gpu(
+                    self, flat, plans, merged, threshold, arithmetic, semiring
+                )
                 if found is not None:
                     yield found
                     return
@@ -176,10 +175,6 @@ class Backend:
             )
         return seconds > cost_model.COSTS.min_bound_round_trips * cost_model.COSTS.gpu_round_trip
 
-    def worth_gpu(self, seconds: float) -> bool:
-        """Return whether work that takes one core this many seconds should run on the GPU."""
-        return self._worth_a_gpu(seconds)
-
     def eliminates_on_gpu_together(self, plans: Sequence[EliminationPlan]) -> bool:
         """Return whether :meth:`eliminate_all` would run these plans together on the GPU."""
         merged = None if len(plans) < 2 or self.device == "cpu" else merge_plans_cached(plans)
@@ -196,18 +191,25 @@ class Backend:
     def _gpu_threshold(self, plan: EliminationPlan) -> int | None:
         """Return the joined cells from which buckets should run on the GPU; None if the CPU alone is faster."""
         cpu_seconds = float(plan.cells) * cost_model.COSTS.seconds_per_cell
-        if not self._worth_a_gpu(cpu_seconds):
+        if not self.worth_gpu(cpu_seconds):
             return None
         threshold, hybrid_seconds = cost_model.best_division(plan)
-        return threshold if self._worth_a_gpu(cpu_seconds - hybrid_seconds) else None
+        return threshold if self.worth_gpu(cpu_seconds - hybrid_seconds) else None
 
-    def _worth_a_gpu(self, seconds: float) -> bool:
-        """Return whether this many seconds of one core exceed the cost of using the GPU."""
+    def worth_gpu(self, seconds: float) -> bool:
+        """Return whether work that takes one core this many seconds should run on the GPU."""
         if not self.may_use_gpu or seconds <= cost_model.COSTS.gpu_round_trip:
             return False
         if self.device == "auto" and not is_gpu_in_use():
             return seconds > cost_model.COSTS.gpu_start * self.threads and gpu_problem() is None
         return True
+
+
+def _gpu() -> Any:
+    """Return the module of the eliminations on the GPU, which imports CUDA."""
+    from dmcmc.inference.execution import gpu_eliminations
+
+    return gpu_eliminations
 
 
 CPU = Backend()

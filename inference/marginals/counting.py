@@ -21,11 +21,11 @@ from typing import cast
 import numpy as np
 
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, place_tables, run_on_cpu
+from dmcmc.inference.elimination.join_kernels import count_buckets
 from dmcmc.inference.elimination.plan import EliminationPlan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.marginals.count_kernels import count_buckets
-from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets, plan_within
+from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets, plan_within, upper_bound_on_z
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.factor import choose_arithmetic
@@ -219,7 +219,9 @@ def log_partition(
         elimination = backend.eliminate(tables, plan, numbers, LOG_SUM_EXP)
         return LogPartition(float(elimination.total()), None, plan.width, plan.cells)
     if z is None:
-        z, split = plan_within(scopes, dense.domains, order, (), memory // numbers.dtype.itemsize)
+        entries = memory // numbers.dtype.itemsize
+        max_z = upper_bound_on_z(dense.domains, order, entries)
+        z, split = plan_within(scopes, dense.domains, order, (), entries, max_z)
     else:
         check_z(z, scopes, order, "--z")
         split = plan_mini_buckets(scopes, dense.domains, order, (), z)

@@ -160,16 +160,30 @@ def shares_variable(variable: Ints) -> NDArray[np.bool_]:
 
 
 def plan_within(
-    scopes: Sequence[Sequence[int]], domains: Ints, order: Sequence[int], keep: Sequence[int], entries: int
+    scopes: Sequence[Sequence[int]],
+    domains: Ints,
+    order: Sequence[int],
+    keep: Sequence[int],
+    entries: int,
+    max_z: int,
+    shifts: bool = False,
+    max_cells: float = math.inf,
 ) -> tuple[int, EliminationPlan]:
-    """Return the largest z whose plan has at most ``entries`` table entries, and its plan.
+    """Return the largest z whose plan fits, and its plan; if no z fits, the smallest z and its plan.
 
-    If no z fits, the smallest z and its plan are returned. Parameters are those of ``plan_mini_buckets``.
+    Parameters
+    ----------
+    scopes, domains, order, keep, shifts
+        As in :func:`plan_mini_buckets`.
+    entries, max_z, max_cells
+        As in :func:`largest_fitting`.
     """
-    max_z = upper_bound_on_z(domains, [*order, *keep], entries)
-    return largest_fitting(
-        max_z, least_z(scopes, order), entries, lambda z: plan_mini_buckets(scopes, domains, order, keep, z)
-    )
+
+    def plan_of(z: int) -> EliminationPlan:
+        """Return the plan for z."""
+        return plan_mini_buckets(scopes, domains, order, keep, z, shifts)
+
+    return largest_fitting(max_z, least_z(scopes, order), entries, plan_of, max_cells)
 
 
 def upper_bound_on_z(domains: Ints, variables: Sequence[int], entries: int, limit: float = math.inf) -> int:
@@ -186,7 +200,11 @@ def upper_bound_on_z(domains: Ints, variables: Sequence[int], entries: int, limi
 
 
 def largest_fitting(
-    max_z: int, min_z: int, entries: int, plan_of: Callable[[int], EliminationPlan]
+    max_z: int,
+    min_z: int,
+    entries: int,
+    plan_of: Callable[[int], EliminationPlan],
+    max_cells: float = math.inf,
 ) -> tuple[int, EliminationPlan]:
     """Return the largest z up to ``max_z`` whose plan has at most ``entries`` table entries, and its plan.
 
@@ -201,11 +219,13 @@ def largest_fitting(
         Largest number of table entries.
     plan_of : callable
         Returns the plan for a z.
+    max_cells : float
+        Largest number of joined cells.
     """
     z = max(min_z, max_z)
     while True:
         plan = plan_of(z)
         z = max(min_z, min(z, plan.width))
-        if plan.entries <= entries or z == min_z:
+        if (plan.entries <= entries and plan.cells <= max_cells) or z == min_z:
             return z, plan
         z -= 1

@@ -35,17 +35,22 @@ def keep_largest(entries, size, maximum):
         cuda.atomic.max(maximum, 0, thread_maximum)
 
 
+@cuda.jit(device=True)
+def source_of(descriptor, i):
+    """Return the position in ``entries`` of the target's entry ``i``."""
+    axes, remaining, source = descriptor[0], np.int64(i), np.int64(0)
+    for axis in range(axes, 0, -1):
+        quotient = remaining // descriptor[axis]
+        source += (remaining - quotient * descriptor[axis]) * descriptor[axes + axis]
+        remaining = quotient
+    return source
+
+
 @cuda_jit()
 def place_entries(entries, size, descriptor, target, offset):
     """Copy the table to ``target[offset:offset + size]`` (same dtype), in the target's axis order."""
-    axes = descriptor[0]
     for i in range(cuda.grid(1), size, cuda.gridsize(1)):
-        remaining, source = np.int64(i), np.int64(0)
-        for axis in range(axes, 0, -1):
-            quotient = remaining // descriptor[axis]
-            source += (remaining - quotient * descriptor[axis]) * descriptor[axes + axis]
-            remaining = quotient
-        target[offset + i] = entries[source]
+        target[offset + i] = entries[source_of(descriptor, i)]
 
 
 @cuda_jit()
@@ -55,11 +60,5 @@ def add_entries(entries, size, descriptor, target, lowest):
     Here ``entries`` may be shorter than ``size``: the stride is 0 for an axis that the added table does not have.
     """
     number = target.dtype.type
-    axes = descriptor[0]
     for i in range(cuda.grid(1), size, cuda.gridsize(1)):
-        remaining, source = np.int64(i), np.int64(0)
-        for axis in range(axes, 0, -1):
-            quotient = remaining // descriptor[axis]
-            source += (remaining - quotient * descriptor[axis]) * descriptor[axes + axis]
-            remaining = quotient
-        target[i] = max(number(target[i] + entries[source]), lowest)
+        target[i] = max(number(target[i] + entries[source_of(descriptor, i)]), lowest)

@@ -329,6 +329,13 @@ def cuda_inline(function: Callable[..., Any]) -> Any:
     return cuda.jit(device=True, forceinline=True)(function)
 
 
+def device_function(kernel: Any) -> Any:
+    """Return a device function with the source of a CPU kernel, so that both do the same arithmetic."""
+    from numba import cuda
+
+    return cuda.jit(device=True)(getattr(kernel, "py_func", kernel))
+
+
 def writable(array: Array) -> Array:
     """Return the array, or a copy if it is read-only, so that kernels are not compiled for both variants."""
     return array if array.flags.writeable else array.copy()

@@ -1,19 +1,16 @@
-"""Threads and processes of a run, and the cores that they may use.
+"""Threads and child processes of a run, and the cores that they may use.
 
-Threads and CPU cores of this process.
-
-Kernels release Python's global interpreter lock, so plain threads run them in parallel.
-
-Child processes.
+Kernels release Python's global interpreter lock, so plain threads run them in parallel. NumPy's matrix products can be
+limited to the calling thread, for callers that run several of them on their own threads.
 """
 
 import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cache, lru_cache
 from subprocess import Popen
@@ -163,3 +160,29 @@ def end_process(process: "Popen[bytes]") -> None:
         if pipe is not None:
             with suppress(OSError):
                 pipe.close()
+
+
+_PRODUCTS_LOCK = threading.Lock()
+# Number of threads inside the block, and the object that restores the previous limit (None before the first use).
+_PRODUCTS_STATE: dict[str, Any] = {"users": 0, "limits": None}
+
+
+@contextmanager
+def products_on_one_thread() -> Iterator[None]:
+    """Limit NumPy's matrix products to one thread each inside the block; threads may enter it concurrently.
+
+    The limit applies to the whole process: the first user sets it and the last one restores the previous limit.
+    """
+    from threadpoolctl import threadpool_limits  # importing it takes some hundredths of a second
+
+    with _PRODUCTS_LOCK:
+        _PRODUCTS_STATE["users"] += 1
+        if _PRODUCTS_STATE["users"] == 1:
+            _PRODUCTS_STATE["limits"] = threadpool_limits(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        with _PRODUCTS_LOCK:
+            _PRODUCTS_STATE["users"] -= 1
+            if _PRODUCTS_STATE["users"] == 0:
+                _PRODUCTS_STATE["limits"].restore_original_limits()

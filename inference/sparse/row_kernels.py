@@ -140,16 +140,16 @@ def spread_out(keys, values, shift, mask, stride, table):
 
 
 @njit(nogil=True, allocates=False)
-def find(keys, key):
-    """Return the index of a key in sorted keys; −1 if it is not there."""
-    low, high = 0, keys.size
+def find(keys, n, key):
+    """Return the index of a key in the ``n`` sorted keys at the start of ``keys``; −1 if it is not there."""
+    low, high = 0, n
     while low < high:
         middle = (low + high) >> 1
         if keys[middle] < key:
             low = middle + 1
         else:
             high = middle
-    return low if low < keys.size and keys[low] == key else -1
+    return low if low < n and keys[low] == key else -1
 
 
 @njit(nogil=True, allocates=False)
@@ -279,7 +279,7 @@ def join_rows(keys, vectors, lookups, partner, lowest, threshold, at, out_keys, 
         shared = np.int64(0)
         for j in range(partner.shift.size):
             shared |= ((keys[i] >> partner.shift[j]) & partner.mask[j]) << partner.target_shift[j]
-        group = find(partner.shared, shared)
+        group = find(partner.shared, partner.shared.size, shared)
         if group >= 0:
             e = max(e, partner.group_start[group])
             while e < partner.group_start[group + 1]:

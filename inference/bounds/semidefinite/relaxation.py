@@ -57,8 +57,8 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
+from dmcmc.inference.runtime.threads import products_on_one_thread
 from dmcmc.inference.runtime.types import Array, Floats, Ints
 
 _MIN_STEPS = TRIAL_STEPS // 2  # steps of the shortest descent: a shorter one gains little

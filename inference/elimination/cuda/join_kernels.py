@@ -309,6 +309,22 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
 
 
 @cuda.jit(device=True)
+def last_at_most(array, first, count, value):
+    """Return the largest i below ``count`` with ``array[first + i]`` ≤ ``value``, by bisection; 0 if there is none.
+
+    The entries ascend.
+    """
+    low, high = np.int64(0), np.int64(count) - 1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        if array[first + middle] <= value:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+@cuda.jit(device=True)
 def offset_of(meta, sizes, strides, axes, index):
     """Return a table's offset for an assignment of some axes, given by its C-order index (below 2^32).
 

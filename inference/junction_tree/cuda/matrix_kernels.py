@@ -36,6 +36,7 @@ from functools import lru_cache
 import numpy as np
 from numba import config, cuda
 
+from dmcmc.inference.elimination.cuda.join_kernels import offset_of
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.junction_tree.cuda.descriptor_kernels import (
     AT,
@@ -55,7 +56,7 @@ from dmcmc.inference.junction_tree.cuda.descriptor_kernels import (
     TABLE,
     TABLES,
 )
-from dmcmc.inference.junction_tree.cuda.message_kernels import THREADS, find_message, note_extremes, offset_of, scale_of
+from dmcmc.inference.junction_tree.cuda.message_kernels import THREADS, find_message, note_extremes, scale_of
 from dmcmc.inference.runtime.compile import cuda_jit
 
 SIDE = 4 if config.ENABLE_CUDASIM else 32  # rows and columns per block, and eliminated assignments per slice
@@ -153,6 +154,7 @@ def matrix_kernel(number, operation):
         summed_tables = row_tables + np.int32(descriptor[at + LOW_TABLES])
         sizes, outer_sizes = at + HEADER, at + HEADER + axes
         records_at, record_length = outer_sizes + outer_axes, STRIDES + axes + outer_axes
+        records, rows, columns = (records_at, record_length), (zero, row_tables), (row_tables, summed_tables)
         target, row_tiles = descriptor[at + TABLE], (high + SIDE - 1) // SIDE
         row, column = block % row_tiles * SIDE, block // row_tiles * SIDE
         scale = 1.0
@@ -191,56 +193,12 @@ def matrix_kernel(number, operation):
                 else:
                     left[x, tx] = zero_of_sum if sums else lowest
             cuda.syncthreads()
-            gather(
-                arena,
-                descriptor,
-                (records_at, record_length),
-                (zero, row_tables),
-                row_start,
-                x_offset,
-                False,
-                left,
-                tid,
-                lowest,
-            )
-            gather(
-                arena,
-                descriptor,
-                (records_at, record_length),
-                (row_tables, summed_tables),
-                column_start,
-                x_offset,
-                False,
-                right,
-                tid,
-                lowest,
-            )
+            gather(arena, descriptor, records, rows, row_start, x_offset, False, left, tid, lowest)
+            gather(arena, descriptor, records, columns, column_start, x_offset, False, right, tid, lowest)
             if any_contiguous:
                 cuda.syncthreads()
-                gather(
-                    arena,
-                    descriptor,
-                    (records_at, record_length),
-                    (zero, row_tables),
-                    row_start,
-                    x_offset,
-                    True,
-                    left,
-                    tid,
-                    lowest,
-                )
-                gather(
-                    arena,
-                    descriptor,
-                    (records_at, record_length),
-                    (row_tables, summed_tables),
-                    column_start,
-                    x_offset,
-                    True,
-                    right,
-                    tid,
-                    lowest,
-                )
+                gather(arena, descriptor, records, rows, row_start, x_offset, True, left, tid, lowest)
+                gather(arena, descriptor, records, columns, column_start, x_offset, True, right, tid, lowest)
             cuda.syncthreads()
             for x in range(SIDE):
                 b = right[np.uint32(x), np.uint32(tx)]

@@ -31,6 +31,7 @@ from functools import lru_cache
 import numpy as np
 from numba import config, cuda
 
+from dmcmc.inference.elimination.cuda.join_kernels import last_at_most, offset_of
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.junction_tree.cuda.descriptor_kernels import (
     AT,
@@ -63,28 +64,8 @@ _MAX_RANGE = 600.0  # largest admissible −ln(product / largest product); a flo
 def find_message(descriptor, launch, block):
     """Return the position of the descriptor of a block's message, and the block's index within it, by bisection."""
     n = descriptor[launch + MESSAGES]
-    low, high = np.int64(0), n - 1
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if descriptor[launch + FIRST_BLOCK + middle] <= block:
-            low = middle
-        else:
-            high = middle - 1
-    return descriptor[launch + FIRST_BLOCK + n + 1 + low], block - descriptor[launch + FIRST_BLOCK + low]
-
-
-@cuda.jit(device=True)
-def offset_of(descriptor, sizes, strides, axes, index):
-    """Return a table's offset for an assignment, given by its C-order index.
-
-    ``sizes`` and ``strides`` are the positions in ``descriptor`` of the lists of ``axes`` sizes and strides.
-    """
-    offset, remainder = np.int64(0), np.uint32(index)
-    for j in range(axes - 1, -1, -1):
-        size = np.uint32(descriptor[sizes + j])
-        offset += np.int64(remainder % size) * descriptor[strides + j]
-        remainder = np.uint32(remainder // size)
-    return offset
+    i = last_at_most(descriptor, launch + FIRST_BLOCK, n, block)
+    return descriptor[launch + FIRST_BLOCK + n + 1 + i], block - descriptor[launch + FIRST_BLOCK + i]
 
 
 @cuda.jit(device=True)

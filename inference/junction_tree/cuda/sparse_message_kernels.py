@@ -34,6 +34,7 @@ import math
 import numpy as np
 from numba import config, cuda
 
+from dmcmc.inference.elimination.cuda.join_kernels import last_at_most
 from dmcmc.inference.runtime.compile import cuda_jit
 
 THREADS = 8 if config.ENABLE_CUDASIM else 256  # threads per block
@@ -52,14 +53,8 @@ def find(descriptor, thread):
     n = descriptor[0]
     if thread >= descriptor[1 + n]:
         return np.int64(-1), np.int64(0)
-    low, high = np.int64(0), n - 1
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if descriptor[1 + middle] <= thread:
-            low = middle
-        else:
-            high = middle - 1
-    return descriptor[2 + n + low], thread - descriptor[1 + low]
+    i = last_at_most(descriptor, 1, n, thread)
+    return descriptor[2 + n + i], thread - descriptor[1 + i]
 
 
 @cuda.jit(device=True)

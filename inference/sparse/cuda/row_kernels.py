@@ -64,7 +64,9 @@ The header has the entries KIND to SHARED_TO. The names of lists stand for the p
 import numpy as np
 from numba import config, cuda
 
-from dmcmc.inference.runtime.compile import cuda_jit
+from dmcmc.inference.elimination.cuda.join_kernels import last_at_most
+from dmcmc.inference.runtime.compile import cuda_jit, device_function
+from dmcmc.inference.sparse.row_kernels import find
 
 # Values of KIND: the candidates are vectors of the first table, rows with each value of a new variable, or rows with
 # their partners.
@@ -82,6 +84,7 @@ FIRST, EXTEND, JOIN = range(3)
 THREADS = 8 if config.ENABLE_CUDASIM else 256
 # Largest number of dense tables of a step, the size of a thread's local array; larger steps run on the CPU.
 MAX_TABLES = 64
+_find = device_function(find)
 
 
 @cuda.jit(device=True)
@@ -152,15 +155,9 @@ def count_partners(keys, n, descriptor, groups, shared, group, begin, counts):
     for j in range(descriptor[SHARED]):
         field = (key >> descriptor[descriptor[SHARED_SHIFT] + j]) & descriptor[descriptor[SHARED_MASK] + j]
         packed |= field << descriptor[descriptor[SHARED_TO] + j]
-    low, high = 0, groups
-    while low < high:
-        middle = (low + high) >> 1
-        if shared[middle] < packed:
-            low = middle + 1
-        else:
-            high = middle
-    if low < groups and shared[low] == packed:
-        begin[i], counts[i] = group[low], group[low + 1] - group[low]
+    found = _find(shared, groups, packed)
+    if found >= 0:
+        begin[i], counts[i] = group[found], group[found + 1] - group[found]
     else:
         begin[i], counts[i] = 0, 0
 
@@ -168,22 +165,10 @@ def count_partners(keys, n, descriptor, groups, shared, group, begin, counts):
 @cuda.jit(device=True)
 def row_of(candidate, counts, sums, n):
     """Return the row of a candidate, and the row's first candidate, by bisection."""
-    low, high = 0, (n - 1) // THREADS
-    while low < high:  # first the block of the prefix sums, then the row
-        middle = (low + high + 1) >> 1
-        if sums[middle] <= candidate:
-            low = middle
-        else:
-            high = middle - 1
-    base = sums[low]
-    low, high = low * THREADS, min(low * THREADS + THREADS, n) - 1
-    while low < high:
-        middle = (low + high + 1) >> 1
-        if base + counts[middle] <= candidate:
-            low = middle
-        else:
-            high = middle - 1
-    return low, base + counts[low]
+    block = last_at_most(sums, 0, (n - 1) // THREADS + 1, candidate)
+    base, first = sums[block], block * THREADS
+    row = first + last_at_most(counts, first, min(THREADS, n - first), candidate - base)
+    return row, base + counts[row]
 
 
 @cuda.jit(device=True)

@@ -205,8 +205,8 @@ def test_runs_start_where_the_high_bits_change_and_every_key_is_found(seed, shif
     high, first = np.unique(keys >> shift, return_index=True)
     assert starts_of(keys, shift).tolist() == [*first.tolist(), keys.size]
     for key in range(int(keys[0]) - 2, int(keys[-1]) + 3, 1 + 2**9):
-        assert find(keys, key) == (keys.tolist().index(key) if key in keys else -1)
-    assert [find(keys, key) for key in keys] == list(range(keys.size))
+        assert find(keys, keys.size, key) == (keys.tolist().index(key) if key in keys else -1)
+    assert [find(keys, keys.size, key) for key in keys] == list(range(keys.size))
     assert high.size == starts_of(keys, shift).size - 1
 
 

@@ -101,10 +101,10 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     TRIANGLES,
     N,
 )
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, device_function, shared_array
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, shared_array
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
-from dmcmc.inference.runtime.compile import cuda_jit
+from dmcmc.inference.runtime.compile import cuda_jit, device_function
 
 
 @cuda.jit(device=True)

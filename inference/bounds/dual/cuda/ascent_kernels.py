@@ -47,12 +47,12 @@ from dmcmc.inference.bounds.dual.cuda.descriptors import (
     N,
 )  # fmt: skip
 from dmcmc.inference.bounds.dual.cuda.pair_kernels import higher_order_pass, variable_pass
-from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, device_function, shared_array, span
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import Block, any_thread, shared_array, span
 from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.bounds.dual.pair_kernels import FORBIDDEN, FORBIDDEN_BELOW
 from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import annealed_temperature
-from dmcmc.inference.runtime.compile import cuda_inline, cuda_jit
+from dmcmc.inference.runtime.compile import cuda_inline, cuda_jit, device_function
 
 # Fields of a job's record: index of the agent, row number, and cutoff or MINUS_INFINITY; length of the record.
 JOB_AGENT = 0

@@ -65,11 +65,6 @@ class TriangleGroup(NamedTuple):
     lanes: Any
 
 
-def device_function(kernel):
-    """Return a device function with the source of a CPU kernel."""
-    return cuda.jit(device=True)(getattr(kernel, "py_func", kernel))
-
-
 @cuda.jit(device=True)
 def span(descriptors, graph, starts, i):
     """Return the first position of part i of a graph's list and the position after its last one.

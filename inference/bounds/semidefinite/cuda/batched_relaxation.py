@@ -33,9 +33,8 @@ from dmcmc.inference.bounds.semidefinite.utility_matrix import Float32Array, Sha
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.device import GPU_CLAIMS, is_out_of_memory, shared_device
-from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.inference.runtime.threads import run_parallel
+from dmcmc.inference.runtime.threads import products_on_one_thread, run_parallel
 from dmcmc.inference.tuning import DEVICE_SHARE, STORED_SHARE
 
 _LOADED_VARIABLES = 3  # hidden variables of the synthetic agent that loads kernels: the fewest with several pairs

@@ -57,7 +57,7 @@ def test_without_split_buckets_the_bound_of_a_row_is_exact(hard):
 
 
 def test_less_memory_gives_a_smaller_z_and_a_bound_that_is_no_lower():
-    state = DualState(grid(), triangles=False)
+    state = DualState(grid(side=5), triangles=False)
     wide, narrow = MiniBucketBounder(state, MEMORY), narrowest(state)
     assert narrow.z < wide.z
     assert root_bounds(state, narrow)[0] >= root_bounds(state, wide)[0]
