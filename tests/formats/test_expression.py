@@ -148,7 +148,9 @@ def test_bitwise_operators_need_whole_numbers(text):
 def test_strings_are_compared_for_all_assignments_at_once():
     words = [f"w{i}" for i in range(12)]
     found = parse_python("7 if v == w else (1 if v == 'w3' else 0)").evaluate_all([words, words])
-    assert np.reshape(found, (12, 12)).tolist() == [[7 if i == j else int(i == 3) for j in range(12)] for i in range(12)]
+    assert np.reshape(found, (12, 12)).tolist() == [
+        [7 if i == j else int(i == 3) for j in range(12)] for i in range(12)
+    ]
 
 
 def test_names_come_in_the_order_of_their_appearance():
