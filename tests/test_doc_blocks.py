@@ -192,7 +192,7 @@ def test_the_example_tree_is_a_pseudo_tree_with_the_asked_root(developed, regist
 
 def test_the_example_format_is_read_and_names_the_line_of_a_mistake(developed, monkeypatch, tmp_path):
     example = developed("A file format", "my_format")
-    added = formats.Format("edges", (".edges",), "weighted edges", example.is_edges, "my_format:read")
+    added = formats.Format("edges", (".edges",), "weighted edges", example.PATTERN, "my_format")
     monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, added))
     (tmp_path / "triangle.edges").write_text(EDGES)
     problem = dmcmc.load(tmp_path / "triangle.edges")

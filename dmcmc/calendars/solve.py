@@ -1,8 +1,6 @@
-"""Solving a calendar file with its options.
+"""Solve a calendar, complete its result, and find out why an impossible calendar is impossible.
 
-Solve a calendar, complete its result, and find out why an impossible calendar is impossible.
-
-Calendars on the command line: default settings, earlier answers, and the page and iCalendar files of the answer.
+For the command line: default settings, earlier answers, and the page and iCalendar files of the answer.
 """
 
 import time
@@ -19,9 +17,12 @@ from msgspec.structs import replace
 
 from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.calendars.explain import explain
-from dmcmc.calendars.file.plan import Calendar, TimeGrid, booked_assignment
+from dmcmc.calendars.file.plan import Calendar, TimeGrid, booked_assignment, with_earlier_answer, with_move_cost
 from dmcmc.calendars.file.problem import problem_of
-from dmcmc.calendars.pages.answer import CalendarAnswer, answer_of
+from dmcmc.calendars.file.read import read_calendar
+from dmcmc.calendars.pages.answer import CalendarAnswer, answer_of, write_ics
+from dmcmc.calendars.pages.page import page_of, page_of_conflict, page_without_answer
+from dmcmc.calendars.pages.reasons import reason_without_answer
 from dmcmc.config.configuration import Config
 from dmcmc.config.settings import Settings, settings_from
 from dmcmc.files.document import Document, value_of
@@ -29,14 +30,8 @@ from dmcmc.files.text import open_source
 from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileWarning
-from dmcmc.results.calendar_result import (
-    CalendarConflict,
-    CalendarResult,
-    DroppedMeeting,
-    HeldMeeting,
-    MovedBooking,
-    YieldingAppointment,
-)
+from dmcmc.report.summary import status_text
+from dmcmc.results.calendar_result import CalendarConflict, CalendarResult, HeldMeeting
 from dmcmc.results.result import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, Result
 from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.tuning import run as tuning
@@ -140,18 +135,7 @@ def _meetings(answer: CalendarAnswer) -> dict[str, object]:
         )
         for item in answer.scheduled
     )
-    return {
-        "meetings": held,
-        "not_held": tuple(DroppedMeeting(name=x.meeting.name, reason=x.reason) for x in answer.missing),
-        "moved": tuple(
-            MovedBooking(name=x.meeting.name, booked=x.booked, now=x.now, cost=x.meeting.move_cost, reason=x.reason)
-            for x in answer.moved
-        ),
-        "gives_way": tuple(
-            YieldingAppointment(person=x.person, appointment=x.appointment, meeting=x.meeting, cost=x.cost)
-            for x in answer.gives_way
-        ),
-    }
+    return {"meetings": held, "not_held": answer.missing, "moved": answer.moved, "gives_way": answer.gives_way}
 
 
 def _text(local: datetime, grid: TimeGrid) -> str:
@@ -190,16 +174,14 @@ def with_search(config: Config, problem: Problem) -> Config:
     return config if is_made_for_constraints else replace(config, search=BRANCH_AND_BOUND)
 
 
-def calendar_at(path: str) -> "Calendar":
+def calendar_at(path: str) -> Calendar:
     """Return the calendar in a file."""
-    from dmcmc.calendars.file.read import read_calendar
-
     source = open_source(path)
     assert source is not None
     return read_calendar(source)
 
 
-def calendar_of(arguments: Namespace, path: str) -> "Calendar":
+def calendar_of(arguments: Namespace, path: str) -> Calendar:
     """Return the calendar in a file, with the bookings of ``--keep`` and ``--move-cost``.
 
     Raises
@@ -207,8 +189,6 @@ def calendar_of(arguments: Namespace, path: str) -> "Calendar":
     DmcmcError
         If the calendar or the earlier answer cannot be read.
     """
-    from dmcmc.calendars.file.plan import with_earlier_answer, with_move_cost
-
     calendar = calendar_at(path)
     if (earlier := getattr(arguments, "keep", None)) is not None:
         source = open_source(earlier)
@@ -222,15 +202,13 @@ def calendar_of(arguments: Namespace, path: str) -> "Calendar":
     return calendar
 
 
-def set_start(document: Document, calendar: "Calendar") -> None:
+def set_start(document: Document, calendar: Calendar) -> None:
     """Let the search start from the booked times and rooms, unless the user gave another assignment."""
-    from dmcmc.calendars.file.plan import booked_assignment
-
     if "start" not in document.data and (booked := booked_assignment(calendar)):
         document.override(("start",), booked, "booked meetings")
 
 
-def variables_by_meeting(calendar: "Calendar") -> dict[str, tuple[str, ...]]:
+def variables_by_meeting(calendar: Calendar) -> dict[str, tuple[str, ...]]:
     """Return the variable of each meeting's first participant by the meeting's name, and those of each series."""
     found: dict[str, tuple[str, ...]] = {}
     for meeting, variable in zip(calendar.meetings, calendar.variables, strict=True):
@@ -239,7 +217,7 @@ def variables_by_meeting(calendar: "Calendar") -> dict[str, tuple[str, ...]]:
     return found
 
 
-def write(result: CalendarResult, calendar: "Calendar", arguments: Namespace) -> list[str]:
+def write(result: CalendarResult, calendar: Calendar, arguments: Namespace) -> list[str]:
     """Write the web page and the iCalendar files that the options ask for; return the files as text.
 
     If there is no calendar, the page says why. Then no iCalendar file is written, and a warning says so.
@@ -249,12 +227,8 @@ def write(result: CalendarResult, calendar: "Calendar", arguments: Namespace) ->
     FileError
         If a file cannot be written.
     """
-    from dmcmc.calendars.pages.reasons import reason_without_answer
-
     reason, written = reason_without_answer(result), list[str]()
     if arguments.html is not None:
-        from dmcmc.calendars.pages.page import page_of, page_without_answer
-
         page = page_without_answer(calendar, result) if reason else page_of(_answer(calendar, result), result)
         replace_file(arguments.html, [page])
         written.append(arguments.html)
@@ -264,27 +238,20 @@ def write(result: CalendarResult, calendar: "Calendar", arguments: Namespace) ->
         text = f"--ics: {path}: not written, since there is no calendar{earlier}"
         warnings.warn(text, FileWarning, stacklevel=2)
     elif arguments.ics is not None:
-        from dmcmc.calendars.pages.answer import write_ics
-
         written.append(write_ics(_answer(calendar, result), arguments.ics))
     return written
 
 
-def write_conflict(conflict: CalendarConflict, calendar: "Calendar", arguments: Namespace) -> list[str]:
+def write_conflict(conflict: CalendarConflict, calendar: Calendar, arguments: Namespace) -> list[str]:
     """Write the web page of a conflict if ``--html`` asks for it; return the file as text."""
     if arguments.html is None:
         return []
-    from dmcmc.calendars.pages.page import page_of_conflict
-    from dmcmc.report.summary import status_text
-
     status = status_text(conflict.status, None) if conflict.status == "infeasible" else conflict.status
     replace_file(arguments.html, [page_of_conflict(calendar, conflict, status, conflict.summary)])
     return [arguments.html]
 
 
-def _answer(calendar: "Calendar", result: Result) -> "CalendarAnswer":
+def _answer(calendar: Calendar, result: Result) -> CalendarAnswer:
     """Return the calendar of a result that breaks no hard constraint."""
-    from dmcmc.calendars.pages.answer import answer_of
-
     assert result.assignment is not None
     return answer_of(calendar, result.assignment)

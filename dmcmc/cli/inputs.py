@@ -24,7 +24,7 @@ from dmcmc.config.configuration import (
 from dmcmc.files.document import MAX_CONFIG_BYTES, Document, read_content, value_of
 from dmcmc.files.text import STANDARD_INPUT, decompressed, standard_input
 from dmcmc.files.write import check_writable
-from dmcmc.formats.registry import FORMATS, HEAD_BYTES, begins_calendar, by_suffix
+from dmcmc.formats.registry import CALENDAR, FORMATS, HEAD_BYTES, by_suffix
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
@@ -52,7 +52,7 @@ def is_configuration(path: str) -> bool:
 
 def is_calendar(path: str) -> bool:
     """Return whether a file is a calendar."""
-    return begins_calendar(_beginning(path, HEAD_BYTES)) and not is_configuration(path)
+    return CALENDAR.matches(_beginning(path, HEAD_BYTES)) and not is_configuration(path)
 
 
 def check_options(arguments: Namespace, path: str) -> None:
@@ -87,7 +87,7 @@ def problem_kind(path: str) -> str | None:
 
 def _sniffed(content: bytes) -> str | None:
     """Return the format that the first bytes of a file match; None if there is none."""
-    return next((known.name for known in FORMATS if known.sniff(content[:HEAD_BYTES])), None)
+    return next((known.name for known in FORMATS if known.matches(content[:HEAD_BYTES])), None)
 
 
 def _beginning(path: str, max_bytes: int) -> bytes:

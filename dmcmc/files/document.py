@@ -7,17 +7,17 @@ has its type and range, and the ``description`` in its :class:`msgspec.Meta` is 
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin
 
 import msgspec
 import yaml
 
 from dmcmc.files.text import STANDARD_INPUT, standard_input
-from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 
 Key = tuple[str, ...]
@@ -57,6 +57,10 @@ class Document:
                 return f"{self.places[key[:length]]}: {'.'.join(key)}"
         return ": ".join(part for part in (self.name, ".".join(key)) if part)
 
+    def fail(self, key: Key, message: str) -> NoReturn:
+        """Raise the error about a key of a problem file, with its place."""
+        raise FileError(f"{self.at(key)}: {message}")
+
     def override(self, key: Key, value: Any, what: str) -> None:
         """Set ``key`` to ``value`` and create missing sections; errors name the option ``what`` (``--seed``)."""
         section = self.data
@@ -67,6 +71,39 @@ class Document:
         section[key[-1]] = value
         self.places = {k: place for k, place in self.places.items() if k[: len(key)] != key}
         self.given = {k: place for k, place in self.given.items() if k[: len(key)] != key} | {key: what}
+
+
+class SectionReader:
+    """Checks of the sections of a problem file.
+
+    A ``key`` is the path of an entry in the file, such as ``("domains", "colours")``; error messages name it and its
+    line.
+
+    Parameters
+    ----------
+    document : Document
+        The file with the lines of its entries.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Return a section with named entries; a missing section is empty."""
+        entry = self.document.data.get(name)
+        if entry is not None and not isinstance(entry, dict):
+            self.fail((name,), f"expected names with their properties, got {show(entry)}")
+        return entry or {}
+
+    def check_keys(self, key: Key, entry: Iterable[str], known: Sequence[str]) -> None:
+        """Check that all keys of an entry are known."""
+        for name in entry:
+            if name not in known:
+                self.fail((*key, name), f"unknown key; {suggestion(name, known)}")
+
+    def fail(self, key: Key, message: str) -> NoReturn:
+        """Raise the error that names the line and the key."""
+        self.document.fail(key, message)
 
 
 def show(value: Any) -> str:

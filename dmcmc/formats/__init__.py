@@ -1,5 +1,1 @@
-"""Readers and writers of problem files.
-
-`registry` lists every format with the pattern that recognises it, its reader and its writer. Each format is a package
-with `read.py` and, if the format can be written, `write.py`; code that several formats share is in `common/`.
-"""
+"""Readers and writers of problem files: one module per format, and `registry`, which lists and recognises them."""

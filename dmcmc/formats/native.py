@@ -45,7 +45,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.text import DAMAGE_ERRORS, Archive
+from dmcmc.files.text import Archive, open_archive
 from dmcmc.files.write import open_packed_atomically
 from dmcmc.formats.common.factor_entries import claim_structures
 from dmcmc.inference.constraints import registry
@@ -363,20 +363,15 @@ def load(path: str | os.PathLike[str]) -> Problem:
     try:
         if file_path.is_dir():
             raise FileError(f"{file_path}: is a folder; a problem file (.npz) is needed")
-        with open(file_path, "rb") as stream, zipfile.ZipFile(stream) as file:
-            archive = Archive(file, file_path)
+        with open_archive(file_path) as archive:
             layout = _load_native if "text" in archive.members else _load_edges
             return layout(archive)
     except FileNotFoundError:
         raise FileError(f"{file_path}: no such file") from None
     except ProblemError as error:
         raise ProblemError(f"{file_path}: {' '.join(str(error).split())}") from None
-    except (MemoryError, OutOfMemory) as error:
-        raise FileError(f"{file_path}: {str(error) or 'does not fit the memory'}") from None
-    except OSError as error:
-        raise FileError(f"{file_path}: cannot be read: {error.strerror or error}") from None
-    except DAMAGE_ERRORS as error:
-        raise FileError(f"{file_path}: not a complete .npz archive: {str(error) or type(error).__name__}") from None
+    except OutOfMemory as error:
+        raise FileError(f"{file_path}: {error}") from None
 
 
 def _load_native(archive: Archive) -> Problem:

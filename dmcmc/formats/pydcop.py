@@ -19,12 +19,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf, prod
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import yaml
 
-from dmcmc.files.document import FLOATS, Document, Key, read_data, show, suggestion
+from dmcmc.files.document import FLOATS, Document, Key, SectionReader, read_data, show, suggestion
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.factor_entries import (
     Cost,
@@ -54,46 +54,23 @@ _SECTIONS = (
 )
 
 
-class PydcopSections:
+class PydcopSections(SectionReader):
     """The sections of a pyDCOP file.
-
-    A ``key`` is the path of an entry in the file, such as ``("domains", "colours")``; error messages name it and its
-    line.
-
-    Parameters
-    ----------
-    document : Document
-        The file with the lines of its entries.
 
     Attributes
     ----------
-    data : dict
-        The content of the file.
     sense : str
         ``min`` or ``max``.
     """
 
     def __init__(self, document: Document) -> None:
-        self.document, self.data = document, document.data
-        for name in self.data:
+        super().__init__(document)
+        for name in document.data:
             if name not in _SECTIONS:
                 self.fail((name,), f"unknown section; {suggestion(name, _SECTIONS)}")
-        self.sense = str(self.data.get("objective"))
+        self.sense = str(document.data.get("objective"))
         if self.sense not in ("min", "max"):
-            self.fail(("objective",), f"expected min or max, got {show(self.data.get('objective'))}")
-
-    def section(self, name: str) -> dict[str, Any]:
-        """Return a section with named entries; a missing section is empty."""
-        entries_ = self.data.get(name)
-        if entries_ is None:
-            return {}
-        if not isinstance(entries_, dict):
-            self.fail((name,), f"expected names with their descriptions, got {show(entries_)}")
-        return entries_
-
-    def fail(self, key: Key, message: str) -> NoReturn:
-        """Raise the error that names the line and the key."""
-        raise FileError(f"{self.document.at(key)}: {message}")
+            self.fail(("objective",), f"expected min or max, got {show(document.data.get('objective'))}")
 
 
 _MAX_VALUES = 1 << 22  # limit for the values of all domains together
@@ -176,7 +153,7 @@ class PydcopVariables:
 
     def _domain(self, name: str) -> list[Any]:
         """Return the values of a domain."""
-        key, entry = ("domains", name), self._sections.data["domains"][name]
+        key, entry = ("domains", name), self._sections.section("domains")[name]
         values = entry.get("values") if isinstance(entry, dict) else None
         values = [values] if isinstance(values, str) else values
         if not isinstance(values, list) or not values:
@@ -287,7 +264,7 @@ def _problem(
         factors,
         variables.labels,
         sections.sense,
-        str(sections.data.get("name") or ""),
+        str(sections.document.data.get("name") or ""),
         variables.initial_values() or None,
     )
 
@@ -333,9 +310,7 @@ class _PydcopConstraints:
         key = ("constraints", name)
         if not isinstance(entry, dict):
             self.sections.fail(key, f"expected 'type' and its parameters, got {show(entry)}")
-        for word in entry:
-            if word not in _CONSTRAINT:
-                self.sections.fail((*key, word), f"unknown key; {suggestion(word, _CONSTRAINT)}")
+        self.sections.check_keys(key, entry, _CONSTRAINT)
         if entry.get("type") == "extensional":
             return [self.extensional(key, entry)]
         if entry.get("type") != "intention":

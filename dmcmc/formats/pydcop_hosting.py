@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from dmcmc.files.document import Document, Key, read_data, show, suggestion
 from dmcmc.files.text import SourceFile, open_source
@@ -92,10 +92,10 @@ class _OwnerAssignment:
         self.number = {name: v for v, name in enumerate(variables)}
         given = document.data.get("agents") or {}
         if not isinstance(given, dict | list) or not all(isinstance(a, str | int | float) for a in given):
-            self.fail(document, ("agents",), f"expected names, got {show(given)}")
+            document.fail(("agents",), f"expected names, got {show(given)}")
         self.agents = {str(name): i for i, name in enumerate(given)}
         if len(self.agents) < len(given):
-            self.fail(document, ("agents",), "an agent occurs twice")
+            document.fail(("agents",), "an agent occurs twice")
         self.listed = bool(self.agents)
         self.host: dict[str, int] = {}
 
@@ -107,7 +107,7 @@ class _OwnerAssignment:
             self.apply_section(self.document, ("distribution",))
         hints = self.document.data.get("distribution_hints") or {}
         if not isinstance(hints, dict):
-            self.fail(self.document, ("distribution_hints",), f"expected must_host and host_with, got {show(hints)}")
+            self.document.fail(("distribution_hints",), f"expected must_host and host_with, got {show(hints)}")
         self.apply_section(self.document, ("distribution_hints", "must_host"))
         for group in self.groups():
             hosted = next((self.host[name] for name in group if name in self.host), None)
@@ -162,11 +162,11 @@ class _OwnerAssignment:
         for agent, names in self.mapping(document, key).items():
             if self.listed and agent not in self.agents:
                 advice = suggestion(agent, list(self.agents)[:50], "agents")
-                self.fail(document, (*key, agent), f"is not an agent; {advice}")
+                document.fail((*key, agent), f"is not an agent; {advice}")
             number = self.agents.setdefault(agent, len(self.agents))
             for name in self.names(document, (*key, agent), names):
                 if assigned.setdefault(name, number) != number:
-                    self.fail(document, (*key, agent), f"{name} is also hosted by another agent")
+                    document.fail((*key, agent), f"{name} is also hosted by another agent")
                 self.host.setdefault(name, number)
 
     def mapping(self, document: Document, key: Key) -> dict[str, Any]:
@@ -175,17 +175,17 @@ class _OwnerAssignment:
         for part in key:
             section = section.get(part) if isinstance(section, dict) else None
         if section is not None and not isinstance(section, dict):
-            self.fail(document, key, f"expected names with lists of names, got {show(section)}")
+            document.fail(key, f"expected names with lists of names, got {show(section)}")
         return section or {}
 
     def names(self, document: Document, key: Key, given: Any) -> list[str]:
         """Return a checked list of names of variables and constraints."""
         names = [given] if isinstance(given, str) else given or []
         if not isinstance(names, list):
-            self.fail(document, key, f"expected a list of names, got {show(given)}")
+            document.fail(key, f"expected a list of names, got {show(given)}")
         for name in names:
             if str(name) not in self.known:
-                self.fail(document, key, f"{show(name)} is neither a variable nor a constraint")
+                document.fail(key, f"{show(name)} is neither a variable nor a constraint")
         return [str(name) for name in names]
 
     def groups(self) -> Iterable[list[str]]:
@@ -203,7 +203,3 @@ class _OwnerAssignment:
             if id(group[name]) not in seen:
                 seen.add(id(group[name]))
                 yield group[name]
-
-    def fail(self, document: Document, key: Key, message: str) -> NoReturn:
-        """Raise the error that names the line and the key."""
-        raise FileError(f"{document.at(key)}: {message}")

@@ -1,26 +1,20 @@
-"""The formats of problem files: how one is recognised, read, and converted into another.
+"""The formats of problem files: how one is recognised, read, written, and converted into another.
 
-Registry of problem file formats: name, recognition, reader and writer of each.
-
-A reader is ``read(source: SourceFile) -> Problem`` (pyDCOP's reader also takes the path of a distribution file). A
-writer is ``write(problem: Problem) -> Iterable[str]`` and yields pieces of text. Both raise only
-:class:`~dmcmc.inference.runtime.errors.DmcmcError`. This module handles compression, evidence files, file suffixes and
-error messages for all of them.
-
-Recognise the format of a file by its first bytes.
-
-Formats of other programs that are not read: name them, with the way to a format that is read.
-
-Convert problem files from one format to another.
+The module of a format has a reader, ``read(source: SourceFile) -> Problem`` (pyDCOP's reader also takes the path of a
+distribution file), and perhaps a writer, ``write(problem: Problem) -> Iterable[str]``, which yields pieces of text.
+Both raise only :class:`~dmcmc.inference.runtime.errors.DmcmcError`. This module handles compression, evidence files,
+file suffixes and error messages for all of them. A format is recognised by the first bytes of a file, or else by its
+suffix. An error names the formats of other programs that are not read, and how to convert them.
 """
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 from dmcmc.files.text import COMPRESSED_SUFFIXES, SourceFile, clipped, open_source
 from dmcmc.files.write import check_writable, replace_file
@@ -32,81 +26,89 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, memory_limit, residen
 HEAD_BYTES = 4096  # bytes at the start of a file that suffice to recognise its format
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-XML_START = rb"(?:\s++|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"  # white space, processing instructions and comments
-_UAI = re.compile(rb"\s*(?:MARKOV|BAYES)\s", re.IGNORECASE)
-_BIF = re.compile(rb"(?:\s++|//[^\n]*+\n|/\*(?>.*?\*/))*+(?:network|variable)\b[^:{]*+\{", re.DOTALL)
-_HUGIN = re.compile(
-    rb"(?:\s++|%[^\n]*+\n|//[^\n]*+\n|/\*(?>.*?\*/))*+"
-    rb"(?:net|class\s++\S++|(?:discrete\s++|continuous\s++)?node\s++\S++)\s*+\{",
-    re.DOTALL,
+_XML_START = rb"(?:\s++|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"  # white space, processing instructions and comments
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    Attributes
+    ----------
+    name : str
+        Value of ``--format``.
+    suffixes : tuple of str
+        File suffixes (before ``.gz``, ``.xz`` or ``.bz2``). They select the format to write, and the format to read if
+        the content does not identify it.
+    summary : str
+        One-line description for help texts.
+    pattern : str
+        Regular expression that the first bytes of an uncompressed file match somewhere, without a byte order mark.
+    module : str
+        Module with the functions ``read`` and ``write``, imported on first use; empty for the one with the format's
+        name in this package.
+    is_writable : bool
+        Whether the format can be written.
+    companion : str
+        Option of :func:`load` that names a second file, if the format has one.
+    logarithms : bool
+        Whether utilities are the logarithms of the numbers in the file.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    summary: str
+    pattern: bytes
+    module: str = ""
+    is_writable: bool = True
+    companion: str = ""
+    logarithms: bool = False
+
+    def matches(self, head: bytes) -> bool:
+        """Return whether the first bytes of a file look like this format."""
+        return re.search(self.pattern, head.removeprefix(_BYTE_ORDER_MARK)) is not None
+
+    @property
+    def functions(self) -> ModuleType:
+        """The module of the format."""
+        return import_module(self.module or f"{__package__}.{self.name}")
+
+
+_UAI = rb"(?i)\A\s*(?:MARKOV|BAYES)\s"
+_BIF = rb"(?s)\A(?:\s++|//[^\n]*+\n|/\*(?>.*?\*/))*+(?:network|variable)\b[^:{]*+\{"
+_HUGIN = (
+    rb"(?s)\A(?:\s++|%[^\n]*+\n|//[^\n]*+\n|/\*(?>.*?\*/))*+"
+    rb"(?:net|class\s++\S++|(?:discrete\s++|continuous\s++)?node\s++\S++)\s*+\{"
 )
-_XMLBIF = re.compile(XML_START + rb"<(?:!DOCTYPE\s++)?BIF\b", re.DOTALL)
-_TIMEFOLD = re.compile(rb'\s*\{[^\x00]*"(?:durationInGrains|meetingAssignmentList|timeGrainList)"\s*:')
-_CSPLIB_MEETINGS = re.compile(rb"(?:^|\n)\s*number of meetings\s*[:=]", re.IGNORECASE)
-_CFN = re.compile(rb"(?:\s++|#[^\n]*+\n)*+\{")
-_WCSP = re.compile(rb"\s*\S+\s+\d+\s+\d+\s+\d+\s+\d+(?:\s|$)")
-_CALENDAR = re.compile(rb"(?:^|\n)calendar\s*:(?:\s|$)")
-_YAML = re.compile(rb"(?:^|\n)(?:name|description|objective|domains|variables|constraints|agents)\s*:(?:\s|$)")
-
-
-def is_native(head: bytes) -> bool:
-    """Return whether the file is a zip archive."""
-    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
-
-
-def is_xml(head: bytes) -> bool:
-    """Return whether the first character opens an XML tag."""
-    return head.removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"<")
-
-
-def is_xmlbif(head: bytes) -> bool:
-    """Return whether the first element, or the document type, is ``BIF``."""
-    return _XMLBIF.match(head.removeprefix(_BYTE_ORDER_MARK)) is not None
-
-
-def is_uai(head: bytes) -> bool:
-    """Return whether the first word is MARKOV or BAYES."""
-    return _UAI.match(head) is not None
-
-
-def is_bif(head: bytes) -> bool:
-    """Return whether the file starts with a ``network`` or ``variable`` block, possibly after comments."""
-    return _BIF.match(head.removeprefix(_BYTE_ORDER_MARK)) is not None
-
-
-def is_hugin(head: bytes) -> bool:
-    """Return whether the file starts with a ``net``, ``class`` or ``node`` block, possibly after comments."""
-    return _HUGIN.match(head.removeprefix(_BYTE_ORDER_MARK)) is not None
-
-
-def is_timefold(head: bytes) -> bool:
-    """Return whether the file is a JSON object with meetings that last a number of time grains."""
-    return _TIMEFOLD.match(head) is not None
-
-
-def is_csplib_meetings(head: bytes) -> bool:
-    """Return whether a line states the number of meetings."""
-    return _CSPLIB_MEETINGS.search(head) is not None
-
-
-def is_cfn(head: bytes) -> bool:
-    """Return whether the file starts with a brace, possibly after comments."""
-    return _CFN.match(head) is not None
-
-
-def is_wcsp(head: bytes) -> bool:
-    """Return whether the file begins with a word and four numbers."""
-    return _WCSP.match(head) is not None
-
-
-def is_yaml(head: bytes) -> bool:
-    """Return whether a line starts with one of pyDCOP's top-level keys."""
-    return _YAML.search(head) is not None
-
-
-def begins_calendar(head: bytes) -> bool:
-    """Return whether a line starts with the key ``calendar``."""
-    return _CALENDAR.search(head) is not None
+_XMLBIF = rb"(?s)\A" + _XML_START + rb"<(?:!DOCTYPE\s++)?BIF\b"
+_CSPLIB = rb"(?i)(?:^|\n)\s*number of meetings\s*[:=]"
+_TIMEFOLD = rb'\A\s*\{[^\x00]*"(?:durationInGrains|meetingAssignmentList|timeGrainList)"\s*:'
+_CFN = rb"\A(?:\s++|#[^\n]*+\n)*+\{"
+_WCSP = rb"\A\s*\S+\s+\d+\s+\d+\s+\d+\s+\d+(?:\s|\Z)"
+_YAML = rb"(?:^|\n)(?:name|description|objective|domains|variables|constraints|agents)\s*:(?:\s|\Z)"
+_EVIDENCE = "evidence"
+NATIVE = Format("native", (".npz",), "dmcmc's own archive", rb"\APK(?:\x03\x04|\x05\x06)")
+CALENDAR = Format(
+    "calendar", (), "people and meetings", rb"(?:^|\n)calendar\s*:(?:\s|\Z)", "dmcmc.calendars.file.problem", False
+)
+_MEETINGS = "dmcmc.formats.meetings"
+FORMATS: tuple[Format, ...] = (
+    NATIVE,
+    Format(
+        "xmlbif", (".xmlbif", ".bifxml"), "XMLBIF: Bayesian networks", _XMLBIF, companion=_EVIDENCE, logarithms=True
+    ),
+    Format("xcsp", (".xml",), "XCSP 2.1 as FRODO has it", rb"\A\s*<"),
+    Format("uai", (".uai",), "UAI: Bayesian and Markov networks", _UAI, companion=_EVIDENCE, logarithms=True),
+    Format("bif", (".bif",), "BIF: Bayesian networks", _BIF, is_writable=False, companion=_EVIDENCE, logarithms=True),
+    Format("hugin", (".net",), "Hugin's NET: Bayesian networks", _HUGIN, companion=_EVIDENCE, logarithms=True),
+    Format("csplib46", (), "CSPLib's meeting scheduling", _CSPLIB, f"{_MEETINGS}.csplib", is_writable=False),
+    Format("timefold", (), "Timefold's meeting scheduling", _TIMEFOLD, f"{_MEETINGS}.timefold", is_writable=False),
+    Format("cfn", (".cfn",), "toulbar2's JSON", _CFN),
+    Format("wcsp", (".wcsp",), "weighted CSP", _WCSP),
+    CALENDAR,
+    Format("pydcop", (".yaml", ".yml"), "pyDCOP's YAML", _YAML, companion="distribution"),
+)
+"""All formats; the first one that matches a file is taken."""
 
 
 class ForeignFormat(NamedTuple):
@@ -132,11 +134,11 @@ class ForeignFormat(NamedTuple):
 
 _EXPORT = "export it as XMLBIF or BIF"
 FOREIGN = (
-    ForeignFormat("GeNIe's format", (".xdsl", ".dsl"), re.compile(XML_START + rb"<smile\b", re.DOTALL), _EXPORT),
+    ForeignFormat("GeNIe's format", (".xdsl", ".dsl"), re.compile(_XML_START + rb"<smile\b", re.DOTALL), _EXPORT),
     ForeignFormat(
         "XCSP3",
         (),
-        re.compile(XML_START + rb"<instance\b[^>]*\bformat\s*=\s*[\"']XCSP3", re.DOTALL),
+        re.compile(_XML_START + rb"<instance\b[^>]*\bformat\s*=\s*[\"']XCSP3", re.DOTALL),
         "XCSP 2.1, .wcsp and .cfn are read",
     ),
     ForeignFormat("Netica's format", (".dne", ".neta"), re.compile(rb"\s*// ~->\[DNET"), _EXPORT),
@@ -144,14 +146,14 @@ FOREIGN = (
     ForeignFormat(
         "Microsoft's XML for belief networks",
         (".xbn",),
-        re.compile(XML_START + rb"<(?:!DOCTYPE\s+)?ANALYSISNOTEBOOK\b", re.DOTALL),
+        re.compile(_XML_START + rb"<(?:!DOCTYPE\s+)?ANALYSISNOTEBOOK\b", re.DOTALL),
         _EXPORT,
     ),
-    ForeignFormat("OpenMarkov's format", (".pgmx",), re.compile(XML_START + rb"<ProbModelXML\b", re.DOTALL), _EXPORT),
+    ForeignFormat("OpenMarkov's format", (".pgmx",), re.compile(_XML_START + rb"<ProbModelXML\b", re.DOTALL), _EXPORT),
 )
 
 
-def refuse_foreign(source: SourceFile, is_recognised: bool = True) -> None:
+def _refuse_foreign(source: SourceFile, is_recognised: bool = True) -> None:
     """Raise an error that names the format of a file if it is one of :data:`FOREIGN`.
 
     Parameters
@@ -166,142 +168,10 @@ def refuse_foreign(source: SourceFile, is_recognised: bool = True) -> None:
     Unavailable
         If the content, or the suffix, is that of a format that is not read.
     """
-    head, name = source.data[:HEAD_BYTES].removeprefix(b"\xef\xbb\xbf"), source.name.lower()
+    head, name = source.data[:HEAD_BYTES].removeprefix(_BYTE_ORDER_MARK), source.name.lower()
     for known in FOREIGN:
         if known.start.match(head) or (not is_recognised and name.endswith(known.suffixes)):
             raise Unavailable(f"{source.name}: is in {known.description}, which is not read; {known.remedy}")
-
-
-@dataclass(frozen=True)
-class Format:
-    """A file format.
-
-    Attributes
-    ----------
-    name : str
-        Value of ``--format``.
-    suffixes : tuple of str
-        File suffixes (before ``.gz``, ``.xz`` or ``.bz2``). They select the format to write, and the format to read if
-        the content does not identify it.
-    summary : str
-        One-line description for help texts.
-    sniff : callable
-        Returns whether the first bytes of an uncompressed file look like this format.
-    reader, writer : str
-        ``"module:function"``, imported on first use; empty if the format cannot be read or written.
-    companion : str
-        Option of :func:`load` that names a second file, if the format has one.
-    logarithms : bool
-        Whether utilities are the logarithms of the numbers in the file.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    summary: str
-    sniff: Callable[[bytes], bool]
-    reader: str
-    writer: str = ""
-    companion: str = ""
-    logarithms: bool = False
-
-
-FORMATS: tuple[Format, ...] = (
-    Format(
-        "native",
-        (".npz",),
-        "dmcmc's own archive",
-        is_native,
-        "dmcmc.formats.native:load",
-        "dmcmc.formats.native:save",
-    ),
-    Format(
-        "xmlbif",
-        (".xmlbif", ".bifxml"),
-        "XMLBIF: Bayesian networks",
-        is_xmlbif,
-        "dmcmc.formats.xmlbif:read",
-        "dmcmc.formats.xmlbif:write",
-        "evidence",
-        logarithms=True,
-    ),
-    Format(
-        "xcsp",
-        (".xml",),
-        "XCSP 2.1 as FRODO has it",
-        is_xml,
-        "dmcmc.formats.xcsp:read",
-        "dmcmc.formats.xcsp:write",
-    ),
-    Format(
-        "uai",
-        (".uai",),
-        "UAI: Bayesian and Markov networks",
-        is_uai,
-        "dmcmc.formats.uai:read",
-        "dmcmc.formats.uai:write",
-        "evidence",
-        logarithms=True,
-    ),
-    Format(
-        "bif",
-        (".bif",),
-        "BIF: Bayesian networks",
-        is_bif,
-        "dmcmc.formats.bif:read",
-        companion="evidence",
-        logarithms=True,
-    ),
-    Format(
-        "hugin",
-        (".net",),
-        "Hugin's NET: Bayesian networks",
-        is_hugin,
-        "dmcmc.formats.hugin:read",
-        "dmcmc.formats.hugin:write",
-        "evidence",
-        logarithms=True,
-    ),
-    Format(
-        "csplib46",
-        (),
-        "CSPLib's meeting scheduling",
-        is_csplib_meetings,
-        "dmcmc.formats.meetings.csplib:read",
-    ),
-    Format(
-        "timefold",
-        (),
-        "Timefold's meeting scheduling",
-        is_timefold,
-        "dmcmc.formats.meetings.timefold:read",
-    ),
-    Format(
-        "cfn",
-        (".cfn",),
-        "toulbar2's JSON",
-        is_cfn,
-        "dmcmc.formats.cfn:read",
-        "dmcmc.formats.cfn:write",
-    ),
-    Format(
-        "wcsp",
-        (".wcsp",),
-        "weighted CSP",
-        is_wcsp,
-        "dmcmc.formats.wcsp:read",
-        "dmcmc.formats.wcsp:write",
-    ),
-    Format("calendar", (), "people and meetings", begins_calendar, "dmcmc.calendars.file.problem:read"),
-    Format(
-        "pydcop",
-        (".yaml", ".yml"),
-        "pyDCOP's YAML",
-        is_yaml,
-        "dmcmc.formats.pydcop:read",
-        "dmcmc.formats.pydcop:write",
-        "distribution",
-    ),
-)
 
 
 def load(
@@ -346,8 +216,10 @@ def load_with_format(
     Outside a run the file may take the memory of the process, and domains may be larger than a run can use.
     """
     is_for_run = MEMORY_ACCOUNT.budget is not None
+    given = {_EVIDENCE: evidence, "distribution": distribution}
+    companions = {name: Path(file) for name, file in given.items() if file is not None}
     with MEMORY_ACCOUNT.open(memory_limit(), resident_memory()):
-        chosen, problem = _load(path, format, evidence, distribution)
+        chosen, problem = _load(path, None if format is None else format_named(format), companions)
     try:
         if is_for_run:
             check_domains(problem)
@@ -356,26 +228,18 @@ def load_with_format(
     return chosen, problem
 
 
-def _load(
-    path: str | os.PathLike[str],
-    format: str | None,
-    evidence: str | os.PathLike[str] | None,
-    distribution: str | os.PathLike[str] | None,
-) -> tuple[Format, Problem]:
+def _load(path: str | os.PathLike[str], selected: Format | None, companions: dict[str, Path]) -> tuple[Format, Problem]:
     """Read a problem file within the open budget of memory."""
-    selected = format_named(format) if format is not None else None
-    given = {"evidence": evidence, "distribution": distribution}
-    companions = {name: Path(file) for name, file in given.items() if file is not None}
-    if selected is None or selected.name != "native":
+    if selected is not NATIVE:
         source = open_source(path, native=selected is None)
         if source is not None:
             selected = selected or recognise(source)
-            if selected.name != "native" or source.path is None:
+            if selected is not NATIVE or source.path is None:
                 return selected, _read(selected, source, companions)
     for option in companions:
         raise FileError(f"{path}: a native archive takes no {option} file")
-    problem: Problem = _function(FORMATS[0].reader)(path)
-    return FORMATS[0], problem
+    problem: Problem = NATIVE.functions.load(path)
+    return NATIVE, problem
 
 
 def parse(data: bytes, format: str | None = None, name: str = "text") -> Problem:
@@ -403,13 +267,11 @@ def save(problem: Problem, path: str | os.PathLike[str], format: str | None = No
         If the file cannot be written, or the format cannot express the problem.
     """
     chosen = format_to_write(path, format)
-    write = _function(chosen.writer)
-    if chosen.name == "native":
-        write(problem, path)
+    if chosen is NATIVE:
+        chosen.functions.save(problem, path)
         return
     try:
-        pieces: Iterable[str] = write(problem)
-        replace_file(path, pieces)
+        replace_file(path, chosen.functions.write(problem))
     except ProblemError as error:
         raise FileError(f"{path}: {chosen.name}: {error}") from error  # the cause lists what may be dropped
 
@@ -426,9 +288,9 @@ def format_to_write(path: str | os.PathLike[str], format: str | None = None) -> 
     """
     chosen = format_named(format) if format is not None else by_suffix(path)
     if chosen is None:
-        known = ", ".join(s for f in FORMATS if f.writer for s in f.suffixes)
+        known = ", ".join(s for f in FORMATS if f.is_writable for s in f.suffixes)
         raise FileError(f"{path}: its suffix gives no format; use one of {known}, or give --to")
-    if not chosen.writer:
+    if not chosen.is_writable:
         raise Unavailable(f"{path}: {chosen.name} files can be read but not written in this version")
     return chosen
 
@@ -456,8 +318,8 @@ def by_suffix(path: str | os.PathLike[str]) -> Format | None:
 def recognise(source: SourceFile) -> Format:
     """Return the format of a file by its first bytes, or else by its suffix."""
     head = source.data[:HEAD_BYTES]
-    by_content = next((f for f in FORMATS if f.sniff(head)), None)
-    refuse_foreign(source, by_content is not None)
+    by_content = next((f for f in FORMATS if f.matches(head)), None)
+    _refuse_foreign(source, by_content is not None)
     recognised = by_content or by_suffix(source.name)
     if recognised is None:
         known = ", ".join(f.name for f in FORMATS)
@@ -467,19 +329,19 @@ def recognise(source: SourceFile) -> Format:
 
 def _read(chosen: Format, source: SourceFile, companions: dict[str, Path] | None = None) -> Problem:
     """Read a problem from a source in a known format, with its companion file."""
-    if chosen.name == "native":
+    if chosen is NATIVE:
         raise FileError(f"{source.name}: a native archive must be a regular, uncompressed file")
-    refuse_foreign(source)
+    _refuse_foreign(source)
     options = companions or {}
     for option in options.keys() - {chosen.companion}:
         raise FileError(f"{source.name}: a {chosen.name} file takes no {option} file")
-    given = {} if chosen.companion == "evidence" else options
+    given = {} if chosen.companion == _EVIDENCE else options
     try:
-        problem: Problem = _function(chosen.reader)(source, **given)
-        if chosen.companion == "evidence":
+        problem: Problem = chosen.functions.read(source, **given)
+        if chosen.companion == _EVIDENCE:
             from dmcmc.formats.common.evidence import observe  # imported late because it loads compiled code
 
-            problem = observe(problem, source.path, options.get("evidence"), chosen.suffixes[0])
+            problem = observe(problem, source.path, options.get(_EVIDENCE), chosen.suffixes[0])
     except ProblemError as error:
         raise FileError(f"{source.name}: {clipped(str(error))}") from None
     except OutOfMemory as error:
@@ -487,13 +349,6 @@ def _read(chosen: Format, source: SourceFile, companions: dict[str, Path] | None
     except (MemoryError, RecursionError):
         raise FileError(f"{source.name}: does not fit the memory") from None
     return problem
-
-
-def _function(name: str) -> Callable[..., Any]:
-    """Import the function given as ``"module:function"``."""
-    module, function = name.split(":")
-    imported: Callable[..., Any] = getattr(import_module(module), function)
-    return imported
 
 
 ALL = "all"  # word for every feature that the format cannot express

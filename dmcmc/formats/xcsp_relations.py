@@ -228,12 +228,9 @@ class Formula:
         try:
             results = self.expression.evaluate_all(axes, [axis_of[name] for name in self.expression.names])
             if self.hard:
-                return np.where(
-                    np.asarray(results, dtype=bool), 0, -(2**63)
-                )  # the integer that stands for forbidden entries
+                return np.where(np.asarray(results, dtype=bool), 0, _FORBIDDEN)
             if top < inf:
-                costs = results if isinstance(results, list) else results.tolist()
-                results = [inf if cost >= top else cost for cost in costs]
+                results = [inf if cost >= top else cost for cost in results]
             return entries(results, sense)
         except (ExpressionError, OverflowError) as error:
             raise self.fail(f"the expression {error}") from None

@@ -170,7 +170,7 @@ def _named(costs: CostTables, tables: TripleTables) -> CostTables:
 _BYTES_PER_ENTRY = 32  # bytes per entry of a triple's table: two copies, and as much while they are made
 
 
-class BranchAndBound(SearchThread[CostProblem]):
+class BranchAndBound(SearchThread):
     """A thread that searches one problem depth first with soft arc consistency, after making it path consistent.
 
     Parameters

@@ -1,10 +1,7 @@
-"""OR-tools' CP-SAT as a sampler, in a process of its own.
+"""OR-tools' CP-SAT: its search process, the form in which it takes a problem, and the local solver ``cp-sat``.
 
-The local solver ``cp-sat``: one search by CP-SAT per row of an agent's table.
-
-The CP-SAT process of a search.
-
-Choose how CP-SAT gets each factor of a problem: as it is, without hidden variables for the states of automata.
+The local solver makes one search per row of an agent's table. CP-SAT takes each factor as it is, without hidden
+variables for the states of automata.
 """
 
 import importlib.util
@@ -17,16 +14,14 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor
-from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.external.problem_arrays import is_native
-from dmcmc.samplers.external.process import EngineProcess, PrintedProgress, SearchedProblem, SearchProgress
-from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
-from dmcmc.samplers.toulbar2.costs import NativeFactors
-from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
+from dmcmc.samplers.external.process import EngineProcess
+from dmcmc.samplers.toulbar2.compact_problem import CompactProblem, native_parts
+from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.samplers.toulbar2.solver import RowSearchSolver
 
 
@@ -62,17 +57,12 @@ class CpSatProcess(EngineProcess):
     ) -> None:
         if not available():
             raise Unavailable("CP-SAT is not installed; pip install 'dmcmc[search]'")
-        self._known, self._workers = known, workers
-        super().__init__(memory)
+        self._workers = workers
+        super().__init__(memory, known)
 
-    def _progress(self) -> SearchProgress:
-        """Return the object that reads the worker's output."""
-        return PrintedProgress()
-
-    def _job(self, costs: SearchedProblem) -> dict[str, Any]:
+    def _job(self, costs: CostProblem) -> dict[str, Any]:
         """Return the number of workers and the hint."""
-        known = self._known()
-        return {"workers": self._workers, "hint": None if known is None else known[: costs.domains.size].tolist()}
+        return {"workers": self._workers, "hint": self._known_values(costs)}
 
 
 SOLVER = RowSearchSolver(
@@ -100,27 +90,7 @@ def native_problem(problem: Problem) -> CompactProblem:
     problem : Problem
         The problem.
     """
-    if problem.dense:
-        return CompactProblem(problem)
-    linear: list[LinearConstraint] = []
-    automata: list[AutomatonFactor] = []
-    constraints: list[GlobalConstraint] = []
-    others: list[Factor] = []
-    for factor in [part for f in problem.factors for part in ([f] if is_native(f) else f.relaxation)]:
-        if isinstance(factor, GlobalConstraint):
-            constraints.append(factor)
-            continue
-        constraint = linear_constraint(factor)
-        if constraint is not None:
-            linear.append(constraint)
-        elif isinstance(factor, AutomatonFactor):
-            automata.append(factor)
-        else:
-            others.append(factor)
-    parts = (problem.variables, problem.domains, problem.agents, problem.owner)
-    return CompactProblem(
-        Problem(*parts, tuple(others), problem.labels, problem.sense), linear, NativeFactors(automata, constraints)
-    )
+    return native_parts(problem, is_native, lambda constraint: True)
 
 
 def excludes_minority(table: Array) -> bool:

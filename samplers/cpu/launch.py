@@ -10,7 +10,7 @@ The best state of every row of an agent that chains have found, before and after
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, pairwise, product
@@ -33,7 +33,7 @@ from dmcmc.samplers.contract.protocol import ChainStatistics, SampledTable, Samp
 from dmcmc.samplers.cpu.chain_kernels import compile_trace
 from dmcmc.samplers.cuda.evaluation import evaluate_on_device
 from dmcmc.samplers.model.chain_model import ChainModel, chain_key, score_columns
-from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
+from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows, stored_witness
 from dmcmc.samplers.model.schedule import Round, one_round
 
 Rows = slice | NDArray[np.int64]
@@ -352,7 +352,7 @@ class Chains:
         return SampledTable(
             lower=(_evaluated(local, self.sampling, self.model, states),),
             upper=None,
-            witness=partial(_witness, local, states.copy()),
+            witness=stored_witness(local, states.copy()),
             method=self.sampler.name,
             seconds=sum(self.seconds) + time.perf_counter() - start,
             updates=self.updates,
@@ -430,13 +430,6 @@ def _evaluated(local: LocalProblem, sampling: Sampling, model: ChainModel, state
             if not is_out_of_memory(error):
                 raise
     return EncodedTable(local.interface, evaluate_rows(flat, domains, states, local.interface_shape, arithmetic))
-
-
-def _witness(local: LocalProblem, states: NDArray[Any], values: Mapping[int, int]) -> dict[int, int]:
-    """Return the hidden values stored for a row."""
-    shape = local.interface_shape
-    row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
-    return dict(zip(local.hidden, states[row].tolist(), strict=True))
 
 
 def mixing_statistics(chains: Chains) -> ChainStatistics | None:

@@ -23,32 +23,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.compact_sequences import start_offsets
 from dmcmc.inference.runtime.types import Array, Ints
+from dmcmc.samplers.cuda import layout_kernels as layout
 from dmcmc.samplers.cuda.gibbs_kernels import ALL_COLUMNS, DOUBLE_BUFFER, GLOBAL, SINGLE_BUFFER, GibbsKernelShape
-from dmcmc.samplers.cuda.layout_kernels import (
-    CHOICES_AT,
-    COUNTS_AT,
-    DOMAINS_AT,
-    FACTORS,
-    FACTORS_AT,
-    HEADER_SIZE,
-    HIDDEN,
-    INTERFACE_BEFORE,
-    INTERFACE_CHOICES,
-    KEY_0,
-    KEY_1,
-    ROWS,
-    ROWS_BEFORE,
-    RUNS,
-    STATES_BEFORE,
-    TABLE_AT,
-    VARIABLE_STARTS_AT,
-    VARIABLES,
-    VIOLATION_SHIFT,
-    WIDE_AT,
-    pair_up,
-    variable_starts,
-    write_layout,
-)
+from dmcmc.samplers.cuda.layout_kernels import pair_up, variable_starts, write_layout
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.draw_kernels import best_value_weight
 
@@ -56,7 +33,14 @@ _MAX_WORDS_AT_ONCE = 8  # 64-bit words of scores that a thread holds in register
 # Relative speed of a thread, by where it reads columns.
 _THREAD_SPEED = {ALL_COLUMNS: 1.0, DOUBLE_BUFFER: 0.85, SINGLE_BUFFER: 0.8, GLOBAL: 0.5}
 # Header fields with the offsets of an agent's parts of ``ModelBatch.ints``, in the order of the parts.
-_PARTS = (DOMAINS_AT, VARIABLE_STARTS_AT, COUNTS_AT, CHOICES_AT, WIDE_AT, FACTORS_AT)
+_PARTS = (
+    layout.DOMAINS_AT,
+    layout.VARIABLE_STARTS_AT,
+    layout.COUNTS_AT,
+    layout.CHOICES_AT,
+    layout.WIDE_AT,
+    layout.FACTORS_AT,
+)
 _MIN_COPYING_THREADS = 128  # minimum number of threads that copy a variable's columns while the block waits
 # Candidates, best first: two blocks per multiprocessor hide each other's latency.
 _BLOCK_SIZES = (384, 768, 256, 192, 128, 96, 64, 32)
@@ -131,15 +115,24 @@ def agent_headers(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]],
     (agents, HEADER_SIZE) int64
         See :mod:`dmcmc.samplers.cuda.layout_kernels`.
     """
-    headers = np.zeros((len(models), HEADER_SIZE), dtype=np.int64)
+    headers = np.zeros((len(models), layout.HEADER_SIZE), dtype=np.int64)
     interfaces = [m.domains[m.hidden :].tolist() for m in models]
     variables, hidden = (np.array(sizes) for sizes in ([m.domains.size for m in models], [m.hidden for m in models]))
     rows = np.array([prod(sizes) for sizes in interfaces], dtype=np.int64)
-    headers[:, VARIABLES], headers[:, HIDDEN], headers[:, ROWS], headers[:, RUNS] = variables, hidden, rows, runs
-    headers[:, [KEY_0, KEY_1]] = np.array(keys, dtype=np.int64)
-    headers[:, VIOLATION_SHIFT] = [m.violation for m in models]
-    headers[:, INTERFACE_CHOICES] = [sum([size > 1 for size in sizes]) for sizes in interfaces]
-    for field, sizes in ((ROWS_BEFORE, rows), (STATES_BEFORE, rows * hidden), (INTERFACE_BEFORE, variables - hidden)):
+    headers[:, layout.VARIABLES], headers[:, layout.HIDDEN], headers[:, layout.ROWS], headers[:, layout.RUNS] = (
+        variables,
+        hidden,
+        rows,
+        runs,
+    )
+    headers[:, [layout.KEY_0, layout.KEY_1]] = np.array(keys, dtype=np.int64)
+    headers[:, layout.VIOLATION_SHIFT] = [m.violation for m in models]
+    headers[:, layout.INTERFACE_CHOICES] = [sum([size > 1 for size in sizes]) for sizes in interfaces]
+    for field, sizes in (
+        (layout.ROWS_BEFORE, rows),
+        (layout.STATES_BEFORE, rows * hidden),
+        (layout.INTERFACE_BEFORE, variables - hidden),
+    ):
         headers[:, field] = start_offsets(sizes)[:-1]
     return headers
 
@@ -155,7 +148,7 @@ def pack_models(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], r
         n, hidden, factors = model.domains.size, model.hidden, model.factor_column.size
         # A column may have one list: an offset, and a pair for each of its other variables.
         lists = 1 + model.column_at.size + 2 * model.other_variable.size
-        header[TABLE_AT], header[FACTORS] = words, factors
+        header[layout.TABLE_AT], header[layout.FACTORS] = words, factors
         words += int(start[-1])
         for at, part in zip(_PARTS, (n, hidden + 1, 2 * hidden, n - hidden, lists, 2 * factors), strict=True):
             header[at] = size
@@ -164,7 +157,7 @@ def pack_models(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], r
     table = np.zeros(words + _MAX_WORDS_AT_ONCE, dtype=np.uint64)  # the last column may be read beyond its end
     for header, model, start in zip(headers, models, starts, strict=True):
         source = model.data[: model.data.size // 4 * 4].view(np.uint64) if compact else pair_up(model.data)
-        write_layout(model, header, entries, start, source, ints, table[header[TABLE_AT] :])
+        write_layout(model, header, entries, start, source, ints, table[header[layout.TABLE_AT] :])
     domains = np.concatenate([m.domains[: m.hidden] for m in models])
     largest = max(1, -(-int(domains.max(initial=1)) // entries))
     at_once = _words_at_once(largest)
@@ -231,12 +224,14 @@ def choose_launch(
     """
     all_words = largest = 0
     for header in batch.headers:
-        begin = batch.ints[header[VARIABLE_STARTS_AT] : header[VARIABLE_STARTS_AT] + header[HIDDEN] + 1]
+        begin = batch.ints[
+            header[layout.VARIABLE_STARTS_AT] : header[layout.VARIABLE_STARTS_AT] + header[layout.HIDDEN] + 1
+        ]
         all_words = max(all_words, int(begin[-1]))
         largest = max(largest, int((begin[1:] - begin[:-1]).max(initial=0)))
-    slack, n = batch.shape.words_at_once, int(batch.headers[:, VARIABLES].max())
+    slack, n = batch.shape.words_at_once, int(batch.headers[:, layout.VARIABLES].max())
     value_bytes = 1 if batch.shape.byte_values else 2
-    rows = Counter(batch.headers[:, ROWS].tolist())
+    rows = Counter(batch.headers[:, layout.ROWS].tolist())
     chains, total = max(max(rows) * runs, group), sum(r * agents for r, agents in rows.items()) * runs
     best: tuple[tuple[bool, float, int, int], GibbsLaunch] | None = None
     for stage, buffer in (
@@ -301,11 +296,13 @@ def pack_joint_models(models: Sequence[ChainModel], keys: Sequence[tuple[int, in
     size = entries_before = jumps_before = 0
     for header, model, records, others in zip(headers, models, *_records(models), strict=True):
         parts = model.domains, model.jump_at + np.int32(jumps_before), records, others
-        for field, part in zip((DOMAINS_AT, VARIABLE_STARTS_AT, FACTORS_AT, WIDE_AT), parts, strict=True):
+        for field, part in zip(
+            (layout.DOMAINS_AT, layout.VARIABLE_STARTS_AT, layout.FACTORS_AT, layout.WIDE_AT), parts, strict=True
+        ):
             header[field] = size
             size += part.size
         ints += parts
-        header[TABLE_AT], header[FACTORS] = entries_before, model.factor_column.size
+        header[layout.TABLE_AT], header[layout.FACTORS] = entries_before, model.factor_column.size
         entries_before += model.data.size
         jumps_before += model.jumps.size
     return JointBatch(
@@ -364,13 +361,13 @@ def choose_lanes(headers: NDArray[np.int64], byte_values: bool, resident_threads
     resident_threads : int
         Threads that the device holds at a time.
     """
-    chains = int((headers[:, ROWS] * headers[:, RUNS]).sum())
-    work = int(max(headers[:, FACTORS].max(), headers[:, HIDDEN].max() // 4, 1))
+    chains = int((headers[:, layout.ROWS] * headers[:, layout.RUNS]).sum())
+    work = int(max(headers[:, layout.FACTORS].max(), headers[:, layout.HIDDEN].max() // 4, 1))
     lanes = _MAX_LANES
     while lanes > 1 and (lanes >= 2 * work or (chains * lanes > resident_threads and lanes > 4)):
         lanes //= 2
     # Two states (current and proposed) per chain; 8 bytes per thread for its sum of utilities.
-    threads, state = THREADS, 2 * int(headers[:, VARIABLES].max()) * (1 if byte_values else 2)
+    threads, state = THREADS, 2 * int(headers[:, layout.VARIABLES].max()) * (1 if byte_values else 2)
     while 8 * threads + threads // lanes * state > _MAX_SHARED_BYTES:
         if threads > 32:
             threads //= 2

@@ -68,6 +68,34 @@ if TYPE_CHECKING:
     from dmcmc.samplers.contract.protocol import Sampler
 
 
+@cuda.jit(device=True, inline="always")
+def chain_of_thread(parts, part_of_block, headers, chains_per_block, chain):
+    """Return the agent of a thread's chain, the offset of its header, the row, the run, and whether the chain exists.
+
+    The chains of a part are in consecutive blocks. A thread without a chain has row and run of the part's first chain.
+
+    Parameters
+    ----------
+    parts : (parts · PART_SIZE,) int64
+        The parts of the launch: rows of one agent in consecutive blocks, see ``dmcmc.samplers.cuda.layout_kernels``.
+    part_of_block : (blocks,) int32
+        The part that each block works on.
+    headers : (agents · HEADER_SIZE,) int64
+        The agents' headers, see ``dmcmc.samplers.cuda.layout_kernels``.
+    chains_per_block, chain : uint32
+        Chains of a block, and the number of this thread's chain in its block.
+    """
+    part = np.int64(part_of_block[cuda.blockIdx.x]) * PART_SIZE
+    agent = np.int64(parts[part + AGENT])
+    h = agent * HEADER_SIZE
+    runs = np.uint32(headers[h + RUNS])
+    index = (np.uint32(cuda.blockIdx.x) - np.uint32(parts[part + FIRST_BLOCK])) * chains_per_block + chain
+    active = chain < chains_per_block and index < np.uint32(parts[part + PART_ROWS]) * runs
+    if not active:
+        index = np.uint32(0)
+    return agent, h, np.uint32(parts[part + FIRST_ROW]) + index // runs, index % runs, active
+
+
 @cuda.jit(device=True)
 def exchange_rungs(
     active,
@@ -219,20 +247,14 @@ def chains_kernel(sampler: "Sampler") -> Any:
         run_on_rung, eased_utilities : (all threads,) int32 and float64
             Workspace of exchanges.
         """
-        part = part_of_block[cuda.blockIdx.x]
-        agent, threads = parts[PART_SIZE * part + AGENT], cuda.blockDim.x
-        h = agent * HEADER_SIZE
-        runs, hidden, n = headers[h + RUNS], headers[h + HIDDEN], headers[h + VARIABLES]
-        used = threads - threads % (runs if exchange else 1)  # with exchange, a block holds whole rows
-        index = (cuda.blockIdx.x - parts[PART_SIZE * part + FIRST_BLOCK]) * used + cuda.threadIdx.x
-        active = cuda.threadIdx.x < used and index < parts[PART_SIZE * part + PART_ROWS] * runs
+        tid, threads, runs = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x), np.uint32(headers[RUNS])
+        used = threads - threads % (runs if exchange else np.uint32(1))  # with exchange, a block holds whole rows
+        agent, h, row, run, active = chain_of_thread(parts, part_of_block, headers, used, tid)
         if not exchange and not active:
-            return
-        if not active:
-            index = 0  # an idle thread repeats chain 0 without writing
-        row, run = parts[PART_SIZE * part + FIRST_ROW] + index // runs, index % runs
-        thread = cuda.blockIdx.x * threads + cuda.threadIdx.x
-        all_threads = cuda.gridDim.x * threads
+            return  # otherwise an idle thread repeats chain 0 without writing
+        row, run, hidden, n = np.int64(row), np.int64(run), headers[h + HIDDEN], headers[h + VARIABLES]
+        thread = np.int64(cuda.blockIdx.x) * np.int64(threads) + np.int64(tid)
+        all_threads = np.int64(cuda.gridDim.x) * np.int64(threads)
         z, scores, scratch = all_z[:, thread], all_scores[:, :, thread], all_scratch[:, thread]
         begin, end = offsets[agent], offsets[agent + 1]
         number = numbers[agent]
@@ -328,21 +350,14 @@ def select_best_states(
     utility_before, utility_after : (rows of all agents,) int64
         Utilities of these states in chain units. ``utility_after`` is written.
     """
-    block, tid, threads = np.uint32(cuda.blockIdx.x), np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
-    part = part_of_block[block]
-    h = np.int64(parts[PART_SIZE * part + AGENT]) * HEADER_SIZE
-    runs, rows, hidden = (
-        np.uint32(headers[h + RUNS]),
-        np.uint32(parts[PART_SIZE * part + PART_ROWS]),
-        np.uint32(headers[h + HIDDEN]),
-    )
+    tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
     chain_threads = np.uint32(threads - threads % np.uint32(group))
-    chain = (block - np.uint32(parts[PART_SIZE * part + FIRST_BLOCK])) * chain_threads + tid
-    if tid >= chain_threads or chain % runs != 0 or chain >= rows * runs:
+    _, h, row, first_run, active = chain_of_thread(parts, part_of_block, headers, chain_threads, tid)
+    if not active or first_run != 0:
         return
-    row = np.int64(parts[PART_SIZE * part + FIRST_ROW]) + np.int64(chain // runs)
+    row, runs, hidden = np.int64(row), np.uint32(headers[h + RUNS]), np.uint32(headers[h + HIDDEN])
     all_threads = np.uint64(cuda.gridDim.x) * np.uint64(threads)
-    thread = np.uint64(block) * np.uint64(threads) + np.uint64(tid)
+    thread = np.uint64(cuda.blockIdx.x) * np.uint64(threads) + np.uint64(tid)
     row_at = np.uint64(headers[h + ROWS_BEFORE] + row)
     winner, best, improved = thread, utility_before[row_at], False
     violation = headers[h + VIOLATION_SHIFT]

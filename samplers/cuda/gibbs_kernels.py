@@ -33,33 +33,8 @@ import numpy as np
 from numba import cuda, types
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.cuda.chain_kernels import exchange_rungs
-from dmcmc.samplers.cuda.layout_kernels import (
-    AGENT,
-    CHOICES_AT,
-    COUNTS_AT,
-    DOMAINS_AT,
-    FACTORS,
-    FACTORS_AT,
-    FIRST_BLOCK,
-    FIRST_ROW,
-    HEADER_SIZE,
-    HIDDEN,
-    INTERFACE_CHOICES,
-    KEY_0,
-    KEY_1,
-    PART_ROWS,
-    PART_SIZE,
-    ROWS,
-    RUNS,
-    STATES_BEFORE,
-    TABLE_AT,
-    VARIABLE_STARTS_AT,
-    VARIABLES,
-    VIOLATION_SHIFT,
-    WIDE,
-    WIDE_AT,
-)
+from dmcmc.samplers.cuda import layout_kernels as layout
+from dmcmc.samplers.cuda.chain_kernels import chain_of_thread, exchange_rungs
 from dmcmc.samplers.model.draw_kernels import eased_score, rate_of, weight_of
 from dmcmc.samplers.model.state_kernels import START_BLOCK, philox, uniform
 
@@ -151,7 +126,7 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
         offset in ``shared_z``, in which the values of variables are ``threads`` apart.
         """
         u, at = np.uint32(record >> WORD(48)), np.uint32(record)
-        if u != np.uint32(WIDE):
+        if u != np.uint32(layout.WIDE):
             return at + np.uint32(shared_z[zs + u * threads]) * (np.uint32(record >> WORD(32)) & np.uint32(0xFFFF))
         count = np.uint32(record >> WORD(32)) & np.uint32(0xFFFF)
         list_at = wide_at + at
@@ -199,7 +174,7 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
         ints : (any,) int32
             Domain sizes, offsets and lists of all agents; the headers have the offsets, in columns named ``..._AT``.
         headers : (agents · HEADER_SIZE,) int64
-            Sizes, offsets and random key of each agent; the imported constants name the columns.
+            Sizes, offsets and random key of each agent; ``layout`` names the columns.
         scales : (2 · agents,) float32
             Per agent: penalty of a violation in chain units, and integer weight of the best value in a draw.
         penalties : (agents,) float64
@@ -237,30 +212,25 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
         scores = cuda.local.array(local_words, types.uint64)
         word_weights = cuda.local.array(local_words, types.int32)
         tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
-        part_number = part_of_block[cuda.blockIdx.x]
-        agent = np.int64(parts[PART_SIZE * part_number + AGENT])
-        h = agent * HEADER_SIZE
-        base, n, hidden = (
-            np.uint64(headers[h + TABLE_AT]),
-            np.uint32(headers[h + VARIABLES]),
-            np.uint32(headers[h + HIDDEN]),
-        )
-        domains, starts, counts = (
-            np.uint32(headers[h + DOMAINS_AT]),
-            np.uint32(headers[h + VARIABLE_STARTS_AT]),
-            np.uint32(headers[h + COUNTS_AT]),
-        )
-        wide_at = np.uint32(headers[h + WIDE_AT])
-        shift, penalty, runs = np.int32(headers[h + VIOLATION_SHIFT]), scales[2 * agent], np.uint32(headers[h + RUNS])
-        best_weight = scales[2 * agent + 1]
+        runs = np.uint32(headers[layout.RUNS])
         group = runs if exchange else np.uint32(1)
         used = np.uint32(threads - threads % group)  # with exchange, a block holds whole rows
-        index = (np.uint32(cuda.blockIdx.x) - np.uint32(parts[PART_SIZE * part_number + FIRST_BLOCK])) * used + tid
-        active = tid < used and index < np.uint32(parts[PART_SIZE * part_number + PART_ROWS]) * runs
-        if not active:
-            index = np.uint32(0)  # an idle thread repeats chain 0 without writing
-        row, run = np.uint32(parts[PART_SIZE * part_number + FIRST_ROW]) + index // runs, index % runs
-        k0, k1 = np.uint64(headers[h + KEY_0]), np.uint64(headers[h + KEY_1])
+        # An idle thread repeats chain 0 without writing.
+        agent, h, row, run, active = chain_of_thread(parts, part_of_block, headers, used, tid)
+        base, n, hidden = (
+            np.uint64(headers[h + layout.TABLE_AT]),
+            np.uint32(headers[h + layout.VARIABLES]),
+            np.uint32(headers[h + layout.HIDDEN]),
+        )
+        domains, starts, counts = (
+            np.uint32(headers[h + layout.DOMAINS_AT]),
+            np.uint32(headers[h + layout.VARIABLE_STARTS_AT]),
+            np.uint32(headers[h + layout.COUNTS_AT]),
+        )
+        wide_at = np.uint32(headers[h + layout.WIDE_AT])
+        shift, penalty = np.int32(headers[h + layout.VIOLATION_SHIFT]), scales[2 * agent]
+        best_weight = scales[2 * agent + 1]
+        k0, k1 = np.uint64(headers[h + layout.KEY_0]), np.uint64(headers[h + layout.KEY_1])
         zs = np.uint32(buffer) * np.uint32(8 if byte_values else 4) + tid  # z of variable v is at zs + v·threads
         thread = np.uint64(cuda.blockIdx.x) * np.uint64(threads) + np.uint64(tid)
         all_threads = np.uint64(cuda.gridDim.x) * np.uint64(threads)
@@ -270,7 +240,7 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
         chosen, other = np.uint32(0), np.uint32(0)
         if warm and run > 0:
             w0, w1, w2, w3 = philox(k0, k1, row, run, first, START_BLOCK)
-            chosen = np.uint32((w0 * WORD(np.uint32(headers[h + INTERFACE_CHOICES]))) >> WORD(32)) + np.uint32(1)
+            chosen = np.uint32((w0 * WORD(np.uint32(headers[h + layout.INTERFACE_CHOICES]))) >> WORD(32)) + np.uint32(1)
             other = np.uint32(w1)
         v = n
         while v > hidden:
@@ -279,7 +249,7 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
             value = np.uint32(quotient % size)
             quotient = np.uint32(quotient // size)
             shared_z[zs + v * threads] = value
-            choice_at = np.uint32(headers[h + CHOICES_AT]) + v - hidden
+            choice_at = np.uint32(headers[h + layout.CHOICES_AT]) + v - hidden
             if chosen > 0 and size > 1 and np.uint32(ints[choice_at]) + 1 == chosen:
                 moved = np.uint32((WORD(other) * WORD(size - np.uint32(1))) >> WORD(32))
                 if moved >= value:
@@ -289,8 +259,8 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
         if warm:
             for v in range(hidden):
                 at = (
-                    np.uint64(headers[h + STATES_BEFORE])
-                    + np.uint64(v) * np.uint64(headers[h + ROWS])
+                    np.uint64(headers[h + layout.STATES_BEFORE])
+                    + np.uint64(v) * np.uint64(headers[h + layout.ROWS])
                     + np.uint64(source)
                 )
                 shared_z[zs + np.uint32(v) * threads] = row_states[at]
@@ -302,8 +272,8 @@ def gibbs_kernel(shape: GibbsKernelShape, registers: int) -> Any:
                 size = np.int64(ints[domains + np.uint32(v)])
                 shared_z[zs + np.uint32(v) * threads] = min(np.int64(uniform(word) * size), size - 1)
         utility = np.int64(0)
-        for f in range(headers[h + FACTORS]):
-            pair = np.uint32(headers[h + FACTORS_AT]) + np.uint32(2) * np.uint32(f)
+        for f in range(headers[h + layout.FACTORS]):
+            pair = np.uint32(headers[h + layout.FACTORS_AT]) + np.uint32(2) * np.uint32(f)
             v = np.uint32(ints[pair + np.uint32(1)])
             begin = base + np.uint64(np.uint32(ints[starts + v]))
             record = table[begin + np.uint64(np.uint32(ints[pair]))]

@@ -27,26 +27,8 @@ import numpy as np
 from numba import cuda, types
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.cuda.layout_kernels import (
-    AGENT,
-    DOMAINS_AT,
-    FACTORS,
-    FACTORS_AT,
-    FIRST_BLOCK,
-    FIRST_ROW,
-    HEADER_SIZE,
-    HIDDEN,
-    KEY_0,
-    KEY_1,
-    PART_ROWS,
-    PART_SIZE,
-    RUNS,
-    TABLE_AT,
-    VARIABLE_STARTS_AT,
-    VARIABLES,
-    VIOLATION_SHIFT,
-    WIDE_AT,
-)
+from dmcmc.samplers.cuda import layout_kernels as layout
+from dmcmc.samplers.cuda.chain_kernels import chain_of_thread
 from dmcmc.samplers.model.proposal_kernels import jump, reflected
 from dmcmc.samplers.model.state_kernels import eased_utility, philox, uniform
 
@@ -123,7 +105,7 @@ def joint_kernel(byte_values: bool) -> Any:
         penalties : (agents,) float64
             Penalty of a violation, in chain units.
         headers : (agents · HEADER_SIZE,) int64
-            Sizes, offsets and random key of each agent; the imported constants name the columns.
+            Sizes, offsets and random key of each agent; ``layout`` names the columns.
         parts : (parts · PART_SIZE,) int64
             Parts of the launch, consecutive rows of one agent each: agent, first row, number of rows, first thread
             block.
@@ -144,23 +126,21 @@ def joint_kernel(byte_values: bool) -> Any:
         shared_z = cuda.shared.array(0, value_type)
         tid, threads, lanes = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x), np.uint32(lanes)
         chain, lane, chains = tid // lanes, tid % lanes, threads // lanes
-        part = part_of_block[cuda.blockIdx.x]
-        agent = np.int64(parts[PART_SIZE * part + AGENT])
-        h = agent * HEADER_SIZE
-        n, hidden, runs = (
-            np.uint32(headers[h + VARIABLES]),
-            np.uint32(headers[h + HIDDEN]),
-            np.uint32(headers[h + RUNS]),
+        # An idle thread repeats chain 0 without writing.
+        agent, h, row, run, active = chain_of_thread(parts, part_of_block, headers, chains, chain)
+        n, hidden = np.uint32(headers[h + layout.VARIABLES]), np.uint32(headers[h + layout.HIDDEN])
+        domains, starts = np.uint32(headers[h + layout.DOMAINS_AT]), np.uint32(headers[h + layout.VARIABLE_STARTS_AT])
+        base, at, factors = (
+            headers[h + layout.TABLE_AT],
+            np.uint32(headers[h + layout.FACTORS_AT]),
+            np.uint32(headers[h + layout.FACTORS]),
         )
-        domains, starts = np.uint32(headers[h + DOMAINS_AT]), np.uint32(headers[h + VARIABLE_STARTS_AT])
-        base, at, factors = headers[h + TABLE_AT], np.uint32(headers[h + FACTORS_AT]), np.uint32(headers[h + FACTORS])
-        lists_at, violation, penalty = np.uint32(headers[h + WIDE_AT]), headers[h + VIOLATION_SHIFT], penalties[agent]
-        index = (np.uint32(cuda.blockIdx.x) - np.uint32(parts[PART_SIZE * part + FIRST_BLOCK])) * chains + chain
-        active = index < np.uint32(parts[PART_SIZE * part + PART_ROWS]) * runs
-        if not active:
-            index = np.uint32(0)  # an idle thread repeats chain 0 without writing
-        row, run = np.uint32(parts[PART_SIZE * part + FIRST_ROW]) + index // runs, index % runs
-        k0, k1 = np.uint64(headers[h + KEY_0]), np.uint64(headers[h + KEY_1])
+        lists_at, violation, penalty = (
+            np.uint32(headers[h + layout.WIDE_AT]),
+            headers[h + layout.VIOLATION_SHIFT],
+            penalties[agent],
+        )
+        k0, k1 = np.uint64(headers[h + layout.KEY_0]), np.uint64(headers[h + layout.KEY_1])
         global_chain = np.uint64(cuda.blockIdx.x) * np.uint64(chains) + np.uint64(chain)
         all_chains = np.uint64(cuda.gridDim.x) * np.uint64(chains)
         # The states follow the sums, whose 8 bytes per thread are 8 values of one byte or 4 of two.

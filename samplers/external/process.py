@@ -14,11 +14,11 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,30 +29,11 @@ from dmcmc.inference.runtime.threads import end_process, lower_priority
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.contract import tuning
 
+if TYPE_CHECKING:
+    from dmcmc.samplers.toulbar2.costs import CostProblem
+
 _WORKER = Path(__file__).with_name("worker.py")
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # the stacks of more threads would count as memory
-
-
-class SearchedProblem(Protocol):
-    """A cost minimisation problem as a process needs it (``dmcmc.samplers.toulbar2.costs.CostProblem``)."""
-
-    @property
-    def domains(self) -> NDArray[np.int64]:
-        """Domain size of each variable."""
-        ...
-
-    @property
-    def top(self) -> int:
-        """Larger than the cost of any assignment without violations."""
-        ...
-
-    def cost_to_beat(self, utility: Number) -> int:
-        """Return a cost such that every assignment better than ``utility`` has a lower cost."""
-        ...
-
-    def save(self, stream: BinaryIO) -> None:
-        """Write the problem as a NumPy archive."""
-        ...
 
 
 @dataclass
@@ -126,6 +107,9 @@ class EngineProcess:
     ----------
     memory : int
         Maximum of bytes besides its libraries; 0 for no limit.
+    known : callable
+        Returns the best known assignment, from which a search starts: value indices of the first variables; None if
+        there is none.
 
     Attributes
     ----------
@@ -138,7 +122,8 @@ class EngineProcess:
     engine: Path
     max_discarded_seconds: float = 4.0
 
-    def __init__(self, memory: int = 0) -> None:
+    def __init__(self, memory: int = 0, known: Callable[[], NDArray[np.int64] | None] = lambda: None) -> None:
+        self._known = known
         self._process = subprocess.Popen(
             [sys.executable, str(_WORKER), str(memory), str(os.getpid()), str(self.engine)],
             stdin=subprocess.PIPE,
@@ -179,12 +164,12 @@ class EngineProcess:
         """Resume the process after a pause."""
         self._process.send_signal(signal.SIGCONT)
 
-    def start(self, costs: SearchedProblem, beat: Number | None, seconds: float) -> SearchProgress:
+    def start(self, costs: "CostProblem", beat: Number | None, seconds: float) -> SearchProgress:
         """Begin to search a problem and return at once.
 
         Parameters
         ----------
-        costs : SearchedProblem
+        costs : CostProblem
             The problem.
         beat : int, float or None
             Utility of the best known assignment: only better ones are searched for.
@@ -196,7 +181,7 @@ class EngineProcess:
         threading.Thread(target=self._read, args=(job, progress, costs.domains.size), daemon=True).start()
         return progress
 
-    def search(self, costs: SearchedProblem, beat: Number | None, seconds: float) -> SearchProgress:
+    def search(self, costs: "CostProblem", beat: Number | None, seconds: float) -> SearchProgress:
         """Search a problem until the search ends."""
         progress = self._progress()
         self._read(self._send(costs, beat, seconds), progress, costs.domains.size)
@@ -204,13 +189,18 @@ class EngineProcess:
 
     def _progress(self) -> SearchProgress:
         """Return the object that reads the engine's output."""
-        raise NotImplementedError
+        return PrintedProgress()
 
-    def _job(self, costs: SearchedProblem) -> dict[str, Any]:
+    def _known_values(self, costs: "CostProblem") -> list[int] | None:
+        """Return the best known assignment of a problem's variables, as JSON has it."""
+        known = self._known()
+        return None if known is None else known[: costs.domains.size].tolist()
+
+    def _job(self, costs: "CostProblem") -> dict[str, Any]:
         """Return further entries of a job, as JSON has them."""
         return {}
 
-    def _send(self, costs: SearchedProblem, beat: Number | None, seconds: float) -> bool:
+    def _send(self, costs: "CostProblem", beat: Number | None, seconds: float) -> bool:
         """Send the process a problem; return whether it has been received."""
         arrays = io.BytesIO()
         costs.save(arrays)
@@ -240,10 +230,7 @@ class EngineProcess:
                 yield line.decode(errors="replace")
 
 
-P = TypeVar("P", bound=SearchedProblem)
-
-
-class SearchThread(ABC, Generic[P]):
+class SearchThread(ABC):
     """A thread that searches one problem; a context manager that ends it.
 
     Subclasses search in steps of some milliseconds, and ask between them whether to go on.
@@ -298,7 +285,7 @@ class SearchThread(ABC, Generic[P]):
         """Resume the search after a pause."""
         self._not_paused.set()
 
-    def start(self, costs: P, beat: Number | None, seconds: float) -> SearchProgress:
+    def start(self, costs: "CostProblem", beat: Number | None, seconds: float) -> SearchProgress:
         """Begin to search a problem and return at once; see ``process.EngineProcess.start``."""
         progress, stop = SearchProgress(), Deadline(time.perf_counter() + seconds, cancellation=self._cancellation)
         top = costs.top if beat is None else min(costs.top, costs.cost_to_beat(beat))
@@ -307,14 +294,14 @@ class SearchThread(ABC, Generic[P]):
         self._thread.start()
         return progress
 
-    def search(self, costs: P, beat: Number | None, seconds: float) -> SearchProgress:
+    def search(self, costs: "CostProblem", beat: Number | None, seconds: float) -> SearchProgress:
         """Search a problem until the search ends."""
         progress = self.start(costs, beat, seconds)
         if self._thread is not None:
             self._thread.join()
         return progress
 
-    def _run(self, costs: P, top: int, stop: Deadline, progress: SearchProgress) -> None:
+    def _run(self, costs: "CostProblem", top: int, stop: Deadline, progress: SearchProgress) -> None:
         """Search until the search is complete, stopped or out of time; runs in the thread."""
         try:
             with suppress(DmcmcError, MemoryError):  # the search ends incomplete
@@ -331,12 +318,12 @@ class SearchThread(ABC, Generic[P]):
         return not self.halt[0] and not stop.over
 
     @abstractmethod
-    def _search(self, costs: P, top: int, stop: Deadline, progress: SearchProgress) -> None:
+    def _search(self, costs: "CostProblem", top: int, stop: Deadline, progress: SearchProgress) -> None:
         """Search for assignments that cost less than ``top``, and write what is found to ``progress``.
 
         Parameters
         ----------
-        costs : SearchedProblem
+        costs : CostProblem
             The problem.
         top : int
             The cost to beat.

@@ -12,7 +12,7 @@ The order in which a sweep visits the variables: agents of one colour share no f
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,50 +134,10 @@ class ChainStart:
         return np.array(chain_key(self.seed, -1), dtype=np.uint64)
 
 
-class Candidate(Protocol):
-    """One search from one start.
+class ColumnChainFactory:
+    """Makes chains with score columns: all variables of a dense problem in one model, numbered in sweep order.
 
-    Attributes
-    ----------
-    sweeps, sweeps_done : int
-        Number of sweeps in total, and made so far.
-    finished : bool
-        Whether the search is complete.
-    """
-
-    sweeps: int
-    sweeps_done: int
-    finished: bool
-
-    def run(self, halt: Halt) -> None:
-        """Continue the search until it is finished or ``halt[0]`` is nonzero."""
-        ...
-
-    def skip_sweeps(self, share: float) -> None:
-        """Drop sweeps evenly, so that only a share of the remaining ones is made."""
-        ...
-
-    @property
-    def best_score(self) -> Any:
-        """The score of the best assignment; scores of one factory's chains can be compared."""
-        ...
-
-    def best_values(self) -> Values:
-        """Return the best assignment found."""
-        ...
-
-    @property
-    def end_score(self) -> Any:
-        """The score of the current assignment."""
-        ...
-
-    def end_values(self) -> Values:
-        """Return the current assignment."""
-        ...
-
-
-class ChainFactory(Protocol):
-    """Makes chains whose scores can be compared.
+    Scores of the chains of one factory can be compared.
 
     Attributes
     ----------
@@ -185,29 +145,6 @@ class ChainFactory(Protocol):
         Whether the problem has forbidden entries.
     slow : bool
         Whether a sweep takes a millisecond or more.
-    """
-
-    hard: bool
-    slow: bool
-
-    def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> Candidate:
-        """Return a chain that anneals over a temperature range."""
-        ...
-
-    def pairs(self, start: ChainStart) -> "PairDescent | None":
-        """Return a search by moves of pairs of variables, or None if there is none for this representation."""
-        ...
-
-    def may_beat(self, score: Any, values: Values) -> bool:
-        """Return whether an assignment with this score could be better than the assignment ``values``."""
-        ...
-
-
-class ColumnChainFactory:
-    """Makes chains with score columns: all variables of a dense problem in one model, numbered in sweep order.
-
-    Attributes
-    ----------
     order : SweepOrder
         The order of the variables.
     model : ChainModel
@@ -244,24 +181,31 @@ class ColumnChainFactory:
         # Scaled utilities are rounded; 1 % of the typical spread is taken as the possible error of a score.
         self._slack = 0.0 if exact else 0.01 * self.model.spread
 
-    def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> Candidate:
+    def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> "ColumnChain":
         """Return a chain that anneals over a temperature range."""
         return ColumnChain(self, start, span, sweeps)
 
-    def pairs(self, start: ChainStart) -> "PairDescent | None":
+    def pairs(self, start: ChainStart) -> "PairDescent":
         """Return a search by moves of pairs of variables."""
         return PairDescent(self, start)
 
-    def may_beat(self, score: int, values: Values) -> bool:
+    def may_beat(self, score: Any, values: Values) -> bool:
         """Return whether an assignment with this score could be better than the assignment ``values``."""
         reference = _ColumnState(self, ChainStart(values, 0, 0))
-        return score > reference.begin() - self._slack
+        return bool(score > reference.begin() - self._slack)
 
 
 class _ColumnState:
     """A state of a column model with its scores, and the best state so far.
 
     ``begin`` must be called before moves; until then ``best_score`` is the lowest int64 and ``begun`` is False.
+
+    Attributes
+    ----------
+    sweeps_done : int
+        Number of sweeps made so far.
+    finished : bool
+        Whether the search is complete.
     """
 
     def __init__(self, factory: ColumnChainFactory, start: ChainStart) -> None:
@@ -356,7 +300,10 @@ class PairDescent(_ColumnState):
 
 
 class GraphChainFactory:
-    """Makes chains that read the factor graph itself: slower, but for any factors and without memory for columns."""
+    """Makes chains that read the factor graph itself: slower, but for any factors and without memory for columns.
+
+    It has the attributes ``hard`` and ``slow`` and the methods of :class:`ColumnChainFactory`.
+    """
 
     def __init__(self, graph: FactorGraph, order: Sequence[int] | Values) -> None:
         self.graph, self.order = graph, np.asarray(order, dtype=np.int64)
@@ -365,21 +312,20 @@ class GraphChainFactory:
             graph.data.nbytes > 4 * tuning.MAX_COPIED_ENTRIES,
         )
 
-    def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> Candidate:
+    def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> "GraphChain":
         """Return a chain that anneals over a temperature range."""
-        return _GraphChain(self, start, span, sweeps)
+        return GraphChain(self, start, span, sweeps)
 
-    def pairs(self, start: ChainStart) -> "PairDescent | None":
+    def pairs(self, start: ChainStart) -> None:
         """Return None: pair moves need score columns."""
-        return None
 
-    def may_beat(self, score: tuple[float, float], values: Values) -> bool:
+    def may_beat(self, score: Any, values: Values) -> bool:
         """Return True: the caller compares the assignments exactly."""
         return True
 
 
-class _GraphChain:
-    """An annealed chain on a factor graph."""
+class GraphChain:
+    """An annealed chain on a factor graph; it has the attributes and methods of :class:`ColumnChain`."""
 
     def __init__(self, factory: GraphChainFactory, start: ChainStart, span: TemperatureRange, sweeps: int) -> None:
         self.factory, self.start, self.sweeps_done, self.finished, self._spread = factory, start, 0, False, 0.0
@@ -428,6 +374,11 @@ class _GraphChain:
     def end_values(self) -> Values:
         """Return the current state."""
         return self.z
+
+
+Candidate = ColumnChain | PairDescent | GraphChain
+"""One search from one start: it continues until it is finished or halted, and has a best and a current assignment."""
+ChainFactory = ColumnChainFactory | GraphChainFactory
 
 
 def _without_some(temperatures: NDArray[Any], made: int, share: float, last: int) -> NDArray[Any]:

@@ -1,6 +1,4 @@
-"""Local search of a whole assignment, compiled or not.
-
-Local search over complete assignments: annealed chains in tournament rounds, with block moves between the rounds.
+"""Local search over complete assignments: annealed chains in tournament rounds, with block moves between the rounds.
 
 A chain makes Gibbs *sweeps*, draws of every variable given the others, at falling temperature. A *tournament* compares
 temperature ranges by successive halving: in each round the better half of the chains continue, with twice the sweeps. A
@@ -13,11 +11,10 @@ searches independently.
 The search begins with a greedy assignment. :class:`Ascent` makes it, and climbs to a 1-opt assignment from any
 assignment, decided by exact utilities; :class:`ConstraintAscent` does the same for problems with global constraints.
 
-The greedy assignment and 1-opt hill climbing without kernels, while those of the local search are compiled.
-
-NumPy works on one column (the entries of one factor for all values of one variable) at a time, which takes some
-microseconds, so this is about thirty times slower than the kernels. Factors that are no dense tables are left out of
-the moves; the comparison of two assignments includes them.
+:class:`UncompiledAscent` makes the greedy assignment and climbs without kernels, while those are compiled. NumPy works
+on one column (the entries of one factor for all values of one variable) at a time, which takes some microseconds, so
+this is about thirty times slower than the kernels. Factors that are no dense tables are left out of the moves; the
+comparison of two assignments includes them.
 """
 
 import time
@@ -231,35 +228,47 @@ def ascent_of(problem: Problem, threads: int, stop: Deadline, is_ready: Callable
     return Ascent(problem, threads, stop) if problem.tabular else ConstraintAscent(problem, threads, stop, is_ready)
 
 
-class SharedSearch:
-    """State that all parts of a rank's local search share; the attributes may change between two searches.
+class LocalSearch:
+    """Local search over the variables of all agents.
 
-    Attributes
+    Parameters
     ----------
-    original, problem : Problem
-        The original problem, and the same as dense tables; variables beyond the original ones are states of automata.
-    seed, threads : int
-        Seed of the chains, and threads of this rank.
+    original : Problem
+        The original problem, by which assignments are compared.
+    problem : Problem
+        The same problem as dense tables; variables beyond the original ones are states of automata.
+    seed : int
+        Seed of the chains.
+    threads : int
+        Threads of this rank.
     stop : Deadline
         Checked by all searches.
     exchange : Exchange
-        Joins the ranks.
-    ascent : Ascent
-        Hill climbing on the original problem.
+        Joins the ranks; all ranks must call the same methods with the same arguments.
+    ascent : Ascent or None
+        Hill climbing on ``original`` that exists already; None to make it.
+
+    Attributes
+    ----------
     behind : bool
         Whether chains leave the cores to other work of the process.
     suggested : list of ndarray
         Assignments of the original variables from which the next search by the clock starts, too.
     """
 
-    seed: int
-    threads: int
-    stop: Deadline
-    exchange: Exchange
-    ascent: Ascent
-
-    def __init__(self, original: Problem, problem: Problem) -> None:
-        self.original, self.problem, self.behind = original, problem, False
+    def __init__(
+        self,
+        original: Problem,
+        problem: Problem,
+        seed: int,
+        threads: int,
+        stop: Deadline,
+        exchange: Exchange = SINGLE_PROCESS,
+        ascent: Ascent | None = None,
+    ) -> None:
+        self.original, self.problem, self.seed, self.threads = original, problem, seed, threads
+        self.stop, self.exchange, self.behind = stop, exchange, False
+        self.ascent: Ascent = ascent or ascent_of(original, threads, stop)
         self.suggested: list[Values] = []
         first = original.n_variables
         added = problem.factors if problem.n_variables > first else ()
@@ -280,42 +289,6 @@ class SharedSearch:
     def better(self, one: Values, other: Values) -> bool:
         """Return whether ``one`` is better than ``other``: fewer violations, or equally many and more utility."""
         return self.ascent.better(self.original_values(one), self.original_values(other))
-
-
-class LocalSearch(SharedSearch):
-    """Local search over the variables of all agents.
-
-    Parameters
-    ----------
-    original : Problem
-        The original problem, by which assignments are compared.
-    problem : Problem
-        The same problem as dense tables; variables beyond the original ones are states of automata.
-    seed : int
-        Seed of the chains.
-    threads : int
-        Threads of this rank.
-    stop : Deadline
-        Checked by all searches.
-    exchange : Exchange
-        Joins the ranks; all ranks must call the same methods with the same arguments.
-    ascent : Ascent or None
-        Hill climbing on ``original`` that exists already; None to make it.
-    """
-
-    def __init__(
-        self,
-        original: Problem,
-        problem: Problem,
-        seed: int,
-        threads: int,
-        stop: Deadline,
-        exchange: Exchange = SINGLE_PROCESS,
-        ascent: Ascent | None = None,
-    ) -> None:
-        super().__init__(original, problem)
-        self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
-        self.ascent = ascent or ascent_of(original, threads, stop)
 
     @cached_property
     def chains(self) -> TournamentSearch:
@@ -454,7 +427,7 @@ class UncompiledAscent(Ascent):
                 if not reported and soon.over:
                     report(np.array(z))
                     reported = True
-            z[v] = _best(*columns.expected(v, z, assigned), 0)
+            z[v] = _best(*columns.sums(v, z, assigned), 0)
             assigned[v] = True
         return np.array(z, dtype=np.int64)
 
@@ -469,7 +442,7 @@ class UncompiledAscent(Ascent):
                     read = 0
                     if self.stop.over:
                         return np.array(z, dtype=np.int64)
-                new = _best(*columns.exact(v, z), z[v])
+                new = _best(*columns.sums(v, z), z[v])
                 if new != z[v]:
                     z[v] = new
                     may_improve[columns.neighbours(v)] = True
@@ -497,7 +470,7 @@ class UncompiledAscent(Ascent):
             factor = sorted(broken)[rng.integers(len(broken))]
             best: tuple[float, float, int, int] | None = None
             for v in columns.variables(factor):
-                violations, utility = columns.weighted(v, z, weights)
+                violations, utility = columns.sums(v, z, weights=weights)
                 change = violations - violations[z[v]]
                 change[z[v]] = np.inf
                 new = int(np.where(change == change.min(), utility, -np.inf).argmax())
@@ -574,22 +547,14 @@ class _Columns:
         factors = self._factor[self._start[v] : self._start[v + 1]]
         return [w for f in factors for w in self._scope[self._scope_start[f] : self._scope_start[f + 1]]]
 
-    def exact(self, v: int, z: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return violations and utility for each value of a variable; all others have their values in ``z``."""
-        return self._sums(v, z, None)
-
-    def weighted(self, v: int, z: list[int], weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-        """Return the same with a weight for each factor's violation, (factors,)."""
-        return self._sums(v, z, None, weights)
-
-    def expected(self, v: int, z: list[int], assigned: list[bool]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the same, with averages for factors in which another variable is not assigned yet."""
-        return self._sums(v, z, assigned)
-
-    def _sums(
-        self, v: int, z: list[int], assigned: list[bool] | None, weights: NDArray[np.float64] | None = None
+    def sums(
+        self, v: int, z: list[int], assigned: list[bool] | None = None, weights: NDArray[np.float64] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return violations and utility for each value; averages where another variable is not assigned."""
+        """Return violations and utility for each value of a variable; all others have their values in ``z``.
+
+        Factors in which another variable is not ``assigned`` count with their averages. ``weights``, (factors,), are
+        those of the factors' violations.
+        """
         size = self._domains[v]
         violations, utility = np.zeros(size), np.zeros(size)
         for i in range(self._start[v], self._start[v + 1]):

@@ -45,7 +45,7 @@ from dmcmc.samplers.local_search.chains import (
 )
 
 if TYPE_CHECKING:
-    from dmcmc.samplers.local_search.local_search import SharedSearch
+    from dmcmc.samplers.local_search.local_search import LocalSearch
 
 
 T = TypeVar("T")
@@ -97,14 +97,14 @@ def first_rank_says(exchange: Exchange, over: bool) -> bool:
 
 
 class CandidateResult(NamedTuple):
-    """The result of a candidate, as it is sent to the other ranks.
+    """The result of a candidate, as it is sent to the other ranks, or comes from the GPU.
 
     Attributes
     ----------
     best_score, end_score
         Scores of the best and of the final assignment, see ``Candidate``.
     best : (n,) int32 or None
-        The best assignment; None if another candidate of the same rank is better.
+        The best assignment; None if it is not sent, because another candidate of the same rank is better.
     end : (n,) int32
         The final assignment.
     """
@@ -232,19 +232,6 @@ class ScheduledChain:
     utility: Any = None
 
 
-class ChainResult(Protocol):
-    """A chain that has finished a round."""
-
-    @property
-    def end_score(self) -> Any:
-        """The score of its final assignment."""
-        ...
-
-    def end_values(self) -> Values:
-        """Return its final assignment."""
-        ...
-
-
 class SuccessiveHalving:
     """The chains of the next round and their number of sweeps.
 
@@ -281,12 +268,12 @@ class SuccessiveHalving:
         self.entries = [ScheduledChain(span) for span in spans]
         self._continued = len(spans)
 
-    def next_round(self, chains: Sequence[ChainResult], domains: NDArray[np.int64]) -> None:
+    def next_round(self, chains: Sequence[Candidate | CandidateResult], domains: NDArray[np.int64]) -> None:
         """Advance to the next round or to a new tournament; every other tournament begins at random values.
 
         Parameters
         ----------
-        chains : sequence of ChainResult
+        chains : sequence of Candidate or CandidateResult
             Results of the entries, in the same order.
         domains : (n,) int64
             Domain sizes.
@@ -414,7 +401,7 @@ class TournamentSearch:
 
     Parameters
     ----------
-    shared : SharedSearch
+    shared : LocalSearch
         The problem, the deadline and the ranks.
 
     Attributes
@@ -434,9 +421,9 @@ class TournamentSearch:
         By the clock: the current round, which the next call continues if it was interrupted; None between rounds.
     """
 
-    def __init__(self, shared: "SharedSearch") -> None:
+    def __init__(self, shared: "LocalSearch") -> None:
         # A weak reference, because the local search owns this object: so both are freed as soon as the search ends.
-        owner: SharedSearch = proxy(shared)
+        owner: LocalSearch = proxy(shared)
         self._shared = owner
         self.chain_problem = ChainProblem(shared.original, shared.problem, lambda: owner.ascent.graph, shared.seed)
         self._tournament: SuccessiveHalving | None = None
@@ -468,10 +455,7 @@ class TournamentSearch:
             if self._round is None:
                 round_sweeps = self._sweeps_that_fit(left)
                 if not round_sweeps:  # the remaining time is for block moves
-                    if self._turn_of_blocks(until - time.perf_counter(), gained=False):
-                        candidate = self._move_blocks(best, shared.stop.by(until), timed=True)
-                        if self._blocks.last_improved:
-                            yield candidate
+                    yield from self._turn_of_blocks(best, until - time.perf_counter(), False, shared.stop.by(until))
                     return
                 # Seeds of other ranks differ above bit 96, beyond all seeds of configurations.
                 self._round = self.chain_problem.round_of(
@@ -495,17 +479,9 @@ class TournamentSearch:
             if not this_round.unfinished:
                 self._tournament.next_round(this_round.chains, shared.original.domains)
                 self._round, self.rounds = None, self.rounds + 1
-            winner, before = this_round.best, best
-            if self.chain_problem.factory.may_beat(winner.best_score, shared.original_values(best)):
-                candidate = shared.extended(shared.ascent.climb(winner.best_values()))
-                if shared.better(candidate, best):
-                    best = candidate
-                    yield best
-            if self._turn_of_blocks(elapsed, gained=best is not before) and not shared.stop.over:
-                candidate = self._move_blocks(best, shared.stop.by(until), timed=True)
-                if self._blocks.last_improved:
-                    best = candidate
-                    yield best
+            for better in self._better_of_round(best, this_round.best, elapsed, shared.stop.by(until)):
+                best = better
+                yield best
 
     def _violates(self, values: Values) -> bool:
         """Return whether an assignment violates a hard constraint."""
@@ -546,23 +522,46 @@ class TournamentSearch:
             results = this_round.run_on_ranks(shared.exchange, partial(self._run, stop=shared.stop))
             winner = max(results, key=lambda result: result.best_score)
             tournament.next_round(results[: len(this_round.chains)], shared.original.domains)
-            before, drawn = best, round_sweeps * len(this_round.chains) * shared.original.n_variables
-            if self.chain_problem.factory.may_beat(winner.best_score, shared.original_values(best)):
-                candidate = shared.extended(from_first_rank(shared.exchange, shared.ascent.climb(winner.best_values())))
-                if shared.better(candidate, best):
-                    best = candidate
-                    yield best
-            if self._turn_of_blocks(tuning.DRAW_SECONDS * drawn, gained=best is not before) and not first_rank_says(
-                shared.exchange, shared.stop.over
-            ):
-                candidate = self._move_blocks(best, shared.stop, timed=False)
-                if self._blocks.last_improved:
-                    best = candidate
-                    yield best
+            seconds = tuning.DRAW_SECONDS * round_sweeps * len(this_round.chains) * shared.original.n_variables
+            for better in self._better_of_round(best, winner, seconds, None):
+                best = better
+                yield best
 
-    def _turn_of_blocks(self, seconds: float, gained: bool) -> bool:
-        """Count seconds of chains; return whether block moves have their turn."""
-        return self.may_move_blocks() and self._blocks.add_chain_time(seconds, gained)
+    def _better_of_round(
+        self, best: Values, winner: Candidate | CandidateResult, seconds: float, stop: Deadline | None
+    ) -> Iterator[Values]:
+        """Yield the best assignment of a round, made 1-opt, and that of block moves, each if it is better.
+
+        Parameters
+        ----------
+        best : (n,) int64
+            The best known assignment.
+        winner : Candidate or CandidateResult
+            The best candidate of the round.
+        seconds : float
+            Time of the round.
+        stop : Deadline or None
+            Ends block moves by the clock; None for fixed work, which the first rank does for all ranks.
+        """
+        shared, known = self._shared, best
+        if self.chain_problem.factory.may_beat(winner.best_score, shared.original_values(best)):
+            climbed = shared.ascent.climb(winner.best_values())
+            candidate = shared.extended(from_first_rank(shared.exchange, climbed) if stop is None else climbed)
+            if shared.better(candidate, best):
+                best = candidate
+                yield best
+        yield from self._turn_of_blocks(best, seconds, best is not known, stop)
+
+    def _turn_of_blocks(self, best: Values, seconds: float, gained: bool, stop: Deadline | None) -> Iterator[Values]:
+        """Count seconds of chains, and make block moves if they have their turn; yield a better assignment."""
+        if not (self.may_move_blocks() and self._blocks.add_chain_time(seconds, gained)):
+            return
+        shared, is_timed = self._shared, stop is not None
+        if shared.stop.over if is_timed else first_rank_says(shared.exchange, shared.stop.over):
+            return
+        candidate = self._move_blocks(best, stop or shared.stop, is_timed)
+        if self._blocks.last_improved:
+            yield candidate
 
     def _move_blocks(self, best: Values, stop: Deadline, timed: bool) -> Values:
         """Improve an assignment by block moves; with fixed work the first rank makes them for all ranks."""

@@ -1,9 +1,4 @@
-"""The problem for MaxSAT, solved in a process of its own.
-
-Choose how the MaxSAT engine gets each factor of a problem, and whether it suits the problem.
-
-The MaxSAT process of a search.
-"""
+"""MaxSAT: its search process, the form in which it takes a problem, and whether it suits the problem."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -21,10 +16,8 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract import tuning
-from dmcmc.samplers.external.process import EngineProcess, PrintedProgress, SearchProgress
-from dmcmc.samplers.toulbar2.compact_problem import CompactProblem
-from dmcmc.samplers.toulbar2.costs import NativeFactors
-from dmcmc.samplers.toulbar2.linear_constraints import LinearConstraint, linear_constraint
+from dmcmc.samplers.external.process import EngineProcess
+from dmcmc.samplers.toulbar2.compact_problem import CompactProblem, native_parts
 
 
 def native_problem(problem: Problem) -> CompactProblem:
@@ -40,26 +33,7 @@ def native_problem(problem: Problem) -> CompactProblem:
     problem : Problem
         The problem.
     """
-    if problem.dense:
-        return CompactProblem(problem)
-    linear: list[LinearConstraint] = []
-    automata: list[AutomatonFactor] = []
-    constraints: list[GlobalConstraint] = []
-    others: list[Factor] = []
-    for factor in [part for f in problem.factors for part in ([f] if _has_loads(f) else f.relaxation)]:
-        if isinstance(factor, GlobalConstraint):
-            constraints.append(factor)
-        elif isinstance(factor, AutomatonFactor):
-            constraint = linear_constraint(factor)
-            if constraint is not None and np.unique(constraint.terms[:, 2]).size == 1:
-                linear.append(constraint)
-            else:
-                automata.append(factor)
-        else:
-            others.append(factor)
-    parts = (problem.variables, problem.domains, problem.agents, problem.owner)
-    native = NativeFactors(automata, constraints, by_loads=True)
-    return CompactProblem(Problem(*parts, tuple(others), problem.labels, problem.sense), linear, native)
+    return native_parts(problem, _has_loads, lambda linear: np.unique(linear.terms[:, 2]).size == 1, by_loads=True)
 
 
 def suits(problem: Problem) -> bool:
@@ -161,7 +135,3 @@ class MaxSatProcess(EngineProcess):
         if not available():
             raise Unavailable("MaxSAT needs python-sat; pip install 'dmcmc[search]'")
         super().__init__(memory)
-
-    def _progress(self) -> SearchProgress:
-        """Return the object that reads the worker's output."""
-        return PrintedProgress()

@@ -18,7 +18,7 @@ joins. Draws are *frozen* if they hardly ever change a value.
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -40,7 +40,7 @@ from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling, broadcast_from_first, rows_of_rank
 from dmcmc.samplers.contract.tuning import STEP_CELLS, WORKER_CELLS_PER_SECOND
 from dmcmc.samplers.model.chain_model import chain_key
-from dmcmc.samplers.model.evaluation import evaluate_rows
+from dmcmc.samplers.model.evaluation import evaluate_rows, stored_witness
 
 NAME = "blocks"
 
@@ -148,7 +148,7 @@ class BlockChains:
         return SampledTable(
             lower=(EncodedTable(local.interface, values),),
             upper=None,
-            witness=partial(_witness, local, states.copy()),
+            witness=stored_witness(local, states.copy()),
             method=NAME,
             seconds=self.seconds,
             updates=self.updates,
@@ -184,13 +184,6 @@ def assignment_of(local: LocalProblem, states: NDArray[Any], row: int) -> NDArra
     """Return a row's hidden values followed by its interface values, (n,) int64."""
     interface = np.unravel_index(row, local.interface_shape) if local.interface else ()
     return np.array([*states[row], *interface], dtype=np.int64)
-
-
-def _witness(local: LocalProblem, states: NDArray[np.int64], values: Mapping[int, int]) -> dict[int, int]:
-    """Return the hidden values stored for a row."""
-    shape = local.interface_shape
-    row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
-    return dict(zip(local.hidden, states[row].tolist(), strict=True))
 
 
 _RowStates = NDArray[np.int32]

@@ -13,7 +13,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import (
@@ -35,6 +34,7 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import SINGLE_RANK, SampledTable, Sampling, rows_of_rank
+from dmcmc.samplers.model.evaluation import stored_witness
 
 
 class EliminatedTables(NamedTuple):
@@ -248,7 +248,7 @@ def _small_witness(local: LocalProblem, elimination: Elimination, sampling: Samp
     """Return a witness that does not retain the tables of an elimination."""
     if local.rows * local.domains.size > tuning.LARGE_ENTRIES:
         return _delayed_witness(local, sampling)
-    return partial(_stored_witness, local, elimination.values_of_rows(local.interface, local.hidden))
+    return stored_witness(local, elimination.values_of_rows(local.interface, local.hidden))
 
 
 def _solve_in_slices(local: LocalProblem, sampling: Sampling) -> SampledTable | None:
@@ -348,13 +348,6 @@ def _delayed_witness(local: LocalProblem, sampling: Sampling) -> Witness:
 def _table(tables: tuple[EncodedTable, ...], witness: Witness, seconds: float, cells: int) -> SampledTable:
     """Return the result of an exact agent, whose lower and upper tables are the same."""
     return SampledTable(tables, tables, witness, "exact", seconds, cells)
-
-
-def _stored_witness(local: LocalProblem, states: NDArray[np.int32], values: Mapping[int, int]) -> dict[int, int]:
-    """Return the hidden values of a row from the stored states."""
-    shape = local.interface_shape
-    row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
-    return dict(zip(local.hidden, states[row].tolist(), strict=True))
 
 
 def recompute_witness(

@@ -1,8 +1,13 @@
 """Evaluate hidden assignments of rows, on an agent's original factors or on its score columns."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.tables import forbidden_value
@@ -65,3 +70,23 @@ def chain_utilities(
     utilities = np.zeros(rows.size, dtype=np.int64)
     evaluate_chains(model, np.array(shape, dtype=np.int64), rows, states, utilities)
     return utilities
+
+
+def stored_witness(local: LocalProblem, states: NDArray[Any]) -> Callable[[Mapping[int, int]], dict[int, int]]:
+    """Return the witness of an agent's table: it maps the values of the interface to hidden values that are stored.
+
+    Parameters
+    ----------
+    local : LocalProblem
+        The agent.
+    states : (rows, hidden) integers
+        Hidden values of every row.
+    """
+    return partial(_values_of_row, local, states)
+
+
+def _values_of_row(local: LocalProblem, states: NDArray[Any], values: Mapping[int, int]) -> dict[int, int]:
+    """Return the hidden values stored for the row with these values of the interface."""
+    shape = local.interface_shape
+    row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
+    return dict(zip(local.hidden, states[row].tolist(), strict=True))

@@ -17,8 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime, Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.contract import tuning
-from dmcmc.samplers.external.process import EngineProcess, SearchedProblem, SearchProgress
+from dmcmc.samplers.external.process import EngineProcess, SearchProgress, SearchThread
 from dmcmc.samplers.toulbar2.costs import CostProblem
 
 # Lines of toulbar2's output: the values of all variables of an assignment; a lower bound on the cost.
@@ -80,13 +79,11 @@ class Toulbar2Process(EngineProcess):
     def __init__(self, memory: int = 0, known: Callable[[], NDArray[np.int64] | None] = lambda: None) -> None:
         if not available():
             raise Unavailable("toulbar2 is not installed; pip install 'dmcmc[toulbar2]'")
-        self._known = known
-        super().__init__(memory)
+        super().__init__(memory, known)
 
-    def _job(self, costs: SearchedProblem) -> dict[str, Any]:
+    def _job(self, costs: CostProblem) -> dict[str, Any]:
         """Return the initial solution."""
-        known = self._known()
-        return {"known": None if known is None else known[: costs.domains.size].tolist()}
+        return {"known": self._known_values(costs)}
 
     def _progress(self) -> SearchProgress:
         """Return the object that reads toulbar2's output."""
@@ -119,39 +116,8 @@ class SearchObserver:
     deadline: Callable[[], float]
 
 
-class CostSearchEngine(Protocol):
-    """An engine that searches cost problems: the process of another package's engine, or a thread of dmcmc."""
-
-    @property
-    def max_discarded_seconds(self) -> float:
-        """Seconds of work, in total, that restarts with a better known assignment may discard."""
-        ...
-
-    def __enter__(self) -> Self:
-        """Create the engine."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the engine."""
-        ...
-
-    def start(self, costs: CostProblem, beat: Number | None, seconds: float) -> SearchProgress:
-        """Begin to search for assignments better than the utility ``beat``, if given; return at once."""
-        ...
-
-    def step_back(self) -> bool:
-        """Lower the engine's priority; return True."""
-        ...
-
-    def pause(self) -> bool:
-        """Suspend the engine; return whether that is possible."""
-        ...
-
-    def go_on(self) -> None:
-        """Resume the engine after a pause."""
-        ...
+CostSearchEngine = EngineProcess | SearchThread
+"""An engine that searches cost problems: the process of another package's engine, or a thread of dmcmc."""
 
 
 class SearchSpeed:

@@ -1,18 +1,16 @@
-"""The problem for toulbar2.
-
-Choose how each factor of a problem is given to a search engine: as compactly as the engine takes it.
+"""Choose how each factor of a problem is given to a search engine: as compactly as the engine takes it.
 
 toulbar2 takes tables, lists of tuples with a default cost, and hard linear constraints. Other automata become chains of
 small tables with a hidden variable for each state (``dmcmc.inference.model.densify``), as toulbar2 decomposes weighted
-regular constraints itself. Our branch and bound takes dense tables and constraints of type "at most one".
-
-Convert a whole problem to costs for a search engine.
+regular constraints itself. Our branch and bound takes dense tables and constraints of type "at most one". CP-SAT and
+MaxSAT take automata and global constraints.
 """
 
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
+from dmcmc.inference.constraints.global_constraint import GlobalConstraint
 from dmcmc.inference.model.automaton import AutomatonFactor
 from dmcmc.inference.model.densify import DenseProblemBuilder, densify, relax_large_chains, tabular_factors
 from dmcmc.inference.model.factor import Factor
@@ -80,14 +78,57 @@ def compact_problem(problem: Problem, memory: int, dense_only: bool = False) -> 
         else:
             others.append(factor)
     if linear or not problem.tabular:
-        parts = (problem.variables, problem.domains, problem.agents, problem.owner)
-        problem = Problem(*parts, tuple(others), problem.labels, problem.sense)
+        problem = _with_factors(problem, others)
     if dense_only:
         return CompactProblem(densify(problem, memory, relax=True).problem, linear)
     builder = DenseProblemBuilder(problem)
     for factor in relax_large_chains(others):
         _add(builder, factor, memory)
     return CompactProblem(builder.finished(), linear)
+
+
+def native_parts(
+    problem: Problem,
+    is_native: Callable[[Factor], bool],
+    is_linear: Callable[[LinearConstraint], bool],
+    by_loads: bool = False,
+) -> CompactProblem:
+    """Return a problem for an engine that takes automata and global constraints as they are.
+
+    Its variables are those of the problem. Other global constraints are relaxed.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    is_native : callable
+        Returns whether the engine takes a factor as it is; otherwise it gets the factor's relaxation.
+    is_linear : callable
+        Returns whether the engine takes an automaton as the linear constraint for which it stands.
+    by_loads : bool
+        See :class:`NativeFactors`.
+    """
+    if problem.dense:
+        return CompactProblem(problem)
+    automata, constraints = list[AutomatonFactor](), list[GlobalConstraint]()
+    linear, others = list[LinearConstraint](), list[Factor]()
+    for factor in [part for f in problem.factors for part in ([f] if is_native(f) else f.relaxation)]:
+        constraint = linear_constraint(factor)
+        if isinstance(factor, GlobalConstraint):
+            constraints.append(factor)
+        elif constraint is not None and is_linear(constraint):
+            linear.append(constraint)
+        elif isinstance(factor, AutomatonFactor):
+            automata.append(factor)
+        else:
+            others.append(factor)
+    return CompactProblem(_with_factors(problem, others), linear, NativeFactors(automata, constraints, by_loads))
+
+
+def _with_factors(problem: Problem, factors: Sequence[Factor]) -> Problem:
+    """Return a problem with the same variables and other factors."""
+    parts = (problem.variables, problem.domains, problem.agents, problem.owner)
+    return Problem(*parts, tuple(factors), problem.labels, problem.sense)
 
 
 def _add(builder: DenseProblemBuilder, factor: Factor, memory: int) -> None:

@@ -4,12 +4,11 @@ A row is an assignment of the agent's boundary variables (its interface); the se
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
@@ -21,7 +20,7 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.external.process import EngineProcess
-from dmcmc.samplers.model.evaluation import evaluate_rows
+from dmcmc.samplers.model.evaluation import evaluate_rows, stored_witness
 from dmcmc.samplers.toulbar2.background_search import Toulbar2Process, available
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
 
@@ -110,7 +109,7 @@ def _solve(solver: RowSearchSolver, local: LocalProblem, sampling: Sampling, sto
     return SampledTable(
         lower=table,
         upper=table if proven else (_upper(table[0], bounds, arithmetic, len(local.factors)),),
-        witness=partial(_witness, local, states),
+        witness=stored_witness(local, states),
         method=solver.name,
         seconds=time.perf_counter() - start,
     )
@@ -145,16 +144,6 @@ def _memory(threads: int) -> int:
     """Return the memory limit of one thread's search process in bytes, besides its libraries; 0 for no limit."""
     free = free_memory()
     return 0 if free is None else int(2 * tuning.MEMORY_SHARE * free / threads)
-
-
-def _witness(local: LocalProblem, states: NDArray[np.int64], values: Mapping[int, int]) -> dict[int, int]:
-    """Return the hidden values of the row that ``values`` selects, {variable: value}.
-
-    ``values`` contains the values of the boundary variables.
-    """
-    shape = local.interface_shape
-    row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
-    return dict(zip(local.hidden, states[row].tolist(), strict=True))
 
 
 SOLVER = RowSearchSolver(

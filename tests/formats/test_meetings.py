@@ -5,9 +5,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+from support.timefold_score import score
 
 import dmcmc
-from dmcmc.formats.meetings.timefold import MeetingPlan, TimefoldMeeting, problem_of, score
+from dmcmc.formats.meetings.timefold import MeetingPlan, TimefoldMeeting, problem_of
 from dmcmc.formats.registry import parse, save
 from dmcmc.generators.meetings import TimefoldMeetings, plan_of
 from dmcmc.inference.building.levels import level_values

@@ -23,7 +23,7 @@ TEXT = ["wcsp", "cfn", "uai", "xcsp", "pydcop"]
 
 
 def text_of(problem, format):
-    return "".join(formats._function(formats.format_named(format).writer)(problem))
+    return "".join(formats.format_named(format).functions.write(problem))
 
 
 def read_back(problem, format):

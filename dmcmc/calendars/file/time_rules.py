@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.calendars.file.plan import DAY_MINUTES, Mask, Preference, TimeGrid, TimeRule, union
-from dmcmc.files.document import Document, Key, show, suggestion
+from dmcmc.files.document import Document, Key, SectionReader, show, suggestion
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
@@ -229,27 +229,8 @@ _MAX_UTILITY = 10**9  # limit for the absolute value of preferences and weights
 _MAX_BYTES = 64 << 20  # of one file
 
 
-class EntryReader:
-    """Checks of single entries.
-
-    A ``key`` is the path of an entry in the file, such as ``("people", "Ann", "busy")``; error messages name it and its
-    line.
-
-    Parameters
-    ----------
-    document : Document
-        The file's contents.
-    """
-
-    def __init__(self, document: Document) -> None:
-        self.document = document
-
-    def section(self, name: str) -> dict[str, Any]:
-        """Return a section with named entries; a missing section is empty."""
-        entry = self.document.data.get(name)
-        if entry is not None and not isinstance(entry, dict):
-            self.fail((name,), f"expected names with their properties, got {show(entry)}")
-        return entry or {}
+class EntryReader(SectionReader):
+    """Checks of single entries; a ``key`` is the path of one, such as ``("people", "Ann", "busy")``."""
 
     def mapping(self, key: Key, entry: Any, known: Sequence[str]) -> dict[str, Any]:
         """Return the keys of an entry after a check that they are known."""
@@ -259,12 +240,6 @@ class EntryReader:
             self.fail(key, f"expected some of the keys {', '.join(known)}, got {show(entry)}")
         self.check_keys(key, entry, known)
         return entry
-
-    def check_keys(self, key: Key, entry: dict[str, Any], known: Sequence[str]) -> None:
-        """Check that all keys are known."""
-        for name in entry:
-            if name not in known:
-                self.fail((*key, name), f"unknown key; {suggestion(name, known)}")
 
     def one_of(self, key: Key, name: str, names: Sequence[str], what: str) -> int:
         """Return the index of a name in a list of names."""
@@ -322,10 +297,6 @@ class EntryReader:
             return parse(text)
         except ValueError as error:
             self.fail(key, str(error))
-
-    def fail(self, key: Key, message: str) -> NoReturn:
-        """Raise the error that names the line and the key."""
-        raise FileError(f"{self.document.at(key)}: {message}")
 
 
 class RuleReader(EntryReader):

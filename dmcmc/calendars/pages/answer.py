@@ -33,9 +33,14 @@ from dmcmc.calendars.pages.reasons import (
 )
 from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label
-from dmcmc.inference.runtime.types import Number
 from dmcmc.report.summary import headlines, overview, table_of_changes
-from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
+from dmcmc.results.calendar_result import (
+    CalendarConflict,
+    CalendarResult,
+    DroppedMeeting,
+    MovedBooking,
+    YieldingAppointment,
+)
 from dmcmc.results.result import Alternative
 
 
@@ -75,64 +80,6 @@ class ScheduledMeeting:
 
 
 @dataclass(frozen=True)
-class MissingMeeting:
-    """A meeting that does not take place.
-
-    Attributes
-    ----------
-    meeting : Meeting
-        The meeting as the calendar file describes it.
-    reason : str
-        Why it does not take place, for people.
-    """
-
-    meeting: Meeting
-    reason: str
-
-
-@dataclass(frozen=True)
-class MovedMeeting:
-    """A booked meeting that moves, or is not held any more.
-
-    Attributes
-    ----------
-    meeting : Meeting
-        The meeting as the calendar file describes it.
-    booked, now : str
-        Labels of the booked and of the new time and room.
-    reason : str
-        Why it moves, for people.
-    """
-
-    meeting: Meeting
-    booked: str
-    now: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class LostAppointment:
-    """An appointment that gives way to a meeting.
-
-    Attributes
-    ----------
-    person : str
-        Name of the person.
-    appointment : str
-        The appointment as the file names it.
-    meeting : str
-        Name of the meeting.
-    cost : int or float
-        The cost that the file gives.
-    """
-
-    person: str
-    appointment: str
-    meeting: str
-    cost: Number
-
-
-@dataclass(frozen=True)
 class CalendarAnswer:
     """A solved calendar.
 
@@ -142,31 +89,29 @@ class CalendarAnswer:
         The calendar file.
     scheduled : tuple of ScheduledMeeting
         Meetings that take place, by time.
-    missing : tuple of MissingMeeting
+    missing : tuple of DroppedMeeting
         Meetings that do not take place.
-    moved : tuple of MovedMeeting
+    moved : tuple of MovedBooking
         Booked meetings that move.
-    gives_way : tuple of LostAppointment
+    gives_way : tuple of YieldingAppointment
         Appointments that give way to meetings.
     """
 
     calendar: Calendar
     scheduled: tuple[ScheduledMeeting, ...]
-    missing: tuple[MissingMeeting, ...]
-    moved: tuple[MovedMeeting, ...]
-    gives_way: tuple[LostAppointment, ...]
+    missing: tuple[DroppedMeeting, ...]
+    moved: tuple[MovedBooking, ...]
+    gives_way: tuple[YieldingAppointment, ...]
 
     def sections(self) -> dict[str, list[list[str]]]:
         """Return what is not as asked for, as rows of words by the titles of tables."""
         absences = [(x.meeting.name, *absence) for x in self.scheduled for absence in x.optional_missing.items()]
         return {
-            "booked meetings that move": [
-                [x.meeting.name, f"from {x.booked} to {x.now}", x.reason] for x in self.moved
-            ],
+            "booked meetings that move": [[x.name, f"from {x.booked} to {x.now}", x.reason] for x in self.moved],
             "appointments that give way": [
                 [x.person, f"{x.appointment}, to {x.meeting}", f"costs {x.cost}"] for x in self.gives_way
             ],
-            "meetings that do not take place": [[x.meeting.name, x.reason] for x in self.missing],
+            "meetings that do not take place": [[x.name, x.reason] for x in self.missing],
             "optional attendees who are missing": [[*absence] for absence in absences],
         }
 
@@ -189,7 +134,7 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
     return CalendarAnswer(
         calendar,
         tuple(_scheduled(calendar, m, chosen, absent, rooms.get(m, "")) for _, m in by_time),
-        tuple(MissingMeeting(calendar.meetings[m], reason_of(calendar, m, chosen)) for m in missing),
+        tuple(DroppedMeeting(name=calendar.meetings[m].name, reason=reason_of(calendar, m, chosen)) for m in missing),
         _moves(calendar, chosen),
         _lost_appointments(calendar, chosen, absent),
     )
@@ -220,7 +165,7 @@ def _named_rooms(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> dic
     return names
 
 
-def _moves(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> tuple[MovedMeeting, ...]:
+def _moves(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> tuple[MovedBooking, ...]:
     """Return the booked meetings that do not take place as booked."""
     found = []
     for m, meeting in enumerate(calendar.meetings):
@@ -230,13 +175,14 @@ def _moves(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> tuple[Mov
         stays = now is not None and now.start == booked.start and booked.room in (None, now.room)
         if not stays:
             label = "not held" if now is None else calendar.label(now)
-            found.append(MovedMeeting(meeting, calendar.label(booked), label, reason_of_move(calendar, m, chosen)))
+            words = {"booked": calendar.label(booked), "now": label, "reason": reason_of_move(calendar, m, chosen)}
+            found.append(MovedBooking(name=meeting.name, cost=meeting.move_cost, **words))
     return tuple(found)
 
 
 def _lost_appointments(
     calendar: Calendar, chosen: Mapping[int, MeetingChoice], absent: Mapping[int, list[int]]
-) -> tuple[LostAppointment, ...]:
+) -> tuple[YieldingAppointment, ...]:
     """Return the appointments that the meetings of their people overlap, meeting by meeting."""
     found = []
     for m, choice in chosen.items():
@@ -244,8 +190,11 @@ def _lost_appointments(
         attending = [*meeting.people, *(p for p, _ in meeting.optional if p not in absent[m])]
         span = slice(choice.start, choice.start + meeting.length)
         for person in (calendar.people[p] for p in attending):
-            lost = (x for x in person.appointments if x.mask[span].any())
-            found += [LostAppointment(person.name, x.text, meeting.name, x.cost) for x in lost]
+            found += [
+                YieldingAppointment(person=person.name, appointment=x.text, meeting=meeting.name, cost=x.cost)
+                for x in person.appointments
+                if x.mask[span].any()
+            ]
     return tuple(found)
 
 

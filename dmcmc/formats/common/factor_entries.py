@@ -291,11 +291,10 @@ def number(word: str) -> int | float | None:
     return None if infinite is None else -math.inf if infinite[1] == "-" else math.inf
 
 
-def entries(values: Sequence[int | float] | Array, sense: str) -> Array:
+def entries(values: Sequence[int | float], sense: str) -> Array:
     """Return costs or utilities as an array for ``Factor.of``: int64 if all are integers, else float64.
 
-    In int64 the smallest number represents the forbidding infinity (+∞ for ``min``, −∞ for ``max``). An array of
-    integers or floats is returned unchanged.
+    In int64 the smallest number represents the forbidding infinity (+∞ for ``min``, −∞ for ``max``).
 
     Parameters
     ----------
@@ -309,8 +308,6 @@ def entries(values: Sequence[int | float] | Array, sense: str) -> Array:
     OverflowError
         For integers that need more than 63 bits.
     """
-    if isinstance(values, np.ndarray) and values.dtype.kind in "if":
-        return values
     forbidding = math.inf if sense == "min" else -math.inf
     if all(isinstance(v, int) or v == forbidding for v in values):
         if any(abs(v) > _MAX_INT64 for v in values if v != forbidding):

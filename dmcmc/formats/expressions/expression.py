@@ -1,34 +1,22 @@
-"""An expression of a problem file: parsed, checked, and compiled to closures.
+"""Parse expressions of problem files without ``eval``, and evaluate them for all assignments.
 
-A parsed expression and the limit for its evaluation.
-
-An expression is evaluated for all assignments at once with NumPy if the result is certainly the same, else for one
-assignment after the other with closures. The parsers of :mod:`dmcmc.formats.expressions.expression` create it.
-
-Parse expressions of problem files without ``eval``: a small part of Python, and XCSP's functional form.
-
-:mod:`ast` parses the text and :mod:`dmcmc.formats.expressions.expression` compiles the tree to closures; unknown syntax
-is refused. The work is bounded: numbers have at most 4096 bits, sequences at most 4096 items, and steps are counted.
-
-Compile syntax trees to closures, which an :class:`~dmcmc.formats.expressions.expression.Expression` runs.
-
-A closure takes an environment (a dict from names to values) and returns the value of its node.
+Two languages are read: a small part of Python, and XCSP's functional form. :mod:`ast` parses the text. A ``Compiler``
+turns the syntax tree into closures and refuses unknown syntax; a closure takes an environment (a dict from names to
+values) and returns the value of its node. The work is bounded: numbers have at most 4096 bits, sequences at most 4096
+items, and steps are counted.
 """
 
 import ast
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import Any, NoReturn, TypeGuard
 
 from dmcmc.formats.expressions import functions as library
-from dmcmc.formats.expressions.arrays import evaluate
 from dmcmc.formats.expressions.functions import ExpressionError
-from dmcmc.inference.runtime.types import Array
-from dmcmc.tuning import formats as tuning
 
 MAX_STEPS = 10_000_000  # evaluation steps for one file, a few seconds
 _STEPS_PER_BYTE = 500  # further steps per byte of a file
@@ -77,23 +65,18 @@ class Expression:
         Closure that evaluates the expression in an environment.
     budget : StepBudget
         Steps that are left for the file.
-    tree : ast.expr or None
-        Equivalent single expression; None for statements that assign.
     """
 
     names: tuple[str, ...]
     size: int
     run: Closure = field(repr=False)
     budget: StepBudget = field(repr=False)
-    tree: ast.expr | None = field(repr=False, default=None)
 
     def __call__(self, values: Mapping[str, Any]) -> int | float:
         """Return the value for one assignment, given by name; raises ``ExpressionError`` as ``evaluate_all`` does."""
         return self._one_by_one([dict(values)])[0]
 
-    def evaluate_all(
-        self, values: Sequence[Sequence[Any]], axes: Sequence[int] | None = None
-    ) -> Array | list[int | float]:
+    def evaluate_all(self, values: Sequence[Sequence[Any]], axes: Sequence[int] | None = None) -> list[int | float]:
         """Return the values for all assignments.
 
         Parameters
@@ -109,12 +92,8 @@ class Expression:
             If Python would raise (division by zero, wrong types), if a value is not a number, or if the step budget is
             exhausted.
         """
-        count, axes = prod(map(len, values)), range(len(values)) if axes is None else axes
-        self.budget.spend(self.size * count)
-        if count >= tuning.ARRAY_ASSIGNMENTS and self.tree is not None:
-            results = evaluate(self.tree, self.names, values, axes)
-            if results is not None:
-                return results
+        axes = range(len(values)) if axes is None else axes
+        self.budget.spend(self.size * prod(map(len, values)))
         return self._one_by_one(
             {n: assignment[i] for n, i in zip(self.names, axes, strict=True)} for assignment in product(*values)
         )
@@ -175,11 +154,15 @@ class Compiler:
         """Compile a body: one expression, or statements that return a value."""
         if not body:
             raise ExpressionError("is empty")
-        tree = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
-        if tree is not None:
-            run = self.node(tree)
+        if len(body) == 1 and isinstance(body[0], ast.Expr):
+            run = self.node(body[0].value)
         else:
-            self.local = _assigned(body)
+            self.local = {
+                node.id
+                for statement in body
+                for node in ast.walk(statement)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            }
             block = self.block(body)
 
             def run(env: Environment) -> Any:
@@ -188,7 +171,7 @@ class Compiler:
                     raise ExpressionError("ends without a return")
                 return returned[0]
 
-        return Expression(tuple(self.names), self.size, run, self.budget, tree or _conditions(body))
+        return Expression(tuple(self.names), self.size, run, self.budget)
 
     def node(self, node: ast.expr) -> Closure:
         """Compile one node."""
@@ -444,20 +427,6 @@ _NODES: dict[type[ast.expr], Callable[[Compiler, Any], Closure]] = {
 }
 
 
-def _conditions(body: list[ast.stmt]) -> ast.expr | None:
-    """Return statements that only choose a returned value as one conditional expression; None for other statements.
-
-    Such an expression can be evaluated for all assignments at once by NumPy.
-    """
-    match body:
-        case [ast.Return(value=value), *_]:
-            return value
-        case [ast.If() as choice, *rest] if len(body) <= _MAX_DEPTH:
-            yes, no = _conditions(choice.body), _conditions([*choice.orelse, *rest])
-            return None if yes is None or no is None else ast.IfExp(choice.test, yes, no)
-    return None
-
-
 def _assign(name: str, value: Closure) -> Callable[[Environment], None]:
     """Return a closure that assigns a value to a name."""
 
@@ -465,19 +434,6 @@ def _assign(name: str, value: Closure) -> Callable[[Environment], None]:
         env[name] = value(env)
 
     return assign
-
-
-def _assigned(body: list[ast.stmt]) -> set[str]:
-    """Return the names to which a body assigns."""
-    return set(_targets(body))
-
-
-def _targets(body: list[ast.stmt]) -> Iterator[str]:
-    """Yield the names to which statements assign."""
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                yield node.id
 
 
 def _refuse(node: ast.AST) -> NoReturn:

@@ -1,18 +1,12 @@
-"""Timefold's meeting scheduling: problems, plans and their scores.
+"""Timefold's meeting scheduling: a start and a room for each meeting, and twelve constraints.
 
-Convert Timefold's meeting scheduling to a problem: a start and a room for each meeting, and twelve constraints.
-
-The hard constraints are the first level of the objective, the medium and soft ones the other two. Starts that leave the
-day or the grains, and rooms that are too small, are no values of the variables.
-
-The data of a Timefold meeting-scheduling file, read from JSON whose objects refer to each other.
-
-The score of a schedule by the definitions of Timefold's twelve constraints, without any factor.
+A file is JSON whose objects refer to each other. The hard constraints are the first level of the problem's objective,
+the medium and soft ones the other two. Starts that leave the day or the grains, and rooms that are too small, are no
+values of the variables.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,71 +169,6 @@ def _objects(value: Any) -> Iterator[Any]:
 BREAK_COST = 100  # of two meetings of which one starts at the end of the other one
 OVERLAP_COST = 10  # of each grain for which two meetings overlap
 STABILITY_GRAINS = 2  # grains after a meeting within which a further one of an attendee should be in the same room
-
-
-class Score(NamedTuple):
-    """A score in three levels, each at most 0; higher is better, and the first level counts most."""
-
-    hard: int
-    medium: int
-    soft: int
-
-    def __str__(self) -> str:
-        return f"{self.hard}hard/{self.medium}medium/{self.soft}soft"
-
-
-def score(plan: MeetingPlan, starts: Sequence[int], rooms: Sequence[int]) -> Score:
-    """Return the score of a schedule.
-
-    Parameters
-    ----------
-    plan : MeetingPlan
-        The problem.
-    starts, rooms : sequence of int
-        Index of the grain at which each meeting starts, and of its room.
-    """
-    hard = medium = soft = 0
-    for m, (start, room) in enumerate(zip(starts, rooms, strict=True)):
-        penalties = _alone(plan, m, start, room)
-        hard, soft = hard - penalties[0], soft - penalties[1]
-    for first, second in combinations(range(len(starts)), 2):
-        overlap = _overlap(plan, first, second, starts)
-        a, b = plan.meetings[first], plan.meetings[second]
-        hard -= overlap * ((rooms[first] == rooms[second]) + _shared(a.required, b.required))
-        medium -= overlap * (
-            _shared(a.required, b.preferred) + _shared(a.preferred, b.required) + _shared(a.preferred, b.preferred)
-        )
-        soft -= OVERLAP_COST * overlap
-        for i, j in ((first, second), (second, first)):
-            end = starts[i] + plan.meetings[i].grains
-            soft -= BREAK_COST * (end == starts[j])
-            if starts[i] < starts[j] <= end + STABILITY_GRAINS and rooms[i] != rooms[j]:
-                soft -= _shared((*a.required, *a.preferred), (*b.required, *b.preferred))
-    return Score(hard, medium, soft)
-
-
-def _alone(plan: MeetingPlan, m: int, start: int, room: int) -> tuple[int, int]:
-    """Return the hard penalty of a meeting itself, and its soft one: its last grain, and the seats of larger rooms."""
-    meeting, capacity = plan.meetings[m], plan.rooms[room][1]
-    last = start + meeting.grains - 1
-    hard = max(0, meeting.seats - capacity)
-    if last >= len(plan.days):
-        hard += last  # overtime
-    elif plan.days[start] != plan.days[last]:
-        hard += 1
-    larger = sum(other - capacity for _, other in plan.rooms if other > capacity)
-    return hard, last + larger
-
-
-def _overlap(plan: MeetingPlan, first: int, second: int, starts: Sequence[int]) -> int:
-    """Return the number of grains for which two meetings overlap."""
-    ends = [starts[m] + plan.meetings[m].grains for m in (first, second)]
-    return max(0, min(ends) - max(starts[first], starts[second]))
-
-
-def _shared(first: Sequence[int], second: Sequence[int]) -> int:
-    """Return the number of pairs of attendances of the same person."""
-    return sum(first.count(person) * second.count(person) for person in set(first))
 
 
 LEVELS = ("hard", "medium", "soft")

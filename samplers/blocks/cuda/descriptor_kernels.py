@@ -13,25 +13,7 @@ import numpy as np
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.block_gibbs_kernels import factors_touching_block
-from dmcmc.samplers.blocks.cuda.block_gibbs_kernels import (
-    AXES,
-    BUCKET,
-    CELLS,
-    DATA,
-    DOMAIN,
-    ENTRIES,
-    FACTOR,
-    GIVEN,
-    INPUTS,
-    INSIDE,
-    JOINED,
-    MESSAGE,
-    OUTSIDE,
-    RECORDS,
-    SIZE,
-    TO,
-    VARIABLE,
-)
+from dmcmc.samplers.blocks.cuda import block_gibbs_kernels as field
 
 
 @njit(nogil=True)
@@ -63,37 +45,37 @@ def encode_move(graph, workspace, size):
         domains[i] = graph.domains[workspace.block[i]]
     order = np.arange(size)
     begin, scopes, sizes, input_start, inputs, _, cells, _ = plan_buckets(start, scope, order, order, domains)
-    words = RECORDS + factor_count + size
+    words = field.RECORDS + factor_count + size
     for t in range(factor_count):
-        words += FACTOR + 3 * (graph.scope_start[factors[t] + 1] - graph.scope_start[factors[t]])
+        words += field.FACTOR + 3 * (graph.scope_start[factors[t] + 1] - graph.scope_start[factors[t]])
     for b in range(size):
         axes = begin[factor_count + b + 1] - begin[factor_count + b]
-        words += BUCKET + 2 * axes + (2 + axes) * (input_start[b + 1] - input_start[b])
+        words += field.BUCKET + 2 * axes + (2 + axes) * (input_start[b + 1] - input_start[b])
     descriptor = np.zeros(words, dtype=np.int64)
-    descriptor[SIZE], descriptor[GIVEN] = size, factor_count
+    descriptor[field.SIZE], descriptor[field.GIVEN] = size, factor_count
     table_at = np.empty(factor_count + size, dtype=np.int64)
     arena_size = 0
     for t in range(factor_count + size):
         table_at[t] = arena_size
         arena_size += sizes[t]
-    r = RECORDS + factor_count + size
+    r = field.RECORDS + factor_count + size
     for t in range(factor_count):
-        descriptor[RECORDS + t] = r
+        descriptor[field.RECORDS + t] = r
         r = encode_factor(
             graph, workspace, factors[t], scopes[begin[t] : begin[t + 1]], domains, table_at[t], sizes[t], descriptor, r
         )
     for b in range(size):
-        descriptor[RECORDS + factor_count + b] = r
-        descriptor[r + VARIABLE], descriptor[r + DOMAIN] = workspace.block[b], domains[b]
-        descriptor[r + JOINED], descriptor[r + CELLS], descriptor[r + MESSAGE] = (
+        descriptor[field.RECORDS + factor_count + b] = r
+        descriptor[r + field.VARIABLE], descriptor[r + field.DOMAIN] = workspace.block[b], domains[b]
+        descriptor[r + field.JOINED], descriptor[r + field.CELLS], descriptor[r + field.MESSAGE] = (
             arena_size,
             cells[b],
             table_at[factor_count + b],
         )
         arena_size += cells[b]
         separator = scopes[begin[factor_count + b] : begin[factor_count + b + 1]]
-        descriptor[r + INPUTS], descriptor[r + AXES] = input_start[b + 1] - input_start[b], separator.size
-        r += BUCKET
+        descriptor[r + field.INPUTS], descriptor[r + field.AXES] = input_start[b + 1] - input_start[b], separator.size
+        r += field.BUCKET
         for j in range(separator.size):
             descriptor[r], descriptor[r + 1] = workspace.block[separator[j]], domains[separator[j]]
             r += 2
@@ -125,17 +107,17 @@ def encode_factor(graph, workspace, f, scope, domains, at, entries, descriptor, 
     descriptor : (words,) int64
         Written from word r on.
     """
-    descriptor[r + DATA], descriptor[r + TO], descriptor[r + ENTRIES] = (
+    descriptor[r + field.DATA], descriptor[r + field.TO], descriptor[r + field.ENTRIES] = (
         graph.table_start[f],
         at,
         entries,
     )
-    descriptor[r + INSIDE] = scope.size
+    descriptor[r + field.INSIDE] = scope.size
     first, last = graph.scope_start[f], graph.scope_start[f + 1]
-    pair = r + FACTOR
+    pair = r + field.FACTOR
     for s in range(first, last):
         if workspace.place[graph.scope[s]] < 0:
-            descriptor[r + OUTSIDE] += 1
+            descriptor[r + field.OUTSIDE] += 1
             descriptor[pair], descriptor[pair + 1] = graph.scope[s], graph.stride[s]
             pair += 2
     for j in range(scope.size):

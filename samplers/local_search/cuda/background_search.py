@@ -26,7 +26,12 @@ from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.local_search.cuda.chains import AnnealingSchedule, DeviceAnnealingChains
 from dmcmc.samplers.local_search.graph_kernels import evaluate_graph, typical_spread
-from dmcmc.samplers.local_search.tournament_search import HARD_CONSTRAINT_RANGES, TEMPERATURE_RANGES, SuccessiveHalving
+from dmcmc.samplers.local_search.tournament_search import (
+    HARD_CONSTRAINT_RANGES,
+    TEMPERATURE_RANGES,
+    CandidateResult,
+    SuccessiveHalving,
+)
 
 Values = NDArray[np.int64]
 
@@ -46,26 +51,6 @@ class IncumbentObserver:
 
     known: Callable[[], Values]
     found: Callable[[Values], object]
-
-
-@dataclass(frozen=True)
-class _DeviceChainResult:
-    """The final state of a chain after a round.
-
-    Attributes
-    ----------
-    end_score : (float, float)
-        Violations, negated, and utility.
-    values : (n,) int32
-        The state.
-    """
-
-    end_score: tuple[float, float]
-    values: NDArray[np.int32]
-
-    def end_values(self) -> Values:
-        """Return the state."""
-        return self.values.astype(np.int64)
 
 
 class BackgroundChains:
@@ -237,6 +222,6 @@ class BackgroundChains:
         """Advance the tournament to its next round."""
         states, scores = chains.ends()
         tournament.next_round(
-            [_DeviceChainResult((a, b), state) for (a, b), state in zip(scores.tolist(), states, strict=True)],
+            [CandidateResult(None, tuple(score), None, z) for score, z in zip(scores.tolist(), states, strict=True)],
             chains.graph.domains,
         )

@@ -26,7 +26,7 @@ def marginals(problem):
 
 
 def text_of(problem, format):
-    return "".join(formats._function(formats.format_named(format).writer)(problem)).encode()
+    return "".join(formats.format_named(format).functions.write(problem)).encode()
 
 
 def network(seed, labels=None, variables=5):
