@@ -22,7 +22,7 @@ from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.anytime.engines.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import assignments as gpu_chains
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
-from dmcmc.compilation.kernel_sets import SearchComponents, constraint_search, first_search_of
+from dmcmc.compilation.components import SearchComponents, constraint_search, first_search_of
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.inference.model.arithmetic import exact_sum, round_up
 from dmcmc.inference.runtime.deadline import CancellationToken, Deadline

@@ -8,8 +8,7 @@ from functools import partial
 
 import msgspec
 
-from dmcmc.compilation.agent_kernel_sets import request_when_planned
-from dmcmc.compilation.kernel_sets import before_plan
+from dmcmc.compilation.components import before_plan, request_when_planned
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem, bytes_of_tables, check_domains

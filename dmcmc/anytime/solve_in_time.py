@@ -20,8 +20,7 @@ from dmcmc.anytime.solve_planned_in_time import (
     result_without_tables,
     solve_planned_in_time,
 )
-from dmcmc.compilation.agent_kernel_sets import SolveTiny
-from dmcmc.compilation.kernel_sets import before_plan, first_search_of, soon
+from dmcmc.compilation.components import SolveTiny, before_plan, first_search_of, soon
 from dmcmc.compilation.kernel_supply import KernelSupply, raise_out_of_time
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem

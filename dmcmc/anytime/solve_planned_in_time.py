@@ -15,10 +15,9 @@ from dmcmc.anytime.run_improvers import WholeProblemPart, improve_agents
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs
 from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.whole_problem.whole_problem_agent import exchange_nodes, whole_problem_provider
-from dmcmc.compilation.agent_kernel_sets import AgentKernels, SolveTiny, agent_work, for_improvers
-from dmcmc.compilation.kernel_sets import constraint_search
+from dmcmc.compilation.components import AgentKernels, SolveTiny, agent_work, constraint_search, for_improvers
+from dmcmc.compilation.gpu_components import prepare_gpu
 from dmcmc.compilation.kernel_supply import ConcurrentWork
-from dmcmc.compilation.prepare_gpu import prepare_gpu
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError

@@ -15,10 +15,9 @@ import msgspec
 from dmcmc.algorithms import registry
 from dmcmc.anytime.rank_run import improve_until_stop
 from dmcmc.anytime.solve import solve_tiny
-from dmcmc.compilation import kernel_sets
-from dmcmc.compilation.agent_kernel_sets import request_when_planned
+from dmcmc.compilation.components import planning, request_when_planned
+from dmcmc.compilation.gpu_components import prepare_agents
 from dmcmc.compilation.kernel_supply import KernelSupply
-from dmcmc.compilation.prepare_gpu import prepare_agents
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import AgentIndex, read_index
 from dmcmc.inference.model.problem import Problem
@@ -111,7 +110,7 @@ def solve_directory(
             MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
             KernelSupply(world, config, progress) as kernels,
         ):
-            kernels.request(kernel_sets.planning(config), ORDER_SEARCH)
+            kernels.request(planning(config), ORDER_SEARCH)
             start = time.perf_counter()
             inputs = RankInputs.read(folder, index, config, world)
             watch = Watch(progress, handle=ending, handles_signals=ending is not None)
@@ -153,7 +152,7 @@ def solve_parts(
         MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
         KernelSupply(world, config, NoProgress()) as kernels,
     ):
-        kernels.request(kernel_sets.planning(config), ORDER_SEARCH)
+        kernels.request(planning(config), ORDER_SEARCH)
         start = time.perf_counter()
         inputs = inputs.with_parts(parts, config, world)
         given = inputs, world, Watch(NoProgress()), kernels, start, share_assignment, retained, known

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from dmcmc.anytime.local_search import IncumbentSearch
-from dmcmc.compilation.kernel_sets import SearchComponents
+from dmcmc.compilation.components import SearchComponents
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.slicing import split_memory

@@ -18,7 +18,7 @@ from dmcmc.anytime import solve_planned_in_time
 from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.solve import solve_tiny
-from dmcmc.compilation import agent_kernel_sets
+from dmcmc.compilation.components import agent_work
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
@@ -70,9 +70,7 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
     world, config = world or World(), settings_of(Document("", sections))
     setup = change(prepare(problem, config, world))
     if config.budget.time is not None:
-        KernelSupply(world, config, NoProgress()).request(
-            *agent_kernel_sets.agent_work(setup, "none", solve_tiny).tables
-        )
+        KernelSupply(world, config, NoProgress()).request(*agent_work(setup, "none", solve_tiny).tables)
     start = time.perf_counter()
     if stop is None:
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)

@@ -12,7 +12,7 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Problem
 from dmcmc.anytime import solve_in_time as solve_module
-from dmcmc.compilation.kernel_sets import first_search_of
+from dmcmc.compilation.components import first_search_of
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
