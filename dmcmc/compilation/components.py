@@ -1,22 +1,12 @@
-"""The components of a run: which kernels each of them needs before it can work.
+"""The components of a run, and the kernels that each of them needs before it can work.
 
-The kernels of the searches of a run, and those that it needs before its plan.
+A component is a method or a step of a run: annealed chains, planning, an agent's tables, a bound. It needs a *kernel
+set*: the kernels that it compiles when it solves a tiny problem. A kernel set is data (a name, and a function with its
+arguments), so that another process can compile it. The name contains everything that the kernels depend on: number
+types, methods, layouts. A marker file next to the compiled kernels says that the set has been compiled.
 
-What kernels each kind of work needs: a *kernel set* is the set of kernels that solving a tiny problem compiles.
-
-A kernel set is data (a name, and a function with its arguments), so that another process can compile it. The name
-contains everything that the kernels depend on: number types, methods, layouts. A marker file next to the compiled
-kernels says that a set has been compiled (:mod:`.background_compiler`).
-
-A component that has a name declares its set in the file of its kernels. The sets here are those that a run needs before
-it has a plan. The sets of the local search are in :mod:`.search_components`, those of agents in
-:mod:`.agent_kernel_sets`.
-
-The components of the local search over the whole assignment, and what their kernels depend on.
-
-The columns of utilities that chains read are *compact* if 16-bit numbers hold them.
-
-The kernel sets of a plan's agents: what makes, combines and bounds their tables, and bounds the union of all agents.
+A component whose kernels are in one file declares its set there. Here are the sets of components that call kernels of
+several files.
 
 The columns of utilities that chains read are *compact* if 16-bit numbers hold them. A *listed* agent samples a list of
 its rows (assignments of its boundary variables) only.
@@ -24,7 +14,6 @@ its rows (assignments of its boundary variables) only.
 
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -55,7 +44,6 @@ from dmcmc.samplers.model.chain_model import is_compact
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 
 if TYPE_CHECKING:
-    from dmcmc.compilation.kernel_supply import KernelSupply
     from dmcmc.solving.planning.divided_problem import DividedProblem
     from dmcmc.solving.planning.plan import Setup
 
@@ -69,20 +57,22 @@ class SearchComponents(NamedTuple):
 
     Attributes
     ----------
-    first, chains, block_moves : KernelSet
-        The greedy assignment and hill climbing, annealed chains, and block moves between chains.
+    first, chains, block_moves, constraints : KernelSet
+        The greedy assignment and hill climbing, annealed chains, block moves between chains, and the search on global
+        constraints, which replaces the others if there are such constraints.
     """
 
     first: KernelSet
     chains: KernelSet
     block_moves: KernelSet
+    constraints: KernelSet
 
     @classmethod
     def of(cls, parts: "DividedProblem") -> "SearchComponents":
         """Return the components for a divided problem."""
         variant = SearchVariant.of(parts)
         first = first_search(variant.dtype, variant.dense, variant.constrained)
-        return cls(first, chains(variant), block_moves(variant))
+        return cls(first, chains(variant), block_moves(variant), constraint_search())
 
 
 def first_search(dtype: np.dtype[Any], dense: bool, constrained: bool = False) -> KernelSet:
@@ -484,38 +474,3 @@ def _compile_combination(work: KernelNeeds, solve: SolveTiny) -> None:
         solve(_tiny_problem_of(work), settings({"method": "exact"}, combine), work.ending)
     if work.moment_matching:
         compile_matching(work.arithmetic.dtype)  # also the kernels of large buckets
-
-
-def request_when_planned(
-    kernels: "KernelSupply", world: World, solve_tiny: SolveTiny, can_end_early: bool
-) -> Callable[["Setup"], None]:
-    """Return a function that requests the kernels of a plan at its first call; all ranks call it.
-
-    A run without a time budget does not know of them: it compiles what it calls, unless another process was faster.
-
-    Parameters
-    ----------
-    kernels
-        The kernels that are compiled.
-    world
-        The ranks.
-    solve_tiny
-        Solves a tiny problem in the way of the run; see :func:`.agent_work`.
-    can_end_early
-        Whether the run may be asked to end: work with a deadline has other kernels.
-    """
-    called = False
-
-    def planned(setup: "Setup") -> None:
-        nonlocal called
-        if called:  # the plan may change while tables are made
-            return
-        called = True
-        find = partial(agent_work, setup, "deadline" if can_end_early else "none", solve_tiny)
-        needed = world.on_first_rank(find)
-        kernels.request(*needed.tables)
-        if not setup.will_prove and setup.divided.config.local_search != "none":
-            kernels.request(*world.on_first_rank(partial(SearchComponents.of, setup.divided)))
-        kernels.request(*chain.from_iterable(for_improvers(setup, needed).values()))
-
-    return planned

@@ -1,16 +1,11 @@
-"""The components of a run that work on a GPU: which kernels they need, and when these are loaded.
+"""The components of a run that work on a GPU, and the kernels that each of them needs.
 
-The kernel sets of a GPU: each by what its kernels depend on, so that different problems share them.
+A kernel set is named by what its kernels depend on, so that different problems share it. Which ones a run needs depends
+on its agents, such as the widths of their tables. GPU kernels are cached on disk after compilation. The run's own
+agents load them, with almost no work. The kernels of semidefinite relaxations depend on the sizes of the domains; they
+are compiled while other improvers work.
 
 The modules of kernels are imported when a set is compiled or loaded.
-
-Find the kernels that the agents and the local search of a plan load on a GPU.
-
-Open the GPU, and load the agents' kernels on it, in a run with a time budget.
-
-GPU kernels are cached on disk after compilation. Which ones a run needs depends on its agents, such as the widths of
-their tables. So the run's own agents load them, with almost no work. The kernels of semidefinite relaxations depend on
-the sizes of the domains; they are compiled while other improvers work.
 """
 
 import logging
@@ -25,7 +20,7 @@ import numpy as np
 
 from dmcmc.anytime.improvers.assignments import wanted
 from dmcmc.anytime.whole_problem.whole_problem_agent import whole_problem_of, whole_problem_provider
-from dmcmc.compilation.components import SearchVariant, SolveTiny, agent_work, for_improvers, tiny_search
+from dmcmc.compilation.components import SearchVariant, tiny_search
 from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.inference.bounds.search_rows import gpu_table_widths, load_kernels_of_width
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
@@ -412,48 +407,3 @@ def without_closed_gpu(setup: Setup) -> Setup:
     if setup.backend.device != "auto" or is_gpu_in_use():
         return setup
     return replace(setup, backend=replace(setup.backend, device="cpu"))
-
-
-class PreparedAgents(NamedTuple):
-    """A run whose kernels are requested.
-
-    Attributes
-    ----------
-    setup : Setup
-        The plan, without a GPU that is not open.
-    seconds : float
-        Seconds that do not count as run time.
-    is_ready : callable
-        Returns whether an improver, given by its name, has its kernels on this rank.
-    next_plan : callable or None
-        As for :class:`PreparedRun`.
-    """
-
-    setup: Setup
-    seconds: float
-    is_ready: Callable[[str], bool]
-    next_plan: Callable[[], Setup | None] | None
-
-
-def prepare_agents(
-    setup: Setup,
-    world: World,
-    progress: ProgressReporter,
-    kernels: KernelSupply,
-    solve_tiny: SolveTiny,
-) -> PreparedAgents:
-    """Request the kernels of a plan, and load those on a GPU; called by all ranks.
-
-    Parameters
-    ----------
-    setup, world, progress, kernels, stop
-        As for :func:`.prepare_gpu.prepare_gpu`.
-    solve_tiny
-        Solves a tiny problem in the way of the run, which compiles its kernels.
-    """
-    needed = world.bcast(agent_work(setup, "deadline", solve_tiny))
-    later = world.bcast(for_improvers(setup, needed))
-    seconds = kernels.request(*needed.tables, *chain.from_iterable(later.values()))
-    prepared = prepare_gpu(setup, world, progress, kernels)
-    is_ready = partial(kernels.is_ready_for, needed=(later, prepared.later))
-    return PreparedAgents(prepared.setup, seconds + prepared.seconds, is_ready, prepared.next_plan)

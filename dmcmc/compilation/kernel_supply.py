@@ -1,17 +1,13 @@
 """The kernels of a run: which are compiled, in which processes, and when all ranks may use them.
 
-Processes that compile kernel sets while runs work (:mod:`.compiler_process`).
-
-All runs of this process share them. They outlive a run until what it has requested is compiled, so that many short runs
-have their kernels after some time. They end with this process.
-
-The kernels of a run: which are compiled, which are compiled in the background, and when all ranks may use them.
-
 With a time budget, a run begins with what is compiled. It requests the kernel sets of its methods in the order of what
-they are expected to bring, other processes compile them, and a method is used when all ranks have agreed that its
-kernels are stored. Without a time budget, a run compiles what it calls, and the other processes compile ahead.
+they are expected to bring. Other processes compile them (:mod:`.compiler_process`), and a method is used when all ranks
+have agreed that its kernels are stored. Without a time budget, a run compiles what it calls, and the other processes
+compile ahead.
 
-The first rank of a node has the processes; the ranks of a node share the cache.
+The first rank of a node has the processes; the ranks of a node share the cache. All runs of this process share them.
+They outlive a run until what it has requested is compiled, so that many short runs have their kernels after some time.
+They end with this process.
 """
 
 import atexit
@@ -22,7 +18,7 @@ import pickle
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -269,6 +265,10 @@ class KernelSupply:
 
     Attributes
     ----------
+    world : World
+        The ranks.
+    timed : bool
+        Whether there is a time budget.
     stop : Deadline
         Deadline of the run. A kernel that is missing then ends the work that calls it.
     """
@@ -276,7 +276,7 @@ class KernelSupply:
     def __init__(
         self, world: World, config: Settings, progress: ProgressReporter, stop: Deadline | None = None
     ) -> None:
-        self._world, self._progress, self._timed = world, progress, config.budget.time is not None
+        self.world, self._progress, self.timed = world, progress, config.budget.time is not None
         interprets = is_interpreting()
         self._off = interprets or _in_compilation
         self._first = not self._off and compiles_before_clock()
@@ -287,7 +287,7 @@ class KernelSupply:
         self._is_announced, self._starting = False, threading.Lock()
         seconds = math.inf if config.budget.time is None else config.budget.time
         self.stop = stop or Deadline(time.perf_counter() + seconds)
-        supplied = self._timed and not self._off and not self._first
+        supplied = self.timed and not self._off and not self._first
         self._guard = kernels_supplied_by(self) if supplied else nullcontext()
 
     def __enter__(self) -> Self:
@@ -297,8 +297,8 @@ class KernelSupply:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._guard.__exit__(None, None, None)
         if self._compiler is not None:
-            self._compiler.end_run(goes_on=self._timed)
-        if error_type is None and not self._timed:
+            self._compiler.end_run(goes_on=self.timed)
+        if error_type is None and not self.timed:
             CALLED.update(self._needed)
 
     @property
@@ -338,9 +338,9 @@ class KernelSupply:
         if self._first:
             return self._compile_here(sets)
         self._needed |= {kernels.name for kernels in sets}
-        called = set[str]() if self._timed else CALLED
+        called = set[str]() if self.timed else CALLED
         missing = [k for k in sets if not (self._off or k.name in called or k.is_compiled)]
-        if not missing or self._world.local_rank:
+        if not missing or self.world.local_rank:
             return 0.0
         self._started_compiler().request(missing, at_once)
         if not self._is_announced:
@@ -351,18 +351,14 @@ class KernelSupply:
 
     def is_ready(self, *sets: KernelSet) -> bool:
         """Return whether kernel sets can be used as far as this rank knows; without a time budget, always."""
-        if self._off or not self._timed or self._first:
+        if self._off or not self.timed or self._first:
             return True
         compiler = self._compiler
         return all(kernels.is_compiled or (compiler is not None and compiler.is_done(kernels)) for kernels in sets)
 
-    def is_ready_for(self, improver: str, needed: Sequence[Mapping[str, Sequence[KernelSet]]]) -> bool:
-        """Return whether an improver has its kernels as far as this rank knows, given kernel sets by improver."""
-        return all(self.is_ready(*sets.get(improver, ())) for sets in needed)
-
     def all_ready(self, *sets: KernelSet) -> bool:
         """Return whether all ranks agree that kernel sets can be used; called by all ranks."""
-        return all(self._world.allgather(bool(self._world.local_rank) or self.is_ready(*sets)))
+        return all(self.world.allgather(bool(self.world.local_rank) or self.is_ready(*sets)))
 
     def wait(self, sets: Sequence[KernelSet], stop: Deadline, concurrent: "ConcurrentWork | None" = None) -> float:
         """Wait until all ranks can use kernel sets; called by all ranks. Without a time budget, do not wait.
@@ -387,11 +383,11 @@ class KernelSupply:
             On all ranks, if the deadline passes before the kernels are ready.
         """
         seconds = self.request(*sets)
-        if self._off or not self._timed:
+        if self._off or not self.timed:
             return seconds
         while not self.all_ready(*sets):
-            if any(self._world.allgather(stop.over)):
-                self._world.on_first_rank(raise_out_of_time)
+            if any(self.world.allgather(stop.over)):
+                self.world.on_first_rank(raise_out_of_time)
             works = concurrent is not None and self.all_ready(concurrent.kernels)
             next_to_come = [] if works or concurrent is None else [concurrent.kernels]
             with concurrent.begin() if works and concurrent is not None else nullcontext():
@@ -432,20 +428,20 @@ class KernelSupply:
         """Compile kernel sets in this process, one rank per node; return the seconds."""
         start = time.perf_counter()
         missing = [kernels for kernels in sets if not kernels.is_compiled]
-        mine = [] if self._world.local_rank and usable_folders().kernels is not None else missing
-        if not any(self._world.allgather(bool(mine))):
+        mine = [] if self.world.local_rank and usable_folders().kernels is not None else missing
+        if not any(self.world.allgather(bool(mine))):
             return 0.0
         for kernels in mine:
             with suppress(Exception):  # the run itself reports the error when it does this work
                 compile_and_mark(kernels)
-        self._world.wait()
+        self.world.wait()
         return time.perf_counter() - start
 
     def _processes(self) -> int:
         """Return the number of processes that the cores and the memory of the node allow; at least one."""
         available = MEMORY_ACCOUNT.available_bytes()
         memory = self._memory if available is None else available
-        return max(1, min(cores() * self._world.local_size, memory // PROCESS_BYTES))
+        return max(1, min(cores() * self.world.local_size, memory // PROCESS_BYTES))
 
 
 def kernels_until(stop: Deadline, config: Settings) -> KernelSupply:
