@@ -14,6 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,6 @@ from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.anytime.engines.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import assignments as gpu_chains
 from dmcmc.anytime.scheduler.proposal import MeasuredGain
-from dmcmc.compilation.kernel_sets import SearchComponents, constraint_search, first_search_of
-from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.inference.model.arithmetic import exact_sum, round_up
 from dmcmc.inference.runtime.deadline import CancellationToken, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
@@ -31,7 +30,7 @@ from dmcmc.inference.runtime.threads import lower_priority
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, quality_of
-from dmcmc.results.result import LAST_RUN
+from dmcmc.results.result import LAST_RUN, Result
 from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, UncompiledAscent, ascent_of
 from dmcmc.solving.incumbent import Incumbent
@@ -39,6 +38,9 @@ from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_search import RankSearch, proves_on_gpu
 from dmcmc.tuning import anytime as tuning
+
+if TYPE_CHECKING:
+    from dmcmc.compilation.run_components import RunComponents
 
 Values = NDArray[np.int64]
 
@@ -191,15 +193,15 @@ def brief_search_seconds(setup: Setup, world: World, stop: Deadline, columns: Ca
 class IncumbentSearch(RankSearch):
     """A rank's part of the searches over the whole assignment, with a time budget.
 
-    It searches in time slices and in the background, begins before its kernels are compiled, and has the other searches
-    over the whole assignment: the external engine and the chains on the GPU.
+    It searches in time slices and in the background, begins before all its components are ready, and has the other
+    searches over the whole assignment: the external engine and the chains on the GPU.
 
     Parameters
     ----------
     parts, incumbent, world, stop
         As for :class:`RankSearch`.
-    kernels
-        The kernels of the run.
+    components
+        The components of the run.
     early
         The engine that may already search the problem as given, on rank 0.
 
@@ -210,7 +212,7 @@ class IncumbentSearch(RankSearch):
     gpu_search : BackgroundGpuChains or None
         The search on the GPU in the background, on rank 0 once it has begun.
     components : SearchComponents or None
-        Kernels of the local search, which say whether they are ready; None on ranks that do not search.
+        Components of the local search, which say whether they are ready; None on ranks that do not search.
     """
 
     def __init__(
@@ -219,17 +221,16 @@ class IncumbentSearch(RankSearch):
         incumbent: Incumbent,
         world: World,
         stop: Deadline,
-        kernels: KernelSupply,
+        components: "RunComponents",
         early: EarlyEngine | None = None,
     ) -> None:
-        self.kernels = kernels
-        self.components = None if world.rank and parts.scattered else SearchComponents.of(parts)
-        begins_compiled = self.components is None or not parts.original.tabular or self.components.first.is_ready()
-        self._has_first = all(world.allgather(begins_compiled))
+        self._run, self.components = components, components.of_search(parts)
+        begins_ready = self.components is None or not parts.original.tabular or self.components.first.is_ready()
+        self._has_first = all(world.allgather(begins_ready))
         super().__init__(parts, incumbent, world, stop)
         if self.components is not None:
             self._search.chains.may_move_blocks = self.components.block_moves.is_ready
-            self._search.chains.may_search_constraints = partial(constraint_search().is_ready, requested=False)
+            self._search.chains.may_search_constraints = partial(self.components.constraints.is_ready, requested=False)
         self.engine = BackgroundEngine(parts, incumbent, world, self._search, stop, early)
         self.gpu_search: gpu_chains.BackgroundGpuChains | None = None
 
@@ -240,18 +241,18 @@ class IncumbentSearch(RankSearch):
         super().__exit__()
 
     def _make_ascent(self, stop: Deadline, threads: int) -> Ascent:
-        """Return the hill climbing on the problem to solve, without kernels until they are compiled."""
+        """Return the hill climbing on the problem to solve; until it is ready, a slower one."""
         problem = self.parts.original
         if not self._has_first:
             return UncompiledAscent(problem, stop)
-        if problem.tabular:
+        if problem.tabular or self.components is None:
             return super()._make_ascent(stop, threads)
-        return ascent_of(problem, 1, stop, constraint_search().is_ready)
+        return ascent_of(problem, 1, stop, self.components.constraints.is_ready)
 
     def _make_original_ascent(self, stop: Deadline) -> Ascent | None:
-        """Return the hill climbing on the problem as given; None if its kernels are needed and not compiled."""
+        """Return the hill climbing on the problem as given; None if it is not ready, and there is no slower one."""
         given = self.parts.given.problem
-        if first_search_of(given).is_ready():
+        if self._run.is_first_search_ready(given):
             return super()._make_original_ascent(stop)
         return UncompiledAscent(given, stop) if given.tabular else None
 
@@ -262,7 +263,7 @@ class IncumbentSearch(RankSearch):
         return stop
 
     def delay(self, seconds: float) -> Deadline:
-        """Move the start and the deadline of the run by some seconds of compilation; return the new deadline."""
+        """Move the start and the deadline of the run by some seconds; return the new deadline."""
         stop = self._search.stop
         if stop.until < float("inf"):
             stop = replace(stop, until=stop.until + seconds)
@@ -363,7 +364,7 @@ class IncumbentSearch(RankSearch):
                 return
 
     def chains_are_ready(self) -> bool:
-        """Return whether all ranks have the kernels of the chains; then hill climbing uses kernels, too."""
+        """Return whether the chains of all ranks are ready; then hill climbing is, too."""
         parts = self.components
         ready = all(self.world.allgather(parts is None or (parts.chains.is_ready() and parts.first.is_ready())))
         if ready and not self._has_first:
@@ -371,6 +372,18 @@ class IncumbentSearch(RankSearch):
             if self.searches:
                 self._search.ascent = ascent_of(self.parts.original, self._search.threads, self._search.ascent.stop)
         return ready
+
+    def result(self) -> Result | None:
+        """Return the result if the run ended now, on rank 0; None on other ranks."""
+        return self.best_so_far() if self.world.rank == 0 else None
+
+    def result_without_tables(self, error: ResourceError) -> Result | None:
+        """Search until the time is over, because no plan fits the resources; return the result on rank 0."""
+        self.incumbent.give_up(error)
+        if self.engine.process is not None:
+            self.engine.process.begin()  # if it has not started
+        self.use_remaining_time()
+        return self.result()
 
     def use_remaining_time(self) -> None:
         """Search until the deadline, unless the run has reached its goal."""
@@ -384,10 +397,10 @@ class IncumbentSearch(RankSearch):
         self.incumbent.timed_out = self._search.stop.over
 
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
-        """Search for some seconds or a number of sweeps, once the kernels are compiled; return whether that gained."""
+        """Search for some seconds or a number of sweeps, once the chains are ready; return whether that gained."""
         stop = self.stop if seconds is None else self.stop.by(time.perf_counter() + seconds)
         with suppress(OutOfTime):
-            self.delay(self.kernels.wait(self.world.bcast(self.components and self.components[:2]), stop))
+            self.delay(self._run.wait(self.world.bcast(self.components and self.components[:2]), stop))
         return self.chains_are_ready() and super().improve(seconds, sweeps)
 
 

@@ -21,7 +21,6 @@ from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.run_improvers import (
     AgentWorkDone,
     CombinationContext,
-    WholeProblemPart,
     improve_agents,
     proposals_after,
     starts_of,
@@ -29,6 +28,7 @@ from dmcmc.anytime.run_improvers import (
 )
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Proposal, RankReport, ranks_of_work
 from dmcmc.anytime.scheduler.scheduler import Scheduler
+from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemPart
 from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.device import gpu_has_failed

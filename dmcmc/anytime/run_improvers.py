@@ -13,26 +13,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.anytime.director import Director
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, RankState, TimeQuantum, TimeSlice, WholeProblemWork
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Proposal
-from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemAgent, exchange_nodes
+from dmcmc.anytime.scheduler.scheduler import Scheduler
+from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemPart, exchange_nodes
 from dmcmc.inference.dpop.agent_step import ChosenValues, UtilMessage
-from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.result import UNION_BOUND
-from dmcmc.samplers.contract import tuning
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent_steps import Sides, exported_table
 from dmcmc.solving.combine_tables import Cycle
-from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.local_tables import initial_seconds
 from dmcmc.solving.metrics import gap_at
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.pruning import component_roots, outside_rows
 
 if TYPE_CHECKING:
-    from dmcmc.anytime.local_search import WholeSearches
+    from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
+    from dmcmc.compilation.run_components import PlanComponents
     from dmcmc.solving.rank_tables import RankTables
 
 
@@ -132,87 +131,6 @@ def agent_gap(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) ->
     return gap_at(exported_table(agent), chosen[agent.local.agent], setup.divided.arithmetic)
 
 
-class WholeProblemPart:
-    """The part of one rank in the whole problem, once its bound is started.
-
-    Parameters
-    ----------
-    world
-        The ranks.
-    incumbent
-        The best assignment and bound, on rank 0.
-    searches
-        The searches over the whole assignment.
-    provider
-        Bound provider of the whole problem; None if it is not bounded on this rank.
-
-    Attributes
-    ----------
-    provider : str or None
-        The parameter.
-    agent : WholeProblemAgent or None
-        The whole problem as an agent; None before its bound is started.
-    """
-
-    def __init__(self, world: World, incumbent: Incumbent, searches: "WholeSearches", provider: str | None) -> None:
-        self._world, self._incumbent, self._searches, self.provider = world, incumbent, searches, provider
-        self.agent: WholeProblemAgent | None = None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the whole problem is to be bounded, and has no bound yet."""
-        return self.agent is None and self.provider is not None
-
-    def start(self, setup: Setup) -> None:
-        """Give the whole problem its first bound on this rank."""
-        assert self.provider is not None, "a plan wants the whole problem"
-        is_first = self._world.rank == 0
-
-        def utility() -> Number | None:
-            return self._incumbent.utility if is_first else self._searches.feasible_utility
-
-        seconds = tuning.UNTRIED_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
-        shared = self._world.size > 1
-        self.agent = WholeProblemAgent(setup, self.provider, utility, seconds, self._world.rank, shared)
-        if is_first:
-            self._incumbent.update_bound(self.agent.bound, self.agent.bounded_by)
-
-    def anew(self) -> "WholeProblemPart":
-        """Return a part without a bound, for another plan."""
-        return WholeProblemPart(self._world, self._incumbent, self._searches, self.provider)
-
-    def exchange(self, improvers: Sequence[str]) -> list[MeasuredGain]:
-        """Share the nodes of the search among ranks, and record the bound and the assignments on rank 0.
-
-        Parameters
-        ----------
-        improvers
-            Names of the improvers that have worked on the whole problem.
-
-        Returns
-        -------
-        list of MeasuredGain
-            The gains of the parts of other ranks.
-        """
-        whole_problem = self.agent
-        before = None if whole_problem is None else whole_problem.gap
-        leaves = exchange_nodes(self._world, whole_problem)
-        if whole_problem is None or self._world.rank > 0:
-            return []
-        self.record(whole_problem, leaves, improvers)
-        after = whole_problem.gap
-        if before is None or after is None or after >= before:
-            return []
-        return [MeasuredGain(whole_problem.searched_by, 0.0, closed_gap=before - after)]
-
-    def record(
-        self, whole_problem: WholeProblemAgent, leaves: Sequence[NDArray[np.int64]], improvers: Sequence[str]
-    ) -> None:
-        """Record the assignments that a search has reached, and the bound that improvers have proven (rank 0)."""
-        self._searches.record(leaves, whole_problem.searched_by)
-        self._incumbent.update_bound(whole_problem.bound, ", ".join(improvers))
-
-
 def proposals_after(
     cycle: Cycle,
     improvers: Sequence[Improver],
@@ -293,3 +211,53 @@ def starts_of(
             start[list(variables)] = values
             starts.append(start)
     return starts
+
+
+def prove_whole_problem(
+    search: "IncumbentSearch", setup: Setup, methods: "PlanComponents", whole_problem: WholeProblemPart
+) -> bool:
+    """Bound and search the whole problem, in turn with the local search, until tables can be made.
+
+    Return whether this has reached the goal of the run; called by all ranks.
+
+    Parameters
+    ----------
+    search
+        The local search of this rank.
+    setup
+        The plan.
+    methods
+        The components of the plan.
+    whole_problem
+        This rank's part of the whole problem, whose bound is started here.
+    """
+    world, setup, gains = search.world, setup.with_stop(search.stop), list[MeasuredGain]()
+    improvers = [one for one in registry.create(timed=True) if one.properties.needs is Needs.CORE]
+    director = Director(search.incumbent, Scheduler((0,), registry.declared(improvers)))
+
+    def improve_bound() -> bool:
+        """Bound or search the whole problem for a time slice; return whether there was anything to do (rank 0)."""
+        if whole_problem.is_waiting:
+            whole_problem.start(setup)
+        agent, best = whole_problem.agent, search.incumbent.values if search.incumbent.feasible else None
+        assert agent is not None, "it has been started"
+        state = RankState({agent.number: agent.agent}, {agent.number: agent.gap}, best, is_ready=methods.is_ready)
+        proposals = [replace(one, awaited=True) for one in registry.proposals_of(improvers, state)]
+        directive = Directive(False, allocations=director.decide_on_whole_problem(proposals, gains), best=best)
+        time_slice = agent.added_to(TimeSlice({}, lambda agent: None, setup.backend))
+        gains[:] = improve_agents(improvers, time_slice, directive).gains
+        whole_problem.record(agent, exchange_nodes(World(), agent), directive.improvers)
+        return bool(directive.allocations)
+
+    if not methods.are_ready():
+        methods.wait(search.stop, for_whole_problem=True)
+    while not methods.are_ready():
+        start = time.perf_counter()
+        works = world.on_first_rank(improve_bound)
+        if world.on_first_rank(lambda: search.incumbent.reached):
+            return True
+        if not works or any(world.allgather(search.stop.over)):
+            break
+        if search.chains_are_ready():
+            search.improve_while_it_pays(world.bcast(time.perf_counter() - start))
+    return False

@@ -4,13 +4,9 @@ The memory is accounted for, and kernels are compiled in the background, in the 
 solved by :mod:`dmcmc.anytime.solve_private`.
 """
 
-from functools import partial
-
 import msgspec
 
-from dmcmc.compilation.agent_kernel_sets import request_when_planned
-from dmcmc.compilation.kernel_sets import before_plan
-from dmcmc.compilation.kernel_supply import KernelSupply
+from dmcmc.compilation.run_components import RunComponents
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem, bytes_of_tables, check_domains
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
@@ -86,22 +82,21 @@ def solve(
         tables = 0 if problem is None else bytes_of_tables(problem)
         with (
             MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory() - tables),
-            KernelSupply(world, config, progress) as kernels,
+            RunComponents(world, config, progress, solve_tiny) as components,
         ):
             if problem is not None:
                 check_domains(problem)
             observers = () if explain is None or world.rank > 0 else (explain,)
             watch = Watch(progress, observers, ending, handles_signals=ending is not None)
             if config.budget.time is None and config.search in _SEARCHES_OF_FIXED_WORK:
-                if not kernels.is_off:
-                    kernels.request(*world.on_first_rank(partial(before_plan, problem, config)))
-                    watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, ending is not None))
+                components.begin(problem)
+                watch = components.ahead(watch, can_end_early=ending is not None)
                 result = solve_fixed_work(problem, config, world, watch, retained)
             else:
                 from dmcmc.anytime.solve_in_time import solve_in_time  # fixed work needs no scheduler
 
-                result = solve_in_time(problem, config, world, watch, kernels, retained, solve_tiny)
-            seconds = sum(world.allgather(kernels.seconds))
+                result = solve_in_time(problem, config, world, watch, components, retained)
+            seconds = sum(world.allgather(components.seconds))
             return None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
     except BaseException as error:
         world.abort_on_exit(error)

@@ -15,14 +15,10 @@ import msgspec
 from dmcmc.algorithms import registry
 from dmcmc.anytime.rank_run import improve_until_stop
 from dmcmc.anytime.solve import solve_tiny
-from dmcmc.compilation import kernel_sets
-from dmcmc.compilation.agent_kernel_sets import request_when_planned
-from dmcmc.compilation.kernel_supply import KernelSupply
-from dmcmc.compilation.prepare_gpu import prepare_agents
+from dmcmc.compilation.run_components import PlanComponents, RunComponents
 from dmcmc.config.settings import Settings
 from dmcmc.formats.agent_files import AgentIndex, read_index
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import ORDER_SEARCH
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
@@ -109,13 +105,13 @@ def solve_directory(
         config = with_memory_limit(config, world)
         with (
             MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
-            KernelSupply(world, config, progress) as kernels,
+            RunComponents(world, config, progress, solve_tiny) as components,
         ):
-            kernels.request(kernel_sets.planning(config), ORDER_SEARCH)
+            components.begin_private()
             start = time.perf_counter()
             inputs = RankInputs.read(folder, index, config, world)
             watch = Watch(progress, handle=ending, handles_signals=ending is not None)
-            return solve_inputs(inputs, world, watch, kernels, start, share_assignment).result
+            return solve_inputs(inputs, world, watch, components, start, share_assignment).result
     except BaseException as error:
         world.abort_on_exit(error)
         raise
@@ -151,12 +147,12 @@ def solve_parts(
     config = with_memory_limit(settings, world)
     with (
         MEMORY_ACCOUNT.open(config.budget.bytes, resident_memory()),
-        KernelSupply(world, config, NoProgress()) as kernels,
+        RunComponents(world, config, NoProgress(), solve_tiny) as components,
     ):
-        kernels.request(kernel_sets.planning(config), ORDER_SEARCH)
+        components.begin_private()
         start = time.perf_counter()
         inputs = inputs.with_parts(parts, config, world)
-        given = inputs, world, Watch(NoProgress()), kernels, start, share_assignment, retained, known
+        given = inputs, world, Watch(NoProgress()), components, start, share_assignment, retained, known
         return inputs, solve_inputs(*given)
 
 
@@ -164,7 +160,7 @@ def solve_inputs(
     inputs: RankInputs,
     world: World,
     watch: Watch,
-    kernels: KernelSupply,
+    components: RunComponents,
     start: float,
     share_assignment: bool,
     retained: RetainedWork | None = None,
@@ -180,8 +176,8 @@ def solve_inputs(
         The ranks.
     watch
         The observer of the run.
-    kernels
-        The kernels of the run.
+    components
+        The components of the run.
     start
         Time at which the run's clock started (``time.perf_counter``).
     share_assignment
@@ -192,11 +188,11 @@ def solve_inputs(
         An assignment to start from, as this rank knows it, in a run with a time budget; None on all ranks without one.
     """
     if inputs.config.budget.time is None:
-        result, coordinator = _solve(inputs, world, watch, kernels, start, share_assignment, retained)
+        result, coordinator = _solve(inputs, world, watch, components, start, share_assignment, retained)
     else:
-        given = inputs, world, watch, kernels, start, share_assignment, retained, known
+        given = inputs, world, watch, components, start, share_assignment, retained, known
         result, coordinator = solve_inputs_in_time(*given)
-    seconds = sum(world.allgather(kernels.seconds))
+    seconds = sum(world.allgather(components.seconds))
     result = None if result is None else msgspec.structs.replace(result, time_compiling=seconds)
     by_agent = coordinator.storage.by_name(coordinator.known) if coordinator.known else {}
     own = {name: value for values in by_agent.values() for name, value in values.items()}
@@ -207,7 +203,7 @@ def _solve(
     inputs: RankInputs,
     world: World,
     watch: Watch,
-    kernels: KernelSupply,
+    components: RunComponents,
     start: float,
     share_assignment: bool,
     retained: RetainedWork | None,
@@ -215,8 +211,7 @@ def _solve(
     """Solve with a fixed amount of work."""
     setup, factors = inputs.plan(world, NO_DEADLINE, retained)
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
-    if not kernels.is_off:
-        watch = watch.with_planned(request_when_planned(kernels, world, solve_tiny, can_end_early=False))
+    watch = components.ahead(watch, can_end_early=False)
     return coordinator.with_moves(carry_out(setup, coordinator, watch)), coordinator
 
 
@@ -224,7 +219,7 @@ def solve_inputs_in_time(
     inputs: RankInputs,
     world: World,
     watch: Watch,
-    kernels: KernelSupply,
+    components: RunComponents,
     start: float,
     share_assignment: bool,
     retained: RetainedWork | None,
@@ -233,16 +228,18 @@ def solve_inputs_in_time(
     """Combine and improve tables until the time is over or the goal is reached."""
     seconds, handle = inputs.config.budget.time or 0.0, watch.handle or RunHandle()
     stop = Deadline(work_deadline(start, seconds, len(inputs.index.agents)), cancellation=handle.cancellation)
-    kernels.stop = stop
+    components.stop = stop
     try:
         setup, factors = inputs.plan(world, stop, retained)
     except OutOfTime as error:  # an answer needs a plan, also after the deadline
         if not world.is_agreed(error):
             raise
         setup, factors = inputs.plan(world, NO_DEADLINE, retained)
-    prepared = prepare_agents(setup, world, watch.progress, kernels, solve_tiny)
-    setup, compile_seconds, is_ready, next_plan = prepared
-    start, stop = start + compile_seconds, replace(stop, until=stop.until + compile_seconds)
+    delays = list[float]()
+    methods = PlanComponents(components, setup, delay=delays.append)
+    methods.request()
+    setup, _, _, next_plan = methods.open_gpu(setup, watch.progress)
+    start, stop = start + sum(delays), replace(stop, until=stop.until + sum(delays))
     setup = setup.with_stop(stop)
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
     with handle.deliver_if_late(stop):
@@ -250,5 +247,7 @@ def solve_inputs_in_time(
         if known is not None:
             coordinator.take(dict(known))
     handle.save_partial = coordinator.save_partial
-    result = improve_until_stop(setup, coordinator, None, watch.with_handle(handle), is_ready, next_plan=next_plan)
+    result = improve_until_stop(
+        setup, coordinator, None, watch.with_handle(handle), methods.is_ready, next_plan=next_plan
+    )
     return coordinator.with_moves(result), coordinator

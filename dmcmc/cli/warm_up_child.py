@@ -41,7 +41,7 @@ _SETTINGS: Mapping[str, Mapping[str, Any]] = {
 # compile the rest.
 _FUNCTIONS = {
     "speed measurements": "dmcmc.samplers.auto.rates:load_rates",
-    "constraint search": "dmcmc.compilation.kernel_sets:compile_constraint_search",
+    "constraint search": "dmcmc.compilation.components:compile_constraint_search",
     "elimination orders": "dmcmc.inference.orders.best_order:ORDER_SEARCH",
     "bounds of rows": "dmcmc.inference.bounds.search_rows:BOUNDARY_SEARCH",
     "branch and bound": "dmcmc.samplers.branch_and_bound.engine:compile_search",
@@ -113,14 +113,14 @@ def _relaxation_problem() -> str | None:
 
 def _gpu_ascent(width: int) -> "Sequence[KernelSet]":
     """Return the kernels of the dual ascent and its branch and bound for tables of some width."""
-    from dmcmc.compilation.gpu_kernel_sets import dual_ascent
+    from dmcmc.compilation.gpu_components import dual_ascent
 
     return [dual_ascent(width)]
 
 
 def _gpu_sampling(size: int, stage: int) -> "Sequence[KernelSet]":
     """Return the kernel of Gibbs sampling for domains of some size and a place of the columns in memory."""
-    from dmcmc.compilation.gpu_kernel_sets import gibbs_sampling
+    from dmcmc.compilation.gpu_components import gibbs_sampling
     from dmcmc.samplers.cuda.launch import shapes_of_domain
 
     return [gibbs_sampling(shapes_of_domain(size)[stage])]
@@ -130,8 +130,8 @@ def _gpu_search() -> "Sequence[KernelSet]":
     """Return the kernels of the local search, without and with hard constraints."""
     import numpy as np
 
-    from dmcmc.compilation.gpu_kernel_sets import search
-    from dmcmc.compilation.kernel_sets import SearchVariant
+    from dmcmc.compilation.components import SearchVariant
+    from dmcmc.compilation.gpu_components import search
 
     return [search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
 
@@ -140,7 +140,7 @@ def _gpu_elimination() -> "Sequence[KernelSet]":
     """Return the kernels of exact elimination and of mini-buckets."""
     import numpy as np
 
-    from dmcmc.compilation.gpu_kernel_sets import joins, matched_mini_buckets
+    from dmcmc.compilation.gpu_components import joins, matched_mini_buckets
 
     integers: list[np.dtype[Any]] = [np.dtype(np.int32), np.dtype(np.int64)]
     return [*map(joins, integers), joins(np.dtype(np.float64))] + [matched_mini_buckets(dtype) for dtype in integers]
@@ -148,7 +148,7 @@ def _gpu_elimination() -> "Sequence[KernelSet]":
 
 def _gpu_relaxations(size: int | None) -> "Sequence[KernelSet]":
     """Return the kernels of semidefinite relaxations for domains of some size; None: those of large arrays."""
-    from dmcmc.compilation.gpu_kernel_sets import large_relaxations, relaxations
+    from dmcmc.compilation.gpu_components import large_relaxations, relaxations
     from dmcmc.inference.execution.backend import Backend
 
     return [large_relaxations(Backend("cuda")) if size is None else relaxations(size, Backend("cuda"))]

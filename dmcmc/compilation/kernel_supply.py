@@ -1,20 +1,28 @@
-"""The kernels of a run: which are compiled, which are compiled in the background, and when all ranks may use them.
+"""The kernels of a run: which are compiled, in which processes, and when all ranks may use them.
 
 With a time budget, a run begins with what is compiled. It requests the kernel sets of its methods in the order of what
-they are expected to bring, other processes compile them, and a method is used when all ranks have agreed that its
-kernels are stored. Without a time budget, a run compiles what it calls, and the other processes compile ahead.
+they are expected to bring. Other processes compile them (:mod:`.compiler_process`), and a method is used when all ranks
+have agreed that its kernels are stored. Without a time budget, a run compiles what it calls, and the other processes
+compile ahead.
 
-The first rank of a node has the processes; the ranks of a node share the cache.
+The first rank of a node has the processes; the ranks of a node share the cache. All runs of this process share them.
+They outlive a run until what it has requested is compiled, so that many short runs have their kernels after some time.
+They end with this process.
 """
 
+import atexit
+import json
 import math
+import os
+import pickle
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from dmcmc.compilation.background_compiler import PROCESS_BYTES, BackgroundCompiler, background_compiler
 from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.compile import (
     COMPILED,
@@ -29,12 +37,168 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.interpreted import compiles_first, is_interpreting
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
-from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.threads import cores, end_process, python_command
 from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, usable_folders
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract import tuning
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
+
+# Bytes of a process that compiles: about 350 MiB were measured for the largest kernels
+PROCESS_BYTES = 400 << 20
+_PROGRAM = "dmcmc.compilation.compiler_process"  # module that a process executes
+
+
+class BackgroundCompiler:
+    """Compiles kernel sets in several processes, those that bring most per second of compiling first."""
+
+    def __init__(self) -> None:
+        self._processes = 1  # at most; they are started when there is work for them
+        self._runs = 0  # that have begun and not ended
+        self._waiting: list[KernelSet] = []
+        self._urgent: set[str] = set()  # names of the sets that come first
+        self._left_over: set[str] = set()  # names of the sets that only runs before have requested; they come last
+        self._requested: dict[str, bool] = {}  # by name: whether the set has been compiled, or cannot be compiled
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._seconds: dict[int, float] = {}
+        self._closed = False
+
+    @property
+    def seconds(self) -> float:
+        """Processor seconds of all processes, up to the last kernel set that each has compiled."""
+        return sum(self._seconds.values())
+
+    def begin_run(self, processes: int) -> None:
+        """Use at most some processes from now on, and compile what this run requests before what is left of others."""
+        with self._changed:
+            self._processes, self._runs = processes, self._runs + 1
+            self._urgent.clear()
+            if self._runs == 1:
+                self._left_over = {kernels.name for kernels in self._waiting}
+
+    def end_run(self, goes_on: bool) -> None:
+        """Let the processes end when no run goes on, and what is waiting is compiled, or dropped (not ``goes_on``)."""
+        with self._changed:
+            self._runs -= 1
+            if not (self._runs or goes_on):
+                for kernels in self._waiting:
+                    del self._requested[kernels.name]
+                self._waiting.clear()
+            self._changed.notify_all()
+
+    def request(self, sets: "Sequence[KernelSet]", at_once: bool = False) -> None:
+        """Compile kernel sets by gain, and among equals the earlier ones first (``at_once``: before all others)."""
+        with self._changed:
+            new = [kernels for kernels in sets if kernels.name not in self._requested]
+            self._requested |= {kernels.name: False for kernels in new}
+            self._left_over -= {kernels.name for kernels in sets}
+            self._urgent |= {kernels.name for kernels in sets if at_once}
+            self._waiting = sorted([*self._waiting, *new], key=self._place)
+            self._changed.notify_all()
+            idle = self._processes - len(self._threads)
+            for _ in range(min(idle, len(new)) if not self._closed else 0):
+                thread = threading.Thread(target=self._run_process, name="dmcmc compiler", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _place(self, kernels: "KernelSet") -> tuple[bool, bool, int]:
+        """Return the place of a kernel set in the order of compiling."""
+        return kernels.name in self._left_over, kernels.name not in self._urgent, kernels.rank
+
+    def is_done(self, kernels: "KernelSet") -> bool:
+        """Return whether a requested set has been compiled, or cannot be compiled by another process."""
+        return self._requested.get(kernels.name, False)
+
+    def wait(self, is_ready: Callable[[], bool], seconds: float) -> None:
+        """Wait until a condition holds, for some seconds at most."""
+        with self._changed:
+            self._changed.wait_for(is_ready, seconds)
+
+    def close(self) -> None:
+        """End all processes, also those that compile."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for child in self._children:  # kernels are stored atomically, so that nothing is lost but the current one
+            end_process(child)
+
+    def _run_process(self) -> None:
+        """Start a process and give it one kernel set after the other."""
+        try:
+            child = subprocess.Popen(
+                [*python_command(), "-m", _PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+            )
+        except OSError:  # no process can be started: the run compiles what it needs itself
+            self._give_up_all()
+            return
+        with self._changed:
+            self._children.append(child)
+        while child.poll() is None and (kernels := self._next()) is not None:
+            stored = False
+            try:
+                assert child.stdin is not None and child.stdout is not None
+                child.stdin.write(pickle.dumps(kernels))
+                child.stdin.flush()
+                reply = json.loads(child.stdout.readline())
+                stored, self._seconds[child.pid] = bool(reply["stored"]), float(reply["seconds"])
+            except Exception:  # the process has ended, or the set cannot be sent to it
+                pass
+            marker = compiled_marker(kernels.name) if stored else None
+            if marker is not None:
+                put_marker(marker)
+            with self._changed:
+                self._requested[kernels.name] = True
+                self._changed.notify_all()
+        if child.poll() is not None:
+            self._give_up_all()
+        end_process(child)  # also if it has started after the end
+
+    def _next(self) -> "KernelSet | None":
+        """Return the next set to compile, when there is one; None if there is none left and no run goes on."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed or not self._runs)
+            if self._waiting and not self._closed:
+                return self._waiting.pop(0)
+            self._leave()
+            return None
+
+    def _leave(self) -> None:
+        """Let another thread start a process when there is work again."""
+        if threading.current_thread() in self._threads:
+            self._threads.remove(threading.current_thread())
+
+    def _give_up_all(self) -> None:
+        """Regard what is waiting as done, because no process works on it."""
+        with self._changed:
+            self._leave()
+            self._requested |= {kernels.name: True for kernels in self._waiting}
+            self._waiting.clear()
+            self._changed.notify_all()
+
+
+_COMPILERS: dict[tuple[int, Path | None], BackgroundCompiler] = {}  # of this process; by its id and the kernel folder
+
+
+def background_compiler() -> BackgroundCompiler:
+    """Return the processes that compile for all runs of this process; others for another folder, or after a fork."""
+    place = os.getpid(), compiled_marker("")
+    if place not in _COMPILERS:
+        _COMPILERS[place] = BackgroundCompiler()
+        atexit.register(_COMPILERS[place].close)
+    return _COMPILERS[place]
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a process: one that is not a rank, with one thread for numerical libraries."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PMI_", "PMIX_", "OMPI_", "MPI_"))}
+    return own | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
 
 # Names of the sets that finished runs without a time budget have needed: this process has compiled what they call.
 # Processes that compile such a set for another short run would be ended with it, before they are done.
@@ -101,6 +265,10 @@ class KernelSupply:
 
     Attributes
     ----------
+    world : World
+        The ranks.
+    timed : bool
+        Whether there is a time budget.
     stop : Deadline
         Deadline of the run. A kernel that is missing then ends the work that calls it.
     """
@@ -108,7 +276,7 @@ class KernelSupply:
     def __init__(
         self, world: World, config: Settings, progress: ProgressReporter, stop: Deadline | None = None
     ) -> None:
-        self._world, self._progress, self._timed = world, progress, config.budget.time is not None
+        self.world, self._progress, self.timed = world, progress, config.budget.time is not None
         interprets = is_interpreting()
         self._off = interprets or _in_compilation
         self._first = not self._off and compiles_before_clock()
@@ -119,7 +287,7 @@ class KernelSupply:
         self._is_announced, self._starting = False, threading.Lock()
         seconds = math.inf if config.budget.time is None else config.budget.time
         self.stop = stop or Deadline(time.perf_counter() + seconds)
-        supplied = self._timed and not self._off and not self._first
+        supplied = self.timed and not self._off and not self._first
         self._guard = kernels_supplied_by(self) if supplied else nullcontext()
 
     def __enter__(self) -> Self:
@@ -129,8 +297,8 @@ class KernelSupply:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._guard.__exit__(None, None, None)
         if self._compiler is not None:
-            self._compiler.end_run(goes_on=self._timed)
-        if error_type is None and not self._timed:
+            self._compiler.end_run(goes_on=self.timed)
+        if error_type is None and not self.timed:
             CALLED.update(self._needed)
 
     @property
@@ -170,9 +338,9 @@ class KernelSupply:
         if self._first:
             return self._compile_here(sets)
         self._needed |= {kernels.name for kernels in sets}
-        called = set[str]() if self._timed else CALLED
+        called = set[str]() if self.timed else CALLED
         missing = [k for k in sets if not (self._off or k.name in called or k.is_compiled)]
-        if not missing or self._world.local_rank:
+        if not missing or self.world.local_rank:
             return 0.0
         self._started_compiler().request(missing, at_once)
         if not self._is_announced:
@@ -183,18 +351,14 @@ class KernelSupply:
 
     def is_ready(self, *sets: KernelSet) -> bool:
         """Return whether kernel sets can be used as far as this rank knows; without a time budget, always."""
-        if self._off or not self._timed or self._first:
+        if self._off or not self.timed or self._first:
             return True
         compiler = self._compiler
         return all(kernels.is_compiled or (compiler is not None and compiler.is_done(kernels)) for kernels in sets)
 
-    def is_ready_for(self, improver: str, needed: Sequence[Mapping[str, Sequence[KernelSet]]]) -> bool:
-        """Return whether an improver has its kernels as far as this rank knows, given kernel sets by improver."""
-        return all(self.is_ready(*sets.get(improver, ())) for sets in needed)
-
     def all_ready(self, *sets: KernelSet) -> bool:
         """Return whether all ranks agree that kernel sets can be used; called by all ranks."""
-        return all(self._world.allgather(bool(self._world.local_rank) or self.is_ready(*sets)))
+        return all(self.world.allgather(bool(self.world.local_rank) or self.is_ready(*sets)))
 
     def wait(self, sets: Sequence[KernelSet], stop: Deadline, concurrent: "ConcurrentWork | None" = None) -> float:
         """Wait until all ranks can use kernel sets; called by all ranks. Without a time budget, do not wait.
@@ -219,11 +383,11 @@ class KernelSupply:
             On all ranks, if the deadline passes before the kernels are ready.
         """
         seconds = self.request(*sets)
-        if self._off or not self._timed:
+        if self._off or not self.timed:
             return seconds
         while not self.all_ready(*sets):
-            if any(self._world.allgather(stop.over)):
-                self._world.on_first_rank(raise_out_of_time)
+            if any(self.world.allgather(stop.over)):
+                self.world.on_first_rank(raise_out_of_time)
             works = concurrent is not None and self.all_ready(concurrent.kernels)
             next_to_come = [] if works or concurrent is None else [concurrent.kernels]
             with concurrent.begin() if works and concurrent is not None else nullcontext():
@@ -264,20 +428,20 @@ class KernelSupply:
         """Compile kernel sets in this process, one rank per node; return the seconds."""
         start = time.perf_counter()
         missing = [kernels for kernels in sets if not kernels.is_compiled]
-        mine = [] if self._world.local_rank and usable_folders().kernels is not None else missing
-        if not any(self._world.allgather(bool(mine))):
+        mine = [] if self.world.local_rank and usable_folders().kernels is not None else missing
+        if not any(self.world.allgather(bool(mine))):
             return 0.0
         for kernels in mine:
             with suppress(Exception):  # the run itself reports the error when it does this work
                 compile_and_mark(kernels)
-        self._world.wait()
+        self.world.wait()
         return time.perf_counter() - start
 
     def _processes(self) -> int:
         """Return the number of processes that the cores and the memory of the node allow; at least one."""
         available = MEMORY_ACCOUNT.available_bytes()
         memory = self._memory if available is None else available
-        return max(1, min(cores() * self._world.local_size, memory // PROCESS_BYTES))
+        return max(1, min(cores() * self.world.local_size, memory // PROCESS_BYTES))
 
 
 def kernels_until(stop: Deadline, config: Settings) -> KernelSupply:

@@ -10,8 +10,7 @@ from functools import partial
 import numpy as np
 
 from dmcmc.anytime.local_search import IncumbentSearch
-from dmcmc.compilation.kernel_sets import SearchComponents
-from dmcmc.compilation.kernel_supply import KernelSupply
+from dmcmc.compilation.run_components import RunComponents
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.slicing import split_memory
 from dmcmc.inference.elimination.plan import EliminationQuery
@@ -181,11 +180,11 @@ def solve_single_agent(problem: Problem, config: Settings, ending: RunHandle | N
     world, no_progress, ending = World(), NoProgress(), ending or RunHandle()
     start = time.perf_counter()
     parts = divide_problem(problem, config, world)
-    with KernelSupply(world, config, no_progress) as kernels:
-        start += kernels.request(*SearchComponents.of(parts))
+    with RunComponents(world, config, no_progress) as components:
+        start += components.request(*(components.of_search(parts) or ()))
         until = float("inf") if config.budget.time is None else start + config.budget.time
-        kernels.stop = stop = Deadline(until, cancellation=ending.cancellation)
-        search = begin(parts, world, stop, start, no_progress, partial(IncumbentSearch, kernels=kernels))
+        components.stop = stop = Deadline(until, cancellation=ending.cancellation)
+        search = begin(parts, world, stop, start, no_progress, partial(IncumbentSearch, components=components))
         search.first()
         take_start(search)
         ending.best = search.best_so_far

@@ -90,7 +90,7 @@ def find_first_answer(
     stop: Deadline,
     start: float,
     progress: ProgressReporter,
-    is_compiled: Callable[[], bool] = lambda: True,
+    is_ready: Callable[[], bool] = lambda: True,
     can_plan: Callable[[], bool] = lambda: True,
 ) -> FirstAnswer:
     """Return a greedy assignment of the problem as given, and report it at once; called on rank 0 only.
@@ -113,12 +113,11 @@ def find_first_answer(
         Time at which the run's clock started (``time.perf_counter``).
     progress
         Receives the points of the trace.
-    is_compiled
-        Returns whether the kernels of the first search are compiled; until then, NumPy finds the answer to a problem
-        without global constraints.
+    is_ready
+        Returns whether the first search is ready; until then, NumPy finds the answer to a problem without global
+        constraints.
     can_plan
-        Returns whether the kernels that divide and plan the problem are compiled; until then, the search on global
-        constraints goes on.
+        Returns whether the problem can be divided and planned; until then, the search on global constraints goes on.
     """
     proof = None
     if problem.dense and problem.factors and config.local.bound != "none":
@@ -128,8 +127,8 @@ def find_first_answer(
     given = start_of(problem, config) if has_start(problem, config) else None
     if config.local_search != "none":
         with suppress(OutOfTime, OutOfMemory, MemoryError):  # the best assignment so far is the answer then
-            compiled = not problem.tabular or is_compiled()
-            ascent = ascent_of(problem, cores(), stop, is_compiled) if compiled else UncompiledAscent(problem, stop)
+            compiled = not problem.tabular or is_ready()
+            ascent = ascent_of(problem, cores(), stop, is_ready) if compiled else UncompiledAscent(problem, stop)
             if given is not None:
                 begun = completed(problem, given, compiled, stop)
                 trace.record(begun)
@@ -137,10 +136,10 @@ def find_first_answer(
                 trace.record(ascent.climb(ascent.greedy()))
             else:
                 trace.record(ascent.greedy(Deadline(start + _REPORT_SECONDS), trace.record))
-            if isinstance(ascent, UncompiledAscent):  # planning has to wait for its kernels, too
+            if isinstance(ascent, UncompiledAscent):  # planning has to wait, too
                 trace.record(ascent.climb(trace.values))
                 if trace.violated:
-                    repaired = ascent.repair(trace.values, is_compiled)
+                    repaired = ascent.repair(trace.values, is_ready)
                     trace.record(ascent.climb(repaired))
             if isinstance(ascent, ConstraintAscent):
                 ascent.improve_until(can_plan, trace.values, trace.record)

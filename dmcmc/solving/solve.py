@@ -6,10 +6,8 @@ budget (:mod:`dmcmc.anytime.rank_run`) makes and combines the same tables, and t
 """
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
@@ -93,7 +91,7 @@ def carry_out(
     overlapped
         Work for the time in which a GPU makes the tables; None if there is none.
     """
-    coordinator.incumbent.delay(_seconds_of(partial(watch.planned, setup)))
+    coordinator.incumbent.delay(watch.planned(setup))
     try:
         return _make_and_combine(setup, coordinator, overlapped or nullcontext(), watch)
     except Exception as error:
@@ -147,10 +145,3 @@ def _improved_start(
         return find_first_answer(problem, config, watch.stop, start, watch.progress)
 
     return world.on_all_ranks(answer)
-
-
-def _seconds_of(work: Callable[[], object]) -> float:
-    """Do some work, and return the seconds that it takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

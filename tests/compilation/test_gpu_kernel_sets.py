@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 import dmcmc
-from dmcmc.compilation import gpu_agent_sets as agent_sets
-from dmcmc.compilation import gpu_kernel_sets
-from dmcmc.compilation.gpu_agent_sets import GpuKernels
+from dmcmc.compilation import gpu_components
+from dmcmc.compilation.gpu_components import GpuKernels, large_relaxations, relaxations
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.bounds.semidefinite.cuda import node_arrays as device_arrays
@@ -21,8 +20,8 @@ from dmcmc.solving.planning.plan import prepare
 @pytest.fixture
 def needed(monkeypatch):
     """Return a function that returns the kernel sets of a GPU, by a time budget and this machine's slowness."""
-    monkeypatch.setattr(agent_sets, "is_gpu_in_use", lambda: True)
-    monkeypatch.setattr(agent_sets, "gpu_table_widths", lambda bounds, backend, seconds: [24])
+    monkeypatch.setattr(gpu_components, "is_gpu_in_use", lambda: True)
+    monkeypatch.setattr(gpu_components, "gpu_table_widths", lambda bounds, backend, seconds: [24])
     monkeypatch.setattr(device_arrays, "relaxation_gpu_problem", lambda: None)
 
     def needed(seconds=10, slowness=1.0, variables=20, domain=6):
@@ -54,7 +53,7 @@ def test_relaxations_of_agents_are_shared_unless_their_domains_are_larger(needed
     assert largest_domains(agents[:1]) == sizes == [6]
     wider = replace(agents[0], domains=agents[0].domains + 1)
     assert largest_domains([*agents, wider]) == [7]
-    names = {gpu_kernel_sets.relaxations(size, setup.backend).name for size in (6, 7)}
+    names = {relaxations(size, setup.backend).name for size in (6, 7)}
     assert len(names) == 2
 
 
@@ -64,8 +63,8 @@ def test_agents_with_large_arrays_need_more_kernels(needed):
     setup, kernels = needed(variables=60, domain=24)
     assert all(map(uses_large_arrays, setup.divided.division.locals))
     assert names_of(kernels.later[SEMIDEFINITE]) == [
-        gpu_kernel_sets.relaxations(24, setup.backend).name,
-        gpu_kernel_sets.large_relaxations(setup.backend).name,
+        relaxations(24, setup.backend).name,
+        large_relaxations(setup.backend).name,
     ]
 
 

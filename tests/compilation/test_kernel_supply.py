@@ -18,8 +18,8 @@ from support.problem_strategies import random_problem
 from support.runs import dense_problem, start_run
 
 import dmcmc
-from dmcmc.compilation import agent_kernel_sets, kernel_sets, kernel_supply
-from dmcmc.compilation.kernel_sets import SearchVariant, block_moves
+from dmcmc.compilation import components, kernel_supply
+from dmcmc.compilation.components import SearchVariant, block_moves, searches_orders
 from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply
 from dmcmc.compilation.small_problems import tiny_problem
 from dmcmc.config.settings import Budget, Combine, Local, Settings
@@ -44,7 +44,7 @@ from dmcmc.solving.planning.plan import Setup, prepare
 )
 def test_order_search_is_compiled_if_orders_are_searched_at_once(agents, each, searched):
     problem = dmcmc.generate("random", agents=agents, variables_per_agent=each, domain_size=2)
-    assert [kernel_sets.searches_orders(problem, timed) for timed in (False, True)] == searched
+    assert [searches_orders(problem, timed) for timed in (False, True)] == searched
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_the_tiny_problem_has_the_table_types_and_the_arithmetic_of_the_run(numb
 def test_mini_buckets_are_compiled_if_there_is_no_time_for_exact_tables(budget, split):
     """The memory limit does not matter."""
     settings = Settings(local=Local(method="exact"), budget=Budget(time=budget))
-    combination = agent_kernel_sets.agent_work(
+    combination = components.agent_work(
         prepare(dense_problem(0), settings, World()), "none", lambda *tiny: None
     ).tables[-1]
     work, _ = combination.compile.args
@@ -410,8 +410,8 @@ def test_mini_buckets_are_compiled_if_there_is_no_time_for_exact_tables(budget, 
 def test_moment_matching_of_mini_bucket_bounds_is_compiled(bound, compiled, monkeypatch):
     problem, asked = random_problem(3, variables=6, agents=3, domain=3, factors=9), []
     settings = Settings(local=Local(method="gibbs", bound=bound), budget=Budget(time=1.0))
-    monkeypatch.setattr(agent_kernel_sets, "compile_matching", lambda dtype: asked.append(dtype.name))
-    (tables, _) = agent_kernel_sets.agent_work(prepare(problem, settings, World()), "none", lambda *tiny: None).tables
+    monkeypatch.setattr(components, "compile_matching", lambda dtype: asked.append(dtype.name))
+    (tables, _) = components.agent_work(prepare(problem, settings, World()), "none", lambda *tiny: None).tables
     tables.compile()
     assert asked == compiled
 

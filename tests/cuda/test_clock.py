@@ -6,7 +6,7 @@ import pytest
 from support.runs import HurriedProgress, record_late_compilation
 
 import dmcmc
-from dmcmc.anytime import solve_planned_in_time as solving
+from dmcmc.compilation import run_components
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
@@ -31,8 +31,8 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeyp
             loaded.update(launched)  # loading the samplers runs them for almost no work
             launched.clear()
 
-    load = solving.prepare_gpu
-    monkeypatch.setattr(solving, "prepare_gpu", before_the_clock)
+    load = run_components.prepare_gpu
+    monkeypatch.setattr(run_components, "prepare_gpu", before_the_clock)
     monkeypatch.setattr(cost_model, "COSTS", FREE)
     problem = dmcmc.generate("random", agents=1, variables_per_agent=7, domain_size=2, seed=1)
     with record_late_compilation(monkeypatch) as late:

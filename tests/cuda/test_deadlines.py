@@ -12,8 +12,7 @@ from support.clock import ExpiresAfterChecks
 
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
 from dmcmc import Factor
-from dmcmc.compilation import gpu_agent_sets as agent_sets
-from dmcmc.compilation import prepare_gpu
+from dmcmc.compilation import gpu_components
 from dmcmc.config.settings import Settings
 from dmcmc.inference import tuning
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
@@ -126,9 +125,9 @@ def test_rows_that_an_interrupted_bound_did_not_reach_keep_their_bounds():
 def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, times, monkeypatch):
     """An agent that is sampled at first may be eliminated exactly later in the run."""
     choice = SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
-    monkeypatch.setattr(agent_sets, "may_split_buckets", lambda setup: False)
-    monkeypatch.setattr(agent_sets, "largest_join", lambda setup: 1.0)
-    monkeypatch.setattr(agent_sets, "is_gpu_in_use", lambda: False)
+    monkeypatch.setattr(gpu_components, "may_split_buckets", lambda setup: False)
+    monkeypatch.setattr(gpu_components, "largest_join", lambda setup: 1.0)
+    monkeypatch.setattr(gpu_components, "is_gpu_in_use", lambda: False)
     setup = SimpleNamespace(
         timed=False, possible_choices=lambda agents: [(agent, choice) for agent in agents],
         may_filter=lambda agent: False,
@@ -140,14 +139,14 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
         limits=SimpleNamespace(gpu="there" in device),
         backend=SimpleNamespace(device=device[:4], threads=1, worth_gpu=lambda seconds: False),
     )  # fmt: skip
-    assert len(agent_sets.elimination_needs(setup, [0]).joins) == times
+    assert len(gpu_components.elimination_needs(setup, [0]).joins) == times
 
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_gpu_that_is_not_open_when_the_clock_starts_stays_closed(there, monkeypatch):
-    monkeypatch.setattr(prepare_gpu, "is_gpu_in_use", lambda: there)
-    monkeypatch.setattr(prepare_gpu, "replace", lambda one, **changes: SimpleNamespace(**(vars(one) | changes)))
+    monkeypatch.setattr(gpu_components, "is_gpu_in_use", lambda: there)
+    monkeypatch.setattr(gpu_components, "replace", lambda one, **changes: SimpleNamespace(**(vars(one) | changes)))
     for device in ("auto", "cpu", "cuda"):
         setup = SimpleNamespace(backend=SimpleNamespace(device=device))
         expected = "cpu" if device == "auto" and not there else device
-        assert prepare_gpu.without_closed_gpu(setup).backend.device == expected
+        assert gpu_components.without_closed_gpu(setup).backend.device == expected

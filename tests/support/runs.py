@@ -14,12 +14,13 @@ from numba.core.dispatcher import Dispatcher
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.anytime import solve_planned_in_time
 from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.solve import solve_tiny
-from dmcmc.compilation import agent_kernel_sets
+from dmcmc.compilation import run_components
+from dmcmc.compilation.components import agent_work
 from dmcmc.compilation.kernel_supply import KernelSupply
+from dmcmc.compilation.run_components import RunComponents
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import native
@@ -45,7 +46,7 @@ from support.clock import MovableClock
 
 def begin(parts, world, stop, start, progress, **options):
     """Return a local search that has an initial incumbent, with kernels that are compiled when they are called."""
-    search_of = partial(IncumbentSearch, kernels=KernelSupply(world, parts.config, progress))
+    search_of = partial(IncumbentSearch, components=RunComponents(world, parts.config, progress))
     search = rank_search.begin(parts, world, stop, start, progress, search_of)
     search.first(**options)
     rank_search.take_start(search)
@@ -70,9 +71,7 @@ def start_run(problem, *, world=None, stop=None, change=lambda setup: setup, exp
     world, config = world or World(), settings_of(Document("", sections))
     setup = change(prepare(problem, config, world))
     if config.budget.time is not None:
-        KernelSupply(world, config, NoProgress()).request(
-            *agent_kernel_sets.agent_work(setup, "none", solve_tiny).tables
-        )
+        KernelSupply(world, config, NoProgress()).request(*agent_work(setup, "none", solve_tiny).tables)
     start = time.perf_counter()
     if stop is None:
         stop = NO_DEADLINE if config.budget.time is None else Deadline(start + config.budget.time)
@@ -229,7 +228,7 @@ def record_late_compilation(monkeypatch):
         patched.setenv("DMCMC_COMPILE", "first")
         patched.setattr(compile, "compiled_marker", lambda name: None)
         patched.setattr(KernelSupply, "request", without_clock(KernelSupply.request))
-        patched.setattr(solve_planned_in_time, "prepare_gpu", without_clock(solve_planned_in_time.prepare_gpu))
+        patched.setattr(run_components, "prepare_gpu", without_clock(run_components.prepare_gpu))
         patched.setattr(dividing, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)
         forget_compiled_kernels()

@@ -269,6 +269,11 @@ class BackgroundEngine:
         self._has_own_core = setup.backend.threads > 1 and own_core
         return self._with_threads(setup, setup.backend.threads - 1) if self._has_own_core else setup
 
+    def next_plan(self, plan: Callable[[], Setup | None]) -> Setup | None:
+        """Return the next plan of the run with the cores that the engine leaves; None if there is none yet."""
+        setup = plan()
+        return None if setup is None else self.assign_cores(setup)
+
     def _is_needed(self, setup: Setup) -> bool:
         """Return whether the engine may gain something; exact tables that soon prove the optimum need no engine."""
         if setup.divided.config.search != "auto":

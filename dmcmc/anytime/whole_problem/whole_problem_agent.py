@@ -13,13 +13,13 @@ smallest one of the whole.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.anytime.improvers.protocol import TimeQuantum, TimeSlice
-from dmcmc.anytime.scheduler.proposal import union_number
+from dmcmc.anytime.scheduler.proposal import MeasuredGain, union_number
 from dmcmc.inference.bounds.branch_and_bound.open_nodes import NodeMove, NodeParcel, planned_moves
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -35,9 +35,14 @@ from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.checkpoint import UNION_NAME, resume_bound, start_bound
 from dmcmc.solving.agent.tables import LowerTable
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.local_tables import initial_seconds
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.tuning import anytime as tuning
+
+if TYPE_CHECKING:
+    from dmcmc.anytime.local_search import WholeSearches
 
 
 class Leaves:
@@ -367,3 +372,84 @@ class WholeProblemAgent:
         dual = self.agent.upper.dual
         assert dual is not None, "the whole problem is bounded by a dual ascent"
         return dual
+
+
+class WholeProblemPart:
+    """The part of one rank in the whole problem, once its bound is started.
+
+    Parameters
+    ----------
+    world
+        The ranks.
+    incumbent
+        The best assignment and bound, on rank 0.
+    searches
+        The searches over the whole assignment.
+    provider
+        Bound provider of the whole problem; None if it is not bounded on this rank.
+
+    Attributes
+    ----------
+    provider : str or None
+        The parameter.
+    agent : WholeProblemAgent or None
+        The whole problem as an agent; None before its bound is started.
+    """
+
+    def __init__(self, world: World, incumbent: Incumbent, searches: "WholeSearches", provider: str | None) -> None:
+        self._world, self._incumbent, self._searches, self.provider = world, incumbent, searches, provider
+        self.agent: WholeProblemAgent | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the whole problem is to be bounded, and has no bound yet."""
+        return self.agent is None and self.provider is not None
+
+    def start(self, setup: Setup) -> None:
+        """Give the whole problem its first bound on this rank."""
+        assert self.provider is not None, "a plan wants the whole problem"
+        is_first = self._world.rank == 0
+
+        def utility() -> Number | None:
+            return self._incumbent.utility if is_first else self._searches.feasible_utility
+
+        seconds = sampler_tuning.UNTRIED_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
+        shared = self._world.size > 1
+        self.agent = WholeProblemAgent(setup, self.provider, utility, seconds, self._world.rank, shared)
+        if is_first:
+            self._incumbent.update_bound(self.agent.bound, self.agent.bounded_by)
+
+    def anew(self) -> "WholeProblemPart":
+        """Return a part without a bound, for another plan."""
+        return WholeProblemPart(self._world, self._incumbent, self._searches, self.provider)
+
+    def exchange(self, improvers: Sequence[str]) -> list[MeasuredGain]:
+        """Share the nodes of the search among ranks, and record the bound and the assignments on rank 0.
+
+        Parameters
+        ----------
+        improvers
+            Names of the improvers that have worked on the whole problem.
+
+        Returns
+        -------
+        list of MeasuredGain
+            The gains of the parts of other ranks.
+        """
+        whole_problem = self.agent
+        before = None if whole_problem is None else whole_problem.gap
+        leaves = exchange_nodes(self._world, whole_problem)
+        if whole_problem is None or self._world.rank > 0:
+            return []
+        self.record(whole_problem, leaves, improvers)
+        after = whole_problem.gap
+        if before is None or after is None or after >= before:
+            return []
+        return [MeasuredGain(whole_problem.searched_by, 0.0, closed_gap=before - after)]
+
+    def record(
+        self, whole_problem: WholeProblemAgent, leaves: Sequence[NDArray[np.int64]], improvers: Sequence[str]
+    ) -> None:
+        """Record the assignments that a search has reached, and the bound that improvers have proven (rank 0)."""
+        self._searches.record(leaves, whole_problem.searched_by)
+        self._incumbent.update_bound(whole_problem.bound, ", ".join(improvers))

@@ -12,14 +12,13 @@ from support.runs import start_run
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.anytime import run_improvers as union_part
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import TimeSlice
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.run_improvers import improve_agents
 from dmcmc.anytime.scheduler.proposal import Allocation, Directive, Proposal, ranks_of_work, union_number
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
-from dmcmc.anytime.whole_problem import whole_problem_agent as union_plan
+from dmcmc.anytime.whole_problem import whole_problem_agent
 from dmcmc.anytime.whole_problem.whole_problem_agent import (
     WholeProblemAgent,
     exchange_nodes,
@@ -138,7 +137,9 @@ def test_a_run_with_one_variable_per_agent_is_proven_by_the_union(monkeypatch):
     """Mini-buckets of the agents' tables alone leave a large gap here."""
     unions = []
     monkeypatch.setattr(
-        union_part, "WholeProblemAgent", lambda *arguments: unions.append(WholeProblemAgent(*arguments)) or unions[-1]
+        whole_problem_agent,
+        "WholeProblemAgent",
+        lambda *arguments: unions.append(WholeProblemAgent(*arguments)) or unions[-1],
     )
     problem = dense_problem(5, variables=14, domain=7)
     as_given = dmcmc.solve(problem, timeout=300, search="none", device="cpu")
@@ -171,7 +172,7 @@ def test_the_union_is_proven_while_the_kernels_of_tables_are_compiled(monkeypatc
     ],
 )
 def test_the_union_is_bounded_where_the_combination_splits_buckets(sections, wanted, monkeypatch):
-    monkeypatch.setattr(union_plan, "may_split_buckets", lambda setup: True)
+    monkeypatch.setattr(whole_problem_agent, "may_split_buckets", lambda setup: True)
     problem = dense_problem(1, variables=8, domain=40 if "memory" in sections.get("budget", {}) else 4)
     setup = prepare(problem, settings_of(Document("", sections)), World())
     assert (whole_problem_provider(setup) is not None) == wanted
@@ -179,7 +180,7 @@ def test_the_union_is_bounded_where_the_combination_splits_buckets(sections, wan
 
 
 def test_one_agent_has_no_union(monkeypatch):
-    monkeypatch.setattr(union_plan, "may_split_buckets", lambda setup: True)
+    monkeypatch.setattr(whole_problem_agent, "may_split_buckets", lambda setup: True)
     problem = dense_problem(1)
     alone = Problem(problem.variables, problem.domains, ("a",), [0] * 6, problem.factors)
     setup = prepare(alone, settings_of(Document("", {"budget": {"time": 5.0}})), World())

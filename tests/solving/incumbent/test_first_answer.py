@@ -12,7 +12,7 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Problem
 from dmcmc.anytime import solve_in_time as solve_module
-from dmcmc.compilation.kernel_sets import first_search_of
+from dmcmc.compilation.components import first_search_of
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
@@ -95,7 +95,7 @@ def test_the_first_answer_comes_before_presolve_division_and_planning(monkeypatc
 
 
 @pytest.mark.parametrize("error", [OutOfMemory("no room"), OutOfTime("out of time"), MemoryError("no room")])
-@pytest.mark.parametrize("step", ["divide_on_ranks", "begin", "plan", "solve_planned_in_time"])
+@pytest.mark.parametrize("step", ["divide_on_ranks", "begin", "plan", "carry_out_in_time"])
 def test_the_first_answer_is_delivered_when_a_later_step_ends_for_lack_of_memory_or_time(step, error, monkeypatch):
     def fails(*arguments, **keywords):
         raise error

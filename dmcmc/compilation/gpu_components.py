@@ -1,0 +1,409 @@
+"""The components of a run that work on a GPU, and the kernels that each of them needs.
+
+A kernel set is named by what its kernels depend on, so that different problems share it. Which ones a run needs depends
+on its agents, such as the widths of their tables. GPU kernels are cached on disk after compilation. The run's own
+agents load them, with almost no work. The kernels of semidefinite relaxations depend on the sizes of the domains; they
+are compiled while other improvers work.
+
+The modules of kernels are imported when a set is compiled or loaded.
+"""
+
+import logging
+from collections.abc import Callable, Sequence, Set
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dmcmc.anytime.improvers.assignments import wanted
+from dmcmc.anytime.whole_problem.whole_problem_agent import whole_problem_of, whole_problem_provider
+from dmcmc.compilation.components import SearchVariant, tiny_search
+from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply
+from dmcmc.inference.bounds.search_rows import gpu_table_widths, load_kernels_of_width
+from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.cost_model import COSTS, load_joins, load_matched
+from dmcmc.inference.minibuckets.moment_matching import with_headroom
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.runtime.compile import KernelSet
+from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.device import gpu_fault, is_gpu_in_use
+from dmcmc.mpi.world import World
+from dmcmc.results.result import SEMIDEFINITE
+from dmcmc.samplers import registry
+from dmcmc.samplers.chain_solver import ChainSolver
+from dmcmc.samplers.methods.blocks import BlockSolver
+from dmcmc.samplers.methods.gibbs import uses_gibbs_kernel
+from dmcmc.samplers.model.chain_model import build_model, is_compact
+from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets
+from dmcmc.solving.planning.plan import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.samplers.contract.protocol import Sampler
+    from dmcmc.samplers.cuda.gibbs_kernels import GibbsKernelShape
+
+
+def dual_ascent(width: int) -> KernelSet:
+    """Return the kernels of the dual ascent and its branch and bound for tables with ``width`` columns."""
+    return KernelSet(f"GPU dual ascent, {width} columns", partial(load_kernels_of_width, width))
+
+
+def relaxations(domain: int, backend: Backend) -> KernelSet:
+    """Return the kernels of semidefinite relaxations whose largest domain has ``domain`` values."""
+    return KernelSet(f"GPU relaxations, {domain} values", partial(_load_relaxation, domain, backend))
+
+
+def large_relaxations(backend: Backend) -> KernelSet:
+    """Return the kernels of array libraries that semidefinite relaxations use for large arrays."""
+    return KernelSet("GPU relaxations, large arrays", partial(_load_large_relaxation, backend))
+
+
+def search(variant: SearchVariant) -> KernelSet:
+    """Return the kernels of the local search's chains."""
+    return KernelSet(f"GPU search {variant.text}", partial(_load_search, variant))
+
+
+def gibbs_sampling(shape: "GibbsKernelShape") -> KernelSet:
+    """Return the kernel of Gibbs sampling with some compile-time parameters."""
+    return KernelSet(f"GPU Gibbs sampling {' '.join(map(str, map(int, shape)))}", partial(_load_gibbs, shape))
+
+
+def gibbs_sampling_of(sampler: "Sampler", locals_: Sequence[LocalProblem], runs: Set[int]) -> list[KernelSet]:
+    """Return the kernels with which a sampler draws the hidden variables of agents, with some numbers of runs a row."""
+    from dmcmc.samplers.cuda.launch import needed_shapes
+
+    return [gibbs_sampling(shape) for shape in needed_shapes(sampler, [build_model(local) for local in locals_], runs)]
+
+
+def joins(dtype: np.dtype[Any]) -> KernelSet:
+    """Return the kernels of exact elimination with a number type."""
+    return KernelSet(f"GPU elimination {dtype}", partial(load_joins, dtype))
+
+
+def function_filtering(arithmetic: Arithmetic) -> KernelSet:
+    """Return the kernels that extend the rows of function filtering."""
+    return KernelSet(f"GPU function filtering {arithmetic.dtype}", partial(_load_filtering, arithmetic))
+
+
+def matched_mini_buckets(dtype: np.dtype[Any]) -> KernelSet:
+    """Return the kernels of mini-buckets whose max-marginals are matched, with a number type."""
+    return KernelSet(f"GPU mini-buckets {dtype}", partial(load_matched, dtype))
+
+
+def _load_search(variant: SearchVariant) -> None:
+    """Load the kernels of the local search's chains."""
+    from dmcmc.samplers.local_search.cuda.chains import load_kernels
+
+    load_kernels(tiny_search(variant).ascent.graph)
+
+
+def _load_gibbs(shape: "GibbsKernelShape") -> None:
+    """Load a kernel of Gibbs sampling."""
+    from dmcmc.samplers.cuda.launch import load_gibbs
+
+    load_gibbs(shape)
+
+
+def _load_filtering(arithmetic: Arithmetic) -> None:
+    """Load the kernels of function filtering."""
+    from dmcmc.inference.sparse.cuda.extend_rows import load_kernels
+
+    load_kernels(arithmetic)
+
+
+def _load_relaxation(domain: int, backend: Backend) -> None:
+    """Load the kernels of semidefinite relaxations for a size of domains."""
+    from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import load_relaxation_kernels
+
+    load_relaxation_kernels(domain, backend)
+
+
+def _load_large_relaxation(backend: Backend) -> None:
+    """Load the kernels of array libraries for large arrays."""
+    from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import load_large_array_kernels
+
+    load_large_array_kernels(backend)
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class GpuKernels(NamedTuple):
+    """The kernels that a run's agents and its local search load on a GPU.
+
+    Attributes
+    ----------
+    setup : Setup
+        The plan, without its deadline.
+    agents : list of int
+        The agents.
+    searches : bool
+        Whether chains of the local search run on the GPU.
+    """
+
+    setup: Setup
+    agents: list[int]
+    searches: bool
+
+    @property
+    def first(self) -> list[KernelSet]:
+        """The kernels that must be there before the first tables are made.
+
+        Their names contain what the kernels depend on, so that other problems find them.
+        """
+        setup, agents = self.setup, self.agents
+        found: list[KernelSet] = []
+        if self.searches:
+            found.append(search(SearchVariant.of(setup.divided)))
+        found += sampling(setup, agents)
+        found += [dual_ascent(width) for width in _table_widths(setup, agents)]
+        return found + elimination_needs(setup, agents).kernels
+
+    @property
+    def later(self) -> dict[str, list[KernelSet]]:
+        """The kernels that improvers need, by the improver's name; they depend on the domains of the agents."""
+        if not (_gpu_available(self.setup) and self.setup.divided.timed):
+            return {}
+        sets = relaxations_of_agents(self.setup, self.agents)
+        return {SEMIDEFINITE: sets} if sets else {}
+
+
+def _gpu_available(setup: Setup) -> bool:
+    """Return whether agents may use a GPU."""
+    return setup.backend.device == "cuda" or (setup.backend.device == "auto" and (setup.limits.gpu or is_gpu_in_use()))
+
+
+class EliminationNeeds(NamedTuple):
+    """The kernels of exact elimination, of mini-buckets and of function filtering that a run needs on a GPU.
+
+    Attributes
+    ----------
+    joins : tuple of dtype
+        Number types of the tables that are joined.
+    filtered : tuple of Arithmetic
+        Arithmetic of the rows of function filtering.
+    matched : tuple of dtype
+        Number types of the mini-buckets whose max-marginals are matched.
+    """
+
+    joins: tuple[np.dtype[Any], ...]
+    filtered: tuple[Arithmetic, ...]
+    matched: tuple[np.dtype[Any], ...]
+
+    @property
+    def kernels(self) -> list[KernelSet]:
+        """The kernel sets."""
+        found = [joins(dtype) for dtype in self.joins]
+        found += [function_filtering(arithmetic) for arithmetic in self.filtered]
+        return found + [matched_mini_buckets(dtype) for dtype in self.matched]
+
+
+def elimination_needs(setup: Setup, agents: list[int]) -> EliminationNeeds:
+    """Return which kernels of elimination the agents and the combination need."""
+    choices = setup.possible_choices(agents)
+    may_eliminate_later = _gpu_available(setup) and any(setup.exact_seconds(agent) is not None for agent in agents)
+    join_seconds = max([choice.seconds for _, choice in choices if choice.method == "exact"], default=0.0)
+    join_seconds = max(join_seconds, COSTS.seconds_per_cell * largest_join(setup))  # largest join of the combination
+    joins = may_eliminate_later or setup.backend.worth_gpu(join_seconds)
+    filters = _gpu_available(setup) and any(map(setup.may_filter, agents))
+    matched = (
+        {setup.divided.arithmetic.dtype}
+        if may_split_buckets(setup) and setup.divided.config.combine.moment_matching
+        else set()
+    )
+    if any("mini-bucket" in choice.bound for _, choice in choices):
+        matched.add(np.dtype(np.int64))
+    return EliminationNeeds(
+        (setup.divided.arithmetic.dtype,) if joins else (),
+        (with_headroom(setup.divided.arithmetic),) if filters else (),
+        tuple(sorted(matched, key=str)),
+    )
+
+
+def _bound_providers(setup: Setup, agents: list[int]) -> list[tuple[str, LocalProblem]]:
+    """Return the bound providers of agents with their local problems."""
+    return [(choice.bound, setup.divided.division.locals[agent]) for agent, choice in setup.possible_choices(agents)]
+
+
+def _table_widths(setup: Setup, agents: list[int]) -> list[int]:
+    """Return the widths of the tables of the bounds on a GPU: those of agents, and of the union of all agents."""
+    seconds = (setup.divided.config.budget.time or 0.0) * setup.backend.threads
+    bounds, provider = _bound_providers(setup, agents), whole_problem_provider(setup)
+    if provider is not None:
+        bounds.append((provider, whole_problem_of(setup)))
+    return gpu_table_widths(bounds, setup.backend, seconds)
+
+
+def relaxations_of_agents(setup: Setup, agents: list[int]) -> list[KernelSet]:
+    """Return the kernels of the semidefinite relaxations of agents; empty if a GPU cannot compute them."""
+    relaxed = _agents_with_relaxation(setup, agents)
+    if not relaxed:
+        return []
+    from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays
+
+    locals_ = [setup.divided.division.locals[agent] for agent in relaxed]
+    sets = [relaxations(size, setup.backend) for size in largest_domains(locals_)]
+    if any(map(uses_large_arrays, locals_)):
+        sets.append(large_relaxations(setup.backend))
+    return sets
+
+
+def _agents_with_relaxation(setup: Setup, agents: list[int]) -> list[int]:
+    """Return the agents that may have a semidefinite relaxation on a GPU."""
+    choices = setup.possible_choices(agents)
+    suitable = [
+        agent for agent, choice in choices
+        if choice.bound != "none" and is_suitable(setup.divided.division.locals[agent], True)
+    ]  # fmt: skip
+    if not suitable:
+        return []
+    from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
+
+    reason = relaxation_gpu_problem()
+    if reason is not None:
+        _LOG.info(f"dmcmc: semidefinite bounds are computed on the CPU: {reason}")
+        return []
+    return list(dict.fromkeys(suitable))
+
+
+def sampling(setup: Setup, agents: list[int]) -> list[KernelSet]:
+    """Return the kernels with which samplers sample agents, if their draws are worth the transfer to a GPU."""
+    by_method = _sampled_agents(setup, agents)
+    return [kernels for method, sampled in by_method.items() for kernels in _sampling_kernels(setup, sampled, method)]
+
+
+def _sampled_agents(setup: Setup, agents: list[int]) -> dict[str, list[int]]:
+    """Return the agents that chains or blocks sample, by method."""
+    sampled: dict[str, list[int]] = {}
+    for agent, choice in setup.possible_choices(agents):
+        if not choice.listed and isinstance(registry.get(choice.method), ChainSolver | BlockSolver):
+            sampled.setdefault(choice.method, []).append(agent)
+    return dict(sorted(sampled.items()))
+
+
+def _numbers(setup: Setup) -> str:
+    """Return what the kernels of chains depend on besides the method: the number types of tables, values and sums."""
+    problem = setup.divided.problem
+    is_wide = bool(problem.domains.max(initial=0) > 256)  # values do not fit a byte
+    return f"{problem.flat.data.dtype} {setup.divided.arithmetic.dtype} {is_wide} {is_compact(problem)}"
+
+
+def _sampling_kernels(setup: Setup, agents: list[int], method: str) -> list[KernelSet]:
+    """Return the kernels with which a sampler samples agents, if their draws are worth the transfer to a GPU."""
+    solver, sampling = registry.get(method), setup.sampling_settings()
+    assert isinstance(solver, ChainSolver | BlockSolver), "only these have kernels on a GPU"
+    locals_ = [setup.divided.division.locals[agent] for agent in agents]
+    if not sampling.backend.samples_on_gpu(sum(int(setup.surveys[agent].updates) for agent in agents)):
+        return []
+    if isinstance(solver, ChainSolver) and uses_gibbs_kernel(solver.sampler):
+        return gibbs_sampling_of(solver.sampler, locals_, {1, sampling.runs})
+    name = f"GPU sampling by {method} {setup.divided.config.local.runs} {_numbers(setup)}"
+    return [KernelSet(name, partial(solver.load, locals_, sampling))]
+
+
+_TITLE = "opening the GPU"
+
+
+class PreparedRun(NamedTuple):
+    """A run whose GPU kernels are loaded or will be.
+
+    Attributes
+    ----------
+    setup : Setup
+        The plan, without a GPU that is not open.
+    seconds : float
+        Seconds that do not count as run time.
+    later : dict of str to list of KernelSet
+        Kernels that improvers on the GPU still need, by the improver's name.
+    next_plan : callable or None
+        Returns the plan that uses the GPU once its kernels are compiled, until then None; called by all ranks. None if
+        ``setup`` already uses all that it is to use.
+    """
+
+    setup: Setup
+    seconds: float
+    later: dict[str, list[KernelSet]]
+    next_plan: Callable[[], Setup | None] | None = None
+
+
+def prepare_gpu(
+    setup: Setup,
+    world: World,
+    progress: ProgressReporter,
+    kernels: KernelSupply,
+    concurrent: ConcurrentWork | None = None,
+) -> PreparedRun:
+    """Load the kernels that this rank's agents use on a GPU, if any; called by all ranks.
+
+    Other processes compile missing kernels while the run works on the CPU: with ``device: auto`` until its end,
+    with ``device: cuda`` until they are compiled.
+
+    Parameters
+    ----------
+    setup
+        The plan.
+    world
+        The ranks.
+    progress
+        Receives the progress.
+    kernels
+        The kernels of the run.
+    concurrent
+        Work for the time in which the GPU is opened: the local search, whose chains may run on the GPU, too.
+    """
+    required = setup.backend.device == "cuda"
+    uses_gpu = required or (setup.backend.device == "auto" and setup.limits.gpu)
+    searches = concurrent is not None and world.rank == 0 and not setup.will_prove and wanted(setup.divided.config)
+    uses_gpu = uses_gpu or searches
+    if not any(world.allgather(uses_gpu)):
+        return PreparedRun(setup, 0.0, {})
+    plain = setup.with_stop(NO_DEADLINE)
+    agents = (
+        setup.agents_of_rank(world.rank) if setup.divided.scattered else list(range(setup.divided.problem.n_agents))
+    )
+    needed = GpuKernels(plain, agents, searches)
+    first, later = (needed.first, needed.later) if uses_gpu and not world.local_rank else ([], {})
+    seconds = kernels.request(*first, *chain.from_iterable(later.values()))
+
+    def load() -> Setup | None:
+        """Open the GPU if its kernels are compiled, and return the plan that uses it; otherwise None."""
+        if not kernels.all_ready(*first):
+            return None
+        progress.stage(_TITLE)
+        with nullcontext() if concurrent is None else concurrent.begin():
+            if uses_gpu:
+                # later kernels are loaded where they are used: large arrays would take seconds now
+                _load(GpuKernels(plain, setup.agents_of_rank(world.rank), searches).first)
+        if world.size > 1:
+            world.wait()
+        return without_closed_gpu(setup)
+
+    prepared = load()
+    used_later = needed.later if uses_gpu else {}
+    if prepared is None and required:
+        return PreparedRun(setup.on_cpu(), seconds, used_later, load if setup.divided.timed else None)
+    prepared = without_closed_gpu(setup) if prepared is None else prepared
+    return PreparedRun(prepared, seconds, used_later if prepared.backend.device != "cpu" else {})
+
+
+def _load(sets: list[KernelSet]) -> None:
+    """Load kernels in this process."""
+    try:
+        for kernels in sets:
+            kernels.compile()
+    except Exception as error:  # the run itself reports the error
+        if gpu_fault(error) is None:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded: {reason}")
+
+
+def without_closed_gpu(setup: Setup) -> Setup:
+    """Return a plan that does not use a GPU that is not open yet: opening it now would take the run's time."""
+    if setup.backend.device != "auto" or is_gpu_in_use():
+        return setup
+    return replace(setup, backend=replace(setup.backend, device="cpu"))
