@@ -113,9 +113,9 @@ def _relaxation_problem() -> str | None:
 
 def _gpu_ascent(width: int) -> "Sequence[KernelSet]":
     """Return the kernels of the dual ascent and its branch and bound for tables of some width."""
-    from dmcmc.compilation.gpu_components import dual_ascent
+    from dmcmc.compilation.gpu_components import dual_bounds
 
-    return [dual_ascent(width)]
+    return dual_bounds(width)
 
 
 def _gpu_sampling(size: int, stage: int) -> "Sequence[KernelSet]":

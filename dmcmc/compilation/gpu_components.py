@@ -9,11 +9,14 @@ The modules of kernels are imported when a set is compiled or loaded.
 """
 
 import logging
+import math
 from collections.abc import Callable, Sequence, Set
 from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,7 +25,7 @@ from dmcmc.anytime.improvers.assignments import wanted
 from dmcmc.anytime.whole_problem.whole_problem_agent import whole_problem_of, whole_problem_provider
 from dmcmc.compilation.components import SearchVariant, tiny_search
 from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply
-from dmcmc.inference.bounds.search_rows import gpu_table_widths, load_kernels_of_width
+from dmcmc.inference.bounds.search_rows import gpu_table_widths
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
@@ -30,12 +33,13 @@ from dmcmc.inference.execution.cost_model import COSTS, load_joins, load_matched
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import KernelSet
-from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_fault, is_gpu_in_use
 from dmcmc.mpi.world import World
 from dmcmc.results.result import SEMIDEFINITE
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
+from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.methods.blocks import BlockSolver
 from dmcmc.samplers.methods.gibbs import uses_gibbs_kernel
 from dmcmc.samplers.model.chain_model import build_model, is_compact
@@ -48,9 +52,12 @@ if TYPE_CHECKING:
     from dmcmc.samplers.cuda.gibbs_kernels import GibbsKernelShape
 
 
-def dual_ascent(width: int) -> KernelSet:
-    """Return the kernels of the dual ascent and its branch and bound for tables with ``width`` columns."""
-    return KernelSet(f"GPU dual ascent, {width} columns", partial(load_kernels_of_width, width))
+def dual_bounds(width: int) -> list[KernelSet]:
+    """Return the kernels of the dual ascent, and those of its branch and bound, for tables with ``width`` columns."""
+    return [
+        KernelSet(f"GPU dual ascent, {width} columns", partial(_load_dual_ascent, width)),
+        KernelSet(f"GPU branch and bound, {width} columns", partial(_load_branch_and_bound, width)),
+    ]
 
 
 def relaxations(domain: int, backend: Backend) -> KernelSet:
@@ -100,6 +107,20 @@ def _load_search(variant: SearchVariant) -> None:
     from dmcmc.samplers.local_search.cuda.chains import load_kernels
 
     load_kernels(tiny_search(variant).ascent.graph)
+
+
+def _load_dual_ascent(width: int) -> None:
+    """Load the kernels of the dual ascent."""
+    from dmcmc.inference.bounds.dual.cuda.device_ascent import load_kernels
+
+    load_kernels(width)
+
+
+def _load_branch_and_bound(width: int) -> None:
+    """Load the kernels of branch and bound with the bounds of a dual ascent."""
+    from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import load_kernels
+
+    load_kernels(width)
 
 
 def _load_gibbs(shape: "GibbsKernelShape") -> None:
@@ -156,12 +177,14 @@ class GpuKernels(NamedTuple):
 
         Their names contain what the kernels depend on, so that other problems find them.
         """
+        return [*self.known_by_plan, *sampling(self.setup, self.agents)]
+
+    @property
+    def known_by_plan(self) -> list[KernelSet]:
+        """Those of the first kernels that a plan tells; to know those of samplers takes kernels on the CPU."""
         setup, agents = self.setup, self.agents
-        found: list[KernelSet] = []
-        if self.searches:
-            found.append(search(SearchVariant.of(setup.divided)))
-        found += sampling(setup, agents)
-        found += [dual_ascent(width) for width in _table_widths(setup, agents)]
+        found = [search(SearchVariant.of(setup.divided))] if self.searches else []
+        found += chain.from_iterable(map(dual_bounds, _table_widths(setup, agents)))
         return found + elimination_needs(setup, agents).kernels
 
     @property
@@ -341,7 +364,8 @@ def prepare_gpu(
     """Load the kernels that this rank's agents use on a GPU, if any; called by all ranks.
 
     Other processes compile missing kernels while the run works on the CPU: with ``device: auto`` until its end,
-    with ``device: cuda`` until they are compiled.
+    with ``device: cuda`` until they are compiled. Loading may take long on a GPU that others use, and cannot be ended:
+    another thread does it, and the run goes on without the GPU after a share of its time.
 
     Parameters
     ----------
@@ -369,26 +393,43 @@ def prepare_gpu(
     needed = GpuKernels(plain, agents, searches)
     first, later = (needed.first, needed.later) if uses_gpu and not world.local_rank else ([], {})
     seconds = kernels.request(*first, *chain.from_iterable(later.values()))
+    own = GpuKernels(plain, setup.agents_of_rank(world.rank), searches)
+    # later kernels are loaded where they are used: large arrays would take seconds now
+    of_run = copy_context()  # missing kernels come from the processes of this run
+    loading = Thread(target=of_run.run, args=(_load, own.first if uses_gpu else []), name="dmcmc GPU loading")
 
     def load() -> Setup | None:
-        """Open the GPU if its kernels are compiled, and return the plan that uses it; otherwise None."""
-        if not kernels.all_ready(*first):
+        """Open the GPU once its kernels are compiled, and return the plan that uses it; None until it is open."""
+        if loading.ident is None:
+            if not kernels.all_ready(*first):
+                return None
+            progress.stage(_TITLE)
+            loading.start()
+            with nullcontext() if concurrent is None else concurrent.begin():
+                loading.join(_patience(kernels.stop) if setup.divided.timed else None)
+        if any(world.allgather(loading.is_alive())):
             return None
-        progress.stage(_TITLE)
-        with nullcontext() if concurrent is None else concurrent.begin():
-            if uses_gpu:
-                # later kernels are loaded where they are used: large arrays would take seconds now
-                _load(GpuKernels(plain, setup.agents_of_rank(world.rank), searches).first)
-        if world.size > 1:
-            world.wait()
         return without_closed_gpu(setup)
 
     prepared = load()
     used_later = needed.later if uses_gpu else {}
-    if prepared is None and required:
+    if prepared is None and (required or loading.ident is not None):
         return PreparedRun(setup.on_cpu(), seconds, used_later, load if setup.divided.timed else None)
     prepared = without_closed_gpu(setup) if prepared is None else prepared
     return PreparedRun(prepared, seconds, used_later if prepared.backend.device != "cpu" else {})
+
+
+def _patience(stop: Deadline) -> float | None:
+    """Return the seconds for which a run waits for its GPU: a share of those that are left; None without an end."""
+    return None if stop.left == math.inf else max(0.0, tuning.FIRST_SHARE * stop.left)
+
+
+def requested_on_gpu(setup: Setup, world: World, searches: bool) -> list[KernelSet]:
+    """Return the kernels that a plan certainly uses on a GPU, so that they can be compiled beside those of the CPU."""
+    if setup.backend.device != "cuda" or world.local_rank:
+        return []
+    agents = setup.agents_of_rank(world.rank) if setup.divided.scattered else range(setup.divided.problem.n_agents)
+    return GpuKernels(setup.with_stop(NO_DEADLINE), list(agents), searches).known_by_plan
 
 
 def _load(sets: list[KernelSet]) -> None:

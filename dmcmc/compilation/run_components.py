@@ -20,7 +20,7 @@ from dmcmc.compilation.components import (
     planning,
     soon,
 )
-from dmcmc.compilation.gpu_components import PreparedRun, prepare_gpu
+from dmcmc.compilation.gpu_components import PreparedRun, prepare_gpu, requested_on_gpu
 from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply, raise_out_of_time
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
@@ -177,7 +177,7 @@ class PlanComponents:
         delay: Callable[[float], object] = float,
         search: "IncumbentSearch | None" = None,
     ) -> None:
-        self._run, self._delay, self._search, solve_tiny = run, delay, search, run.solve_tiny
+        self._run, self._setup, self._delay, self._search, solve_tiny = run, setup, delay, search, run.solve_tiny
         assert solve_tiny is not None, "a run with a plan has tiny problems"
 
         def needed() -> tuple[AgentKernels, dict[str, list[KernelSet]]]:
@@ -191,6 +191,9 @@ class PlanComponents:
         """Request the components: those of the whole problem first, then those of tables, then other improvers."""
         self._delay(self._run.request(*self.agents.before_tables, at_once=True))
         self._delay(self._run.request(*self.agents.tables, *chain.from_iterable(self._later.values())))
+        if self._run.timed:
+            searches = self._search is not None and not self._setup.will_prove
+            self._delay(self._run.request(*requested_on_gpu(self._setup, self._run.world, searches)))
 
     def are_ready(self) -> bool:
         """Return whether all ranks can make and combine tables."""

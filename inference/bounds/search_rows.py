@@ -397,15 +397,6 @@ def gpu_table_widths(bounds: Sequence[tuple[str, Subproblem]], backend: Backend,
     return sorted(widths) if widths and backend.bounds_on_gpu(effort) else []
 
 
-def load_kernels_of_width(width: int) -> None:
-    """Load the GPU kernels of the dual ascent and its branch and bound for tables with ``width`` columns."""
-    from dmcmc.inference.bounds.branch_and_bound.cuda import dual_bounder
-    from dmcmc.inference.bounds.dual.cuda import device_ascent
-
-    device_ascent.load_kernels(width)
-    dual_bounder.load_kernels(width)
-
-
 class Reparametrised(NamedTuple):
     """Tables whose sum equals that of an agent's factors, multiplied by 2^``shift``.
 

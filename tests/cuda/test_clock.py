@@ -1,12 +1,14 @@
 """All GPU code that a run with a time budget calls is loaded first; the simulator records launches."""
 
 from dataclasses import replace
+from threading import Event
+from threading import enumerate as enumerate_threads
 
 import pytest
 from support.runs import HurriedProgress, record_late_compilation
 
 import dmcmc
-from dmcmc.compilation import run_components
+from dmcmc.compilation import gpu_components, run_components
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
@@ -41,6 +43,19 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeyp
     assert result.assignment is not None
     assert late == []
     assert launched and launched <= loaded
+
+
+def test_a_gpu_that_opens_slowly_does_not_hold_up_the_run(monkeypatch):
+    may_open, load = Event(), gpu_components._load
+    monkeypatch.setattr(gpu_components, "_load", lambda sets: load(sets) if may_open.wait(120) else None)
+    problem = dmcmc.generate("random", agents=2, variables_per_agent=5, domain_size=3, seed=1)
+    try:
+        result = dmcmc.solve(problem, timeout=2, device="cuda", search="none", method="gibbs")
+    finally:
+        may_open.set()
+        for thread in (one for one in enumerate_threads() if one.name == "dmcmc GPU loading"):
+            thread.join()
+    assert result.assignment is not None and result.time < 10
 
 
 def test_a_run_works_on_the_cpu_until_the_kernels_of_the_gpu_are_compiled(launches, monkeypatch):
