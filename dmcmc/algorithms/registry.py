@@ -19,6 +19,7 @@ from dmcmc.algorithms.max_sum import MAX_SUM
 from dmcmc.algorithms.mgm import MGM, MGM2
 from dmcmc.algorithms.syncbb import SyncBB
 from dmcmc.algorithms.tree import ADPOP, DPOP
+from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.plugins import Plugins
 
 GROUP = "dmcmc.algorithms"
@@ -47,6 +48,27 @@ _PLUGINS: Plugins[AnyAlgorithm] = Plugins(
     other_names=(OWN,),
 )
 names = _PLUGINS.names
+
+
+def register(algorithm: AnyAlgorithm) -> None:
+    """Make an algorithm known by its name in this process.
+
+    Parameters
+    ----------
+    algorithm : Algorithm, Rewriting or subclass of DcopAgent
+        The algorithm.
+
+    Raises
+    ------
+    ConfigError
+        If it is none of these, or has no name or that of another one.
+    """
+    name = str(getattr(algorithm, "name", ""))
+    if _accept(algorithm) is None or not name:
+        raise ConfigError(f"{algorithm!r} {_PLUGINS.expected}, or has no name")
+    if _PLUGINS.added.get(name, algorithm) is not algorithm or is_built_in(name) or name == OWN:
+        raise ConfigError(f"there is an algorithm {name!r} already; give this one another name")
+    _PLUGINS.added[name] = algorithm
 
 
 def described() -> dict[str, str]:

@@ -396,7 +396,7 @@ def prepare_gpu(
     own = GpuKernels(plain, setup.agents_of_rank(world.rank), searches)
     # later kernels are loaded where they are used: large arrays would take seconds now
     of_run = copy_context()  # missing kernels come from the processes of this run
-    loading = Thread(target=of_run.run, args=(_load, own.first if uses_gpu else []), name="dmcmc GPU loading")
+    loading = Thread(target=of_run.run, args=(load_sets, own.first if uses_gpu else []), name="dmcmc GPU loading")
 
     def load() -> Setup | None:
         """Open the GPU once its kernels are compiled, and return the plan that uses it; None until it is open."""
@@ -425,14 +425,14 @@ def _patience(stop: Deadline) -> float | None:
 
 
 def requested_on_gpu(setup: Setup, world: World, searches: bool) -> list[KernelSet]:
-    """Return the kernels that a plan certainly uses on a GPU, so that they can be compiled beside those of the CPU."""
+    """Return the kernels that a plan certainly uses on a GPU, to be compiled while those of the CPU are."""
     if setup.backend.device != "cuda" or world.local_rank:
         return []
     agents = setup.agents_of_rank(world.rank) if setup.divided.scattered else range(setup.divided.problem.n_agents)
     return GpuKernels(setup.with_stop(NO_DEADLINE), list(agents), searches).known_by_plan
 
 
-def _load(sets: list[KernelSet]) -> None:
+def load_sets(sets: list[KernelSet]) -> None:
     """Load kernels in this process."""
     try:
         for kernels in sets:

@@ -20,7 +20,6 @@ from dmcmc.compilation.components import (
     planning,
     soon,
 )
-from dmcmc.compilation.gpu_components import PreparedRun, prepare_gpu, requested_on_gpu
 from dmcmc.compilation.kernel_supply import ConcurrentWork, KernelSupply, raise_out_of_time
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
@@ -36,6 +35,7 @@ from dmcmc.solving.monitoring.progress import ProgressReporter, Watch
 
 if TYPE_CHECKING:
     from dmcmc.anytime.local_search import IncumbentSearch
+    from dmcmc.compilation.gpu_components import PreparedRun
     from dmcmc.solving.planning.divided_problem import DividedProblem
     from dmcmc.solving.planning.plan import Setup
 
@@ -193,7 +193,9 @@ class PlanComponents:
         self._delay(self._run.request(*self.agents.tables, *chain.from_iterable(self._later.values())))
         if self._run.timed:
             searches = self._search is not None and not self._setup.will_prove
-            self._delay(self._run.request(*requested_on_gpu(self._setup, self._run.world, searches)))
+            from dmcmc.compilation import gpu_components  # fixed work needs no scheduler
+
+            self._delay(self._run.request(*gpu_components.requested_on_gpu(self._setup, self._run.world, searches)))
 
     def are_ready(self) -> bool:
         """Return whether all ranks can make and combine tables."""
@@ -208,20 +210,22 @@ class PlanComponents:
             On all ranks, if the deadline passes before that.
         """
         needed = self.agents.before_tables[:1] if for_whole_problem else self.agents.tables
-        self._delay(self._run.wait(needed, stop, self._meanwhile()))
+        self._delay(self._run.wait(needed, stop, self._search_while_waiting()))
 
     def is_ready(self, improver: str) -> bool:
         """Return whether an improver, given by its name, can work on this rank."""
         return all(self._run.is_ready(*needed.get(improver, ())) for needed in (self._later, self._on_gpu))
 
-    def open_gpu(self, setup: "Setup", progress: ProgressReporter) -> PreparedRun:
+    def open_gpu(self, setup: "Setup", progress: ProgressReporter) -> "PreparedRun":
         """Open the GPU, if the plan uses one that is ready; see :func:`.prepare_gpu`."""
-        prepared = prepare_gpu(setup, self._run.world, progress, self._run, self._meanwhile())
+        from dmcmc.compilation import gpu_components  # fixed work needs no scheduler
+
+        prepared = gpu_components.prepare_gpu(setup, self._run.world, progress, self._run, self._search_while_waiting())
         self._on_gpu = prepared.later
         self._delay(prepared.seconds)
         return prepared
 
-    def _meanwhile(self) -> ConcurrentWork | None:
+    def _search_while_waiting(self) -> ConcurrentWork | None:
         """Return the local search in the background as work for the time of waiting.
 
         The compiler goes first. Where both have one core, the search is brief.

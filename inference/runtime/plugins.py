@@ -1,7 +1,7 @@
 """Named plug-ins: built-in ones, and those that other distributions register under an entry-point group."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -29,6 +29,8 @@ class Plugins(Generic[T]):
         The fault of an unsuitable object, as the end of the error message after the plug-in's name.
     other_names : sequence of str
         Further valid names, for error messages.
+    added : dict from str to plug-in
+        The plug-ins that this process has added.
     """
 
     group: str
@@ -37,10 +39,11 @@ class Plugins(Generic[T]):
     accept: Callable[[object], T | None]
     expected: str
     other_names: Sequence[str] = ()
+    added: dict[str, T] = field(default_factory=dict)
 
     def names(self) -> dict[str, str]:
         """Return the summary of every plug-in by name; for a plug-in that cannot be loaded, the reason."""
-        lines = {name: _summary(plugin) for name, plugin in self.built_in.items()}
+        lines = {name: _summary(plugin) for name, plugin in {**self.built_in, **self.added}.items()}
         for name, entry in self._entries().items():
             try:
                 lines[name] = _summary(self._load(entry))
@@ -56,12 +59,13 @@ class Plugins(Generic[T]):
         ConfigError
             If the name is unknown (the message lists the valid names) or the plug-in cannot be loaded.
         """
-        if name in self.built_in:
-            return self.built_in[name]
+        here = {**self.built_in, **self.added}
+        if name in here:
+            return here[name]
         entries = self._entries()
         if name in entries:
             return self._load(entries[name])
-        known = [*self.built_in, *entries]
+        known = [*here, *entries]
         similar = get_close_matches(name, known, 1)
         hint = f"; did you mean {similar[0]!r}?" if similar else ""
         raise ConfigError(f"unknown {self.noun} {name!r}{hint} (known: {', '.join([*self.other_names, *known])})")

@@ -1,11 +1,13 @@
 """Algorithms as agents: complete ones against enumeration, local ones by their properties, and what agents can see."""
 
+import re
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from imports import ROOT
 from support.local_optima import better_by_one
 from support.problem_strategies import mixed_problems, random_problem
 from support.ranks import on_thread_ranks
@@ -264,3 +266,12 @@ class Silent(DcopAgent):
 def test_a_run_without_messages_ends():
     network, found = run(Silent, random_problem(4))
     assert not found[-1].values.any() and not network.ended
+
+
+def test_the_class_in_the_documentation_runs(capsys):
+    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    exec(re.search(r"```python\n(import dmcmc\n.*?)```", page, re.DOTALL)[1], {"__name__": "page"})
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["patient", "mgm", "dsa"]
+    with pytest.raises(ConfigError, match="there is an algorithm 'patient' already"):
+        registry.register(type("Other", (Silent,), {"name": "patient"}))
+    registry._PLUGINS.added.pop("patient")

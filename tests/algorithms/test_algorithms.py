@@ -245,7 +245,7 @@ def first_values(network, rng, given):
 def test_the_example_in_the_documentation_runs(monkeypatch):
     page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
     found = {}
-    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], found)
+    exec(re.search(r"```python\n(import numpy.*?)```", page, re.DOTALL)[1], found)
     group = "dmcmc.inference.runtime.plugins.entry_points"
     entry = SimpleNamespace(name="hesitant", value="", load=lambda: found["HESITANT"])
     monkeypatch.setattr(group, lambda group: [entry] if group == registry.GROUP else [])

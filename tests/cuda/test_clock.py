@@ -8,7 +8,7 @@ import pytest
 from support.runs import HurriedProgress, record_late_compilation
 
 import dmcmc
-from dmcmc.compilation import gpu_components, run_components
+from dmcmc.compilation import gpu_components
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
@@ -33,8 +33,8 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeyp
             loaded.update(launched)  # loading the samplers runs them for almost no work
             launched.clear()
 
-    load = run_components.prepare_gpu
-    monkeypatch.setattr(run_components, "prepare_gpu", before_the_clock)
+    load = gpu_components.prepare_gpu
+    monkeypatch.setattr(gpu_components, "prepare_gpu", before_the_clock)
     monkeypatch.setattr(cost_model, "COSTS", FREE)
     problem = dmcmc.generate("random", agents=1, variables_per_agent=7, domain_size=2, seed=1)
     with record_late_compilation(monkeypatch) as late:
@@ -46,8 +46,8 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeyp
 
 
 def test_a_gpu_that_opens_slowly_does_not_hold_up_the_run(monkeypatch):
-    may_open, load = Event(), gpu_components._load
-    monkeypatch.setattr(gpu_components, "_load", lambda sets: load(sets) if may_open.wait(120) else None)
+    may_open, load = Event(), gpu_components.load_sets
+    monkeypatch.setattr(gpu_components, "load_sets", lambda sets: load(sets) if may_open.wait(120) else None)
     problem = dmcmc.generate("random", agents=2, variables_per_agent=5, domain_size=3, seed=1)
     try:
         result = dmcmc.solve(problem, timeout=2, device="cuda", search="none", method="gibbs")

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from support.timefold_score import score
+from support.timefold_meetings import score
 
 import dmcmc
 from dmcmc.formats.meetings.timefold import MeetingPlan, TimefoldMeeting, problem_of

@@ -17,7 +17,7 @@ from dmcmc import Factor, Problem
 from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches
 from dmcmc.anytime.rank_run import RankRun
 from dmcmc.anytime.solve import solve_tiny
-from dmcmc.compilation import run_components
+from dmcmc.compilation import gpu_components
 from dmcmc.compilation.components import agent_work
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.compilation.run_components import RunComponents
@@ -228,7 +228,7 @@ def record_late_compilation(monkeypatch):
         patched.setenv("DMCMC_COMPILE", "first")
         patched.setattr(compile, "compiled_marker", lambda name: None)
         patched.setattr(KernelSupply, "request", without_clock(KernelSupply.request))
-        patched.setattr(run_components, "prepare_gpu", without_clock(run_components.prepare_gpu))
+        patched.setattr(gpu_components, "prepare_gpu", without_clock(gpu_components.prepare_gpu))
         patched.setattr(dividing, "divide_problem", starting)
         patched.setattr(Dispatcher, "compile", record)
         forget_compiled_kernels()
