@@ -99,13 +99,6 @@ class RankImprovers:
         )
         self.is_ready: Callable[[str], bool] = lambda improver: True
         self.gains, self.tables_changed, self.rows_pruned = list[MeasuredGain](), True, True
-        self._whole = WholeProblemWork(
-            self._search_on_all_ranks,
-            limits.enlarge,
-            self._continue_engine,
-            searches.background.wait_for_engine,
-            searches.background.allow_gpu_seconds,
-        )
 
     def proposals(self, cycle: Cycle) -> tuple[Proposal, ...]:
         """Return the improvers' proposals for this rank after a combination.
@@ -127,24 +120,33 @@ class RankImprovers:
         all others can add to their rows). This needs a bound of every component, and a last cycle with one UTIL step
         per agent; it is left out if no table may change.
         """
-        tables, last = self._tables, self._tables.last
+        tables, last, whole = self._tables, self._tables.last, self._whole_problem_work()
         assert last is not None, "there has been no combination yet"
         for improver in self._improvers:
-            improver.begin(self._whole, directive.allocations_of(improver.name))
+            improver.begin(whole, directive.allocations_of(improver.name))
         self.tables_changed, outsides = directive.changes_tables, dict[int, UtilMessage]()
         if directive.bounded and self.tables_changed and last.cycle.per_agent:
             with self._searches.in_background():
                 outsides = tables.outside_bounds()
         context = CombinationContext(last.cycle.chosen, outsides, tables.sides)
-        slice = self._world.on_all_ranks(
-            partial(time_slice_of, tables.setup, tables.agents, context, directive, self._whole)
-        )
+        slice = self._world.on_all_ranks(partial(time_slice_of, tables.setup, tables.agents, context, directive, whole))
         slice = slice if self._union.agent is None else self._union.agent.added_to(slice)
         self._improve_tables(slice, directive)
         active = [improver for improver in self._improvers if directive.allocations_of(improver.name)]
         self._world.on_all_ranks(partial(self._suggest_starts, active))
         self._improve_whole_problem(slice, active, directive)
         self._coordinator.name_sources([one.name for one in active if not one.properties.needs.in_background])
+
+    def _whole_problem_work(self) -> WholeProblemWork:
+        """Return the callbacks for improvers; storing them here would keep the run in a reference cycle."""
+        background = self._searches.background
+        return WholeProblemWork(
+            self._search_on_all_ranks,
+            self._limits.enlarge,
+            self._continue_engine,
+            background.wait_for_engine,
+            background.allow_gpu_seconds,
+        )
 
     def _improve_tables(self, slice: TimeSlice, directive: Directive) -> None:
         """Improve the tables of all agents and of the whole problem, as the directive says."""
