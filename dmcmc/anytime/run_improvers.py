@@ -166,10 +166,10 @@ class WholeProblemPart:
     def start(self, setup: Setup) -> None:
         """Give the whole problem its first bound on this rank."""
         assert self.provider is not None, "a plan wants the whole problem"
-        is_first = self._world.rank == 0
+        is_first, incumbent, searches = self._world.rank == 0, self._incumbent, self._searches
 
         def utility() -> Number | None:
-            return self._incumbent.utility if is_first else self._searches.feasible_utility
+            return incumbent.utility if is_first else searches.feasible_utility
 
         seconds = tuning.UNTRIED_SHARE * initial_seconds(setup)  # as long as the agents' first bounds may take
         shared = self._world.size > 1
