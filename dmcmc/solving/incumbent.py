@@ -49,7 +49,7 @@ class Incumbent:
     on_trace_point : callable
         Called with each new point of the trace.
     on_better : callable
-        Called after each better feasible assignment.
+        Called with this incumbent after each better feasible assignment.
     parts : DividedProblem or None
         The problem divided among its agents; its arithmetic encodes the bounds.
     setup : Setup or None
@@ -103,7 +103,7 @@ class Incumbent:
     filtered: SizeStatistics | None = None
     trace: list[TracePoint] = field(default_factory=list)
     tables_objective: Number | None = None
-    on_better: Callable[[], object] = lambda: None
+    on_better: Callable[["Incumbent"], object] = lambda incumbent: None
     bound: Number | None = None
     # local search and bounds may run in their own threads
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -175,7 +175,7 @@ class Incumbent:
                 if self.saved is not None:
                     self.saved.save(self.values)
                 if self.feasible and len(self.trace) > n_points:  # otherwise the first answer is as good
-                    self.on_better()
+                    self.on_better(self)
         return better
 
     def record_tables(self, values: NDArray[np.int64]) -> None:

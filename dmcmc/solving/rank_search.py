@@ -290,7 +290,7 @@ def begin(
     incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
     if first is not None:
         incumbent.trace += first.trace
-    incumbent.on_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
+    incumbent.on_better = lambda better: progress.solution(partial(solution_of, parts, better))
     return search_of(parts, incumbent, world, stop)
 
 
