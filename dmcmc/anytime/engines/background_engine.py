@@ -51,8 +51,13 @@ class EngineResults:
         Receives assignments and bounds.
     search : LocalSearch
         Makes the engine's assignments 1-optimal (no change of a single variable improves them).
-    cancellation : CancellationToken
-        Cancels all work of this rank once the run has reached its goal.
+    stop : Deadline
+        Deadline of the run, whose cancellation ends all work of this rank once the run has reached its goal.
+
+    Attributes
+    ----------
+    stop : Deadline
+        The deadline, which :meth:`BackgroundEngine.shift_clock` replaces.
     """
 
     def __init__(
@@ -61,10 +66,10 @@ class EngineResults:
         parts: DividedProblem,
         incumbent: Incumbent,
         search: LocalSearch,
-        cancellation: CancellationToken,
+        stop: Deadline,
     ) -> None:
         self._name, self._parts, self._incumbent = name, parts, incumbent
-        self._search, self._cancellation = search, cancellation
+        self._search, self.stop = search, stop
         self._recorded_until, self._objective_gain, self._bound_gain = time.perf_counter(), 0.0, 0.0
 
     def known_values(self) -> NDArray[np.int64] | None:
@@ -111,7 +116,7 @@ class EngineResults:
     def _end_if_reached(self) -> None:
         """Cancel all work of this rank if the run has reached its goal."""
         if self._incumbent.reached:
-            self._cancellation.request()
+            self.stop.cancellation.request()
 
     def take_gains(self, is_on: bool) -> list[MeasuredGain]:
         """Return the seconds and gains of the engine since the last call.
@@ -210,11 +215,11 @@ class BackgroundEngine:
         if stop is NO_DEADLINE:
             self.stop = stop = Deadline(cancellation=CancellationToken())
         if self.world.rank == 0:
-            self.results = results = EngineResults(
-                self.name, self.parts, self.incumbent, self._search, self.stop.cancellation
-            )
+            incumbent = self.incumbent
+            self.results = results = EngineResults(self.name, self.parts, incumbent, self._search, self.stop)
+            # The engine refers to the results, and not to this object, which refers to the engine.
             observer = SearchObserver(
-                lambda: self.incumbent.utility, results.take_assignment, results.take_bound, lambda: self.stop.until
+                lambda: incumbent.utility, results.take_assignment, results.take_bound, lambda: results.stop.until
             )
             if early is not None and self._early is not None:
                 self.process = self._early.search
@@ -232,10 +237,11 @@ class BackgroundEngine:
         It starts by itself after a short delay. It waits for :meth:`assign_cores` or :meth:`searches_first` if it is
         our own engine, which needs kernels, or if its start takes long.
         """
-        memory = engine_memory(self.parts.config)
+        assert self.name is not None, "there is an engine"
+        parts, name, memory = self.parts, self.name, engine_memory(self.parts.config)
         start, is_process = start_of(self.name, known_values)
         wait = tuning.SLICE_SECONDS if is_process and self._starts_in_time else math.inf
-        return BackgroundSearch(self._problem_costs, memory, observer, wait, start)
+        return BackgroundSearch(lambda check: _costs_when_ready(parts, name, check), memory, observer, wait, start)
 
     def searches_first(self, setup: Setup) -> bool:
         """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
@@ -307,15 +313,6 @@ class BackgroundEngine:
         """Return the seconds and gains of the engine since the last call; empty if it has ended and gained nothing."""
         return [] if self.process is None or self.results is None else self.results.take_gains(self.process.on)
 
-    def _problem_costs(self, check: Callable[[], None]) -> CostProblem:
-        """Return the whole problem as costs for the engine, once it can begin; constants are added at the end."""
-        for needed in own_engine(self.name):
-            while not needed.is_ready():
-                check()
-                time.sleep(tuning.CHECK_SECONDS)
-        assert self.name is not None, "there is an engine"
-        return problem_costs(self.parts.config.budget.bytes, self.parts.original, self.name, check)
-
     def has_ended_run(self) -> bool:
         """Return whether the engine has ended the run; called by all ranks."""
         return self.name is not None and self.world.on_first_rank(lambda: self.incumbent.reached)
@@ -324,7 +321,17 @@ class BackgroundEngine:
         """Shift the start of the run by some seconds, and set its new deadline."""
         self.stop = stop
         if self.results is not None:
+            self.results.stop = stop
             self.results.delay(seconds)
+
+
+def _costs_when_ready(parts: DividedProblem, name: str, check: Callable[[], None]) -> CostProblem:
+    """Return the whole problem as costs for an engine, once it can begin; constants are added at the end."""
+    for needed in own_engine(name):
+        while not needed.is_ready():
+            check()
+            time.sleep(tuning.CHECK_SECONDS)
+    return problem_costs(parts.config.budget.bytes, parts.original, name, check)
 
 
 def _name_of_early(early: EarlyEngine | None, parts: DividedProblem) -> str | None:
