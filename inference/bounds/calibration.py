@@ -37,7 +37,8 @@ class _BoundMethod:
     Attributes
     ----------
     estimate : callable
-        ``estimate()`` returns the estimated seconds of the next step; inf if the method has none.
+        ``estimate(spent)`` returns the estimated seconds of the next step, given the seconds that the method has used;
+        inf if the method has no next step.
     run : callable
         ``run(seconds)`` carries out a step.
     spent : float
@@ -46,10 +47,15 @@ class _BoundMethod:
         Decrease of the bound, in the integer scale, per second in its last step; inf before the first.
     """
 
-    estimate: Callable[[], float]
+    estimate: Callable[[float], float]
     run: Callable[[float], object]
     spent: float = 0.0
     rate: float = math.inf
+
+    @property
+    def next_seconds(self) -> float:
+        """Estimated seconds of the next step; inf if the method has none."""
+        return self.estimate(self.spent)
 
 
 class FourCycleAscent:
@@ -122,16 +128,9 @@ class CalibratedBoundState:
         self.buckets = [MiniBucketState(local, backend, self.dual, as_triplets) for as_triplets in triplet_choices]
         self.dual.has_mini_buckets = True
         self.dual.layout_fixed = True  # mini-buckets depend on it, so triangles of four-cycles are added to a copy
-        self.cycles = FourCycleAscent(self.dual)
-        self._cycle_ascent = _BoundMethod(
-            lambda: (
-                max(MAX_CHECK_INTERVAL, STEP_FRACTION * self._cycle_ascent.spent) if self.cycles.may_gain else math.inf
-            ),
-            self.cycles.ascend,
-        )
-        self._ascent = _BoundMethod(
-            lambda: max(MAX_CHECK_INTERVAL, STEP_FRACTION * self._ascent.spent), lambda s: self.dual.improve(seconds=s)
-        )
+        self.cycles = cycles = FourCycleAscent(self.dual)
+        self._cycle_ascent = _BoundMethod(lambda s: _ascent_seconds(s) if cycles.may_gain else math.inf, cycles.ascend)
+        self._ascent = _BoundMethod(_ascent_seconds, self.dual.improve)
         self._other_methods = [*map(_bucket_method, self.buckets), self._cycle_ascent]
         self._backend = backend
 
@@ -173,11 +172,11 @@ class CalibratedBoundState:
             self.dual.improve(sweeps=sweeps, rows=rows)
             self._run_buckets(10 if sweeps is None else sweeps)
             return
-        end = time.perf_counter() + seconds
-        self._ascent.run = lambda step_seconds: self.dual.improve(seconds=step_seconds, rows=rows)
+        end, dual = time.perf_counter() + seconds, self.dual
+        self._ascent.run = lambda step_seconds: dual.improve(seconds=step_seconds, rows=rows)
         while (seconds_left := end - time.perf_counter()) > 0 and not self.backend.stop.over:
             method, is_only = self._next_method(seconds_left)
-            self._run_step(method, lambda method=method: method.run(min(seconds_left, method.estimate())))  # type: ignore[misc]
+            self._run_step(method, lambda method=method: method.run(min(seconds_left, method.next_seconds)))  # type: ignore[misc]
             if is_only and method.rate <= 0:
                 return
 
@@ -210,10 +209,10 @@ class CalibratedBoundState:
         Only methods whose next step fits into ``seconds_left`` are considered, and dual ascent.
         """
         candidates = [
-            (seconds, method) for method in self._other_methods if (seconds := method.estimate()) <= seconds_left
+            (seconds, method) for method in self._other_methods if (seconds := method.next_seconds) <= seconds_left
         ]
         if not candidates or not self.dual.exhausted:
-            candidates.append((self._ascent.estimate(), self._ascent))
+            candidates.append((self._ascent.next_seconds, self._ascent))
         leader = self._leader()
         _, method = min(
             candidates,
@@ -259,8 +258,14 @@ class CalibratedBoundState:
         return float(self.dual.bounds.max(initial=np.iinfo(np.int64).min))
 
 
+def _ascent_seconds(spent: float) -> float:
+    """Return the seconds of the next step of a dual ascent that has used some seconds."""
+    return max(MAX_CHECK_INTERVAL, STEP_FRACTION * spent)
+
+
 def _bucket_method(buckets: MiniBucketState) -> _BoundMethod:
     """Return the method that makes mini-bucket steps, each of which takes as long as it takes."""
     return _BoundMethod(
-        lambda: buckets.estimated_seconds if MINI_BUCKET_BOUNDS.is_ready() else math.inf, lambda seconds: buckets.step()
+        lambda spent: buckets.estimated_seconds if MINI_BUCKET_BOUNDS.is_ready() else math.inf,
+        lambda seconds: buckets.step(),
     )
