@@ -220,8 +220,8 @@ def _encoded_flat(problems: Sequence[LocalProblem], arithmetic: Arithmetic) -> F
     parts = [local.flat for local in problems]
     if len({part.data.dtype for part in parts}) > 1:
         return concatenate_tables([arithmetic.encode_flat(part) for part in parts])
-    # The offsets depend on the agents' shapes alone, so they are cached.
-    key = "side by side", *(local.known for local in problems)
+    # The offsets depend on the agents' shapes alone, so the first agent's facts cache them by those of the others.
+    key = "side by side", *(local.known for local in problems[1:])
     layout: FlatTables | None = problems[0].known.find(key)
     if layout is None:
         combined = concatenate_tables(parts)
