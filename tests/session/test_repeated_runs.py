@@ -1,4 +1,4 @@
-"""A process that solves again and again keeps no array of Numba's runtime from one run to the next."""
+"""A process that solves again and again keeps nothing from one run to the next, also before garbage is collected."""
 
 import gc
 
@@ -11,7 +11,10 @@ from numba.core.runtime import _nrt_python, rtsys
 import dmcmc
 from dmcmc.cli.warm_up_child import tasks
 from dmcmc.formats import agent_files
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.results.result import Result
+from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.planning.plan import Setup
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -73,3 +76,49 @@ def test_no_session_keeps_an_array_for_each_change(tmp_path, private, timeout):
         assert isinstance(session.solve(timeout), Result)
 
     assert not keeps_arrays(change)
+
+
+def crossed_chain(agents=10, variables=60, edges=60, domain=4):
+    """Return a chain of variables, whose neighbours belong to different agents, with random edges."""
+    rng, builder = np.random.default_rng(4), dmcmc.Problem.build(sense="max")
+    for v in range(variables):
+        builder.variable(f"v{v}", domain, agent=f"a{v % agents}")
+        builder.factor(f"v{v}", rng.integers(0, 10, domain), name=f"own{v}")
+    pairs = [(v, v + 1) for v in range(variables - 1)]
+    for one, other in pairs + [tuple(rng.permutation(variables)[:2]) for _ in range(edges)]:
+        builder.factor((f"v{one}", f"v{other}"), rng.integers(0, 20, (domain, domain)))
+    return builder.problem()
+
+
+RUN_SECONDS = 0.3
+RUN_DATA = (Setup, Incumbent, LocalProblem)  # what holds the tables, the plan and the answer of a run
+
+
+@pytest.mark.parametrize("use", ["solve", "session", "private"])
+def test_a_run_is_freed_without_the_garbage_collector(tmp_path, use):
+    rng, problem = np.random.default_rng(3), crossed_chain()
+    if use == "private":
+        agent_files.write(problem, tmp_path, 1 << 30)
+    session = dmcmc.PrivateSession(tmp_path) if use == "private" else dmcmc.Session(problem)
+    owner = ("a2",) if use == "private" else ()
+
+    def run():
+        if use == "solve":
+            return dmcmc.solve(problem, timeout=RUN_SECONDS)
+        session.set_table(*owner, "own2", rng.integers(0, 10, 4))
+        return session.solve(RUN_SECONDS)
+
+    def count():
+        return sum(isinstance(one, RUN_DATA) for one in gc.get_objects())
+
+    for _ in range(SOME):
+        run()
+    gc.collect()
+    gc.disable()
+    try:
+        before = count()
+        for _ in range(SOME):
+            run()
+        assert count() <= before
+    finally:
+        gc.enable()
