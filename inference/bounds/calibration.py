@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -173,8 +172,8 @@ class CalibratedBoundState:
             self.dual.improve(sweeps=sweeps, rows=rows)
             self._run_buckets(10 if sweeps is None else sweeps)
             return
-        end = time.perf_counter() + seconds
-        self._ascent.run = partial(self.dual.improve, rows=rows)
+        end, dual = time.perf_counter() + seconds, self.dual
+        self._ascent.run = lambda step_seconds: dual.improve(seconds=step_seconds, rows=rows)
         while (seconds_left := end - time.perf_counter()) > 0 and not self.backend.stop.over:
             method, is_only = self._next_method(seconds_left)
             self._run_step(method, lambda method=method: method.run(min(seconds_left, method.next_seconds)))  # type: ignore[misc]
