@@ -275,6 +275,29 @@ class Torus(GridNetwork, frozen=True, kw_only=True):
                 raise ConfigError(f"{name}: must be at least 3, not {length}")
 
 
+class SpinGlass(Parameters, frozen=True, kw_only=True):
+    """Parameters of ``spin-glass``: rows × columns spins of a torus; a square if ``columns`` is absent.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Size of the torus, at least 3 each.
+    positive : float
+        Probability that a coupling is +1 instead of -1; 1 gives the ferromagnetic Ising model.
+    agents : int, optional
+        Number of agents, which own contiguous blocks of variables; by default one agent per variable.
+    """
+
+    rows: Count = 10
+    columns: Count | None = None
+    positive: Ratio = 0.5
+    agents: Count | None = None
+
+    def check(self) -> None:
+        """Check the sizes as for a torus of two values per variable."""
+        Torus(rows=self.rows, columns=self.columns, agents=self.agents, domain_size=2)
+
+
 class SmallWorld(NetworkParameters, frozen=True, kw_only=True):
     """Parameters of ``small-world``: n = ``nodes`` variables on a ring, with random shortcuts.
 
@@ -356,9 +379,33 @@ def torus(params: Torus) -> Problem:
     """Return a torus: each variable shares a factor with its four neighbours on a grid without a border."""
     rows, columns = params.rows, params.columns or params.rows
     _check(params, 2 * rows * columns)
+    return _costs(params, _torus_edges(rows, columns), f"torus_{rows}x{columns}_d{params.domain_size}")
+
+
+def spin_glass(params: SpinGlass) -> Problem:
+    """Return a spin glass: the energy -J·s·t per edge of a torus is minimised; values 0 and 1 are the spins -1 and +1.
+
+    References
+    ----------
+    S. F. Edwards and P. W. Anderson: Theory of spin glasses. Journal of Physics F 5 (1975), 965-974; here with
+    couplings J of ±1.
+    """
+    rows, columns = params.rows, params.columns or params.rows
+    n, agents = rows * columns, params.agents or rows * columns
+    check_size(agents, n, 2 * n, 8 * n)
+    edges = _torus_edges(rows, columns)
+    is_positive = stream(params.seed, 1).integers(2**53, size=len(edges)) < share(2**53, params.positive)
+    ferromagnet = np.array([[1, -1], [-1, 1]], dtype=np.int32)
+    tables = np.where(is_positive[:, None, None], ferromagnet, -ferromagnet)
+    name = f"spin-glass_{rows}x{columns}_p{params.positive:g}_s{params.seed}"
+    return binary_problem(edges, tables, lambda factors: _problem(name, n, 2, agents, factors))
+
+
+def _torus_edges(rows: int, columns: int) -> Edges:
+    """Return the edges of a torus whose variables are numbered row by row."""
     node = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns)
     ends = [np.stack([node.ravel(), np.roll(node, -1, axis).ravel()], axis=1) for axis in (0, 1)]
-    return _costs(params, sorted_edges(np.concatenate(ends)), f"torus_{rows}x{columns}_d{params.domain_size}")
+    return sorted_edges(np.concatenate(ends))
 
 
 def small_world(params: SmallWorld) -> Problem:

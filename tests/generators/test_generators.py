@@ -26,12 +26,13 @@ SMALL = {
     "colouring": {"nodes": 8, "domain_size": 3},
     "grid": {"rows": 3, "columns": 4, "domain_size": 3},
     "torus": {"rows": 3, "columns": 4, "domain_size": 3},
+    "spin-glass": {"rows": 3, "columns": 4},
     "small-world": {"nodes": 8, "domain_size": 3},
     "timefold-meetings": {"meetings": 3, "rooms": 2, "days": 1},
     "business-meetings": {"participants": 7, "slots": 3, "tables": 2},
 }
 CONSTRAINED = {"timefold-meetings", "business-meetings"}  # global constraints in place of tables over two variables
-CYCLIC = {"torus", "small-world"}  # a cycle needs at least three variables
+CYCLIC = {"torus", "spin-glass", "small-world"}  # a cycle needs at least three variables
 NETWORKS = [family for family in FAMILIES if family not in CONSTRAINED]
 
 
@@ -121,6 +122,15 @@ def test_a_torus_is_the_product_of_two_cycles():
     problem = registry.generate("torus", {"rows": 3, "columns": 5})
     expected = nx.convert_node_labels_to_integers(nx.grid_2d_graph(3, 5, periodic=True), ordering="sorted")
     assert nx.utils.edges_equal(graph_of(problem).edges, expected.edges)
+
+
+def test_aligned_spins_have_the_least_energy_of_a_ferromagnet_and_the_sum_of_the_couplings_in_a_glass():
+    ferromagnet = registry.generate("spin-glass", {"rows": 3, "columns": 5, "positive": 1})
+    assert [ferromagnet.evaluate([spin] * 15).objective for spin in (0, 1)] == [-30, -30]
+    assert ferromagnet.evaluate([1] + [0] * 14).objective == -22  # one spin breaks its four edges
+    glass = registry.generate("spin-glass", {"rows": 3, "columns": 5})
+    couplings = [int(f.table[0, 0]) for f in glass.factors]
+    assert set(couplings) == {-1, 1} and glass.evaluate([0] * 15).objective == -sum(couplings)
 
 
 @pytest.mark.parametrize("shortcuts", [0, 0.5, 1])
