@@ -264,6 +264,69 @@ class GridNetwork(NetworkParameters, frozen=True, kw_only=True):
         return self.rows * (self.columns or self.rows)
 
 
+class Torus(GridNetwork, frozen=True, kw_only=True):
+    """Parameters of ``torus``: a grid of rows × columns variables whose opposite borders are joined."""
+
+    def check(self) -> None:
+        """Check the number of agents, and that no two variables are joined twice."""
+        super().check()
+        for name, length in (("rows", self.rows), ("columns", self.columns or self.rows)):
+            if length < 3:
+                raise ConfigError(f"{name}: must be at least 3, not {length}")
+
+
+class SpinGlass(Parameters, frozen=True, kw_only=True):
+    """Parameters of ``spin-glass``: rows × columns spins of a torus; a square if ``columns`` is absent.
+
+    Attributes
+    ----------
+    rows, columns : int
+        Size of the torus, at least 3 each.
+    positive : float
+        Probability that a coupling is +1 instead of -1; 1 gives the ferromagnetic Ising model.
+    agents : int, optional
+        Number of agents, which own contiguous blocks of variables; by default one agent per variable.
+    """
+
+    rows: Count = 10
+    columns: Count | None = None
+    positive: Ratio = 0.5
+    agents: Count | None = None
+
+    def check(self) -> None:
+        """Check the sizes as for a torus of two values per variable."""
+        Torus(rows=self.rows, columns=self.columns, agents=self.agents, domain_size=2)
+
+
+class SmallWorld(NetworkParameters, frozen=True, kw_only=True):
+    """Parameters of ``small-world``: n = ``nodes`` variables on a ring, with random shortcuts.
+
+    Attributes
+    ----------
+    nodes : int
+        Number of variables.
+    neighbours : int
+        k: each variable is joined to the k nearest variables on either side of the ring.
+    shortcuts : float
+        φ: probability that an edge of the ring adds one shortcut.
+    """
+
+    nodes: Count = 10
+    neighbours: Count = 2
+    shortcuts: Ratio = 0.3
+
+    def check(self) -> None:
+        """Check the number of agents, and that no two variables are joined twice."""
+        super().check()
+        if 2 * self.neighbours >= self.nodes:
+            raise ConfigError(f"neighbours: must be less than half of nodes ({self.nodes}), not {self.neighbours}")
+
+    @property
+    def size(self) -> int:
+        """Number of variables."""
+        return self.nodes
+
+
 def random_network(params: RandomNetwork) -> Problem:
     """Return a connected random network."""
     n = params.nodes
@@ -310,6 +373,56 @@ def grid(params: GridNetwork) -> Problem:
     down = np.stack([node[:-1].ravel(), node[1:].ravel()], axis=1)
     edges = sorted_edges(np.concatenate([across, down]))
     return _costs(params, edges, f"grid_{rows}x{columns}_d{params.domain_size}")
+
+
+def torus(params: Torus) -> Problem:
+    """Return a torus: each variable shares a factor with its four neighbours on a grid without a border."""
+    rows, columns = params.rows, params.columns or params.rows
+    _check(params, 2 * rows * columns)
+    return _costs(params, _torus_edges(rows, columns), f"torus_{rows}x{columns}_d{params.domain_size}")
+
+
+def spin_glass(params: SpinGlass) -> Problem:
+    """Return a spin glass: the energy -J·s·t per edge of a torus is minimised; values 0 and 1 are the spins -1 and +1.
+
+    References
+    ----------
+    S. F. Edwards and P. W. Anderson: Theory of spin glasses. Journal of Physics F 5 (1975), 965-974; here with
+    couplings J of ±1.
+    """
+    rows, columns = params.rows, params.columns or params.rows
+    n, agents = rows * columns, params.agents or rows * columns
+    check_size(agents, n, 2 * n, 8 * n)
+    edges = _torus_edges(rows, columns)
+    is_positive = stream(params.seed, 1).integers(2**53, size=len(edges)) < share(2**53, params.positive)
+    ferromagnet = np.array([[1, -1], [-1, 1]], dtype=np.int32)
+    tables = np.where(is_positive[:, None, None], ferromagnet, -ferromagnet)
+    name = f"spin-glass_{rows}x{columns}_p{params.positive:g}_s{params.seed}"
+    return binary_problem(edges, tables, lambda factors: _problem(name, n, 2, agents, factors))
+
+
+def _torus_edges(rows: int, columns: int) -> Edges:
+    """Return the edges of a torus whose variables are numbered row by row."""
+    node = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns)
+    ends = [np.stack([node.ravel(), np.roll(node, -1, axis).ravel()], axis=1) for axis in (0, 1)]
+    return sorted_edges(np.concatenate(ends))
+
+
+def small_world(params: SmallWorld) -> Problem:
+    """Return a small-world network: a ring lattice, and shortcuts between random pairs that are not joined yet.
+
+    References
+    ----------
+    M. E. J. Newman and D. J. Watts: Renormalization group analysis of the small-world network model. Physics Letters A
+    263 (1999), 341-346. Shortcuts are added and no edge is removed, so that the network is always connected.
+    """
+    n, k = params.nodes, params.neighbours
+    _check(params, 2 * n * k)  # at most one shortcut per edge of the ring
+    rng, node = stream(params.seed, 0), np.arange(n, dtype=np.int64)
+    ring = np.concatenate([np.stack([node, (node + step) % n], axis=1) for step in range(1, k + 1)])
+    shortcuts = int(np.count_nonzero(rng.integers(2**53, size=len(ring)) < share(2**53, params.shortcuts)))
+    edges = add_edges(rng, ring, n * (n - 1) // 2, shortcuts)
+    return _costs(params, edges, f"small-world_n{n}_k{k}_d{params.domain_size}_p{params.shortcuts:g}")
 
 
 def _check(params: NetworkParameters, edges: int) -> None:

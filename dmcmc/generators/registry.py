@@ -117,4 +117,9 @@ _FAMILIES = {
         "random graph whose neighbours should differ, costs 1..100", networks.Colouring, networks.colouring
     ),
     "grid": Family("grid network, costs 0..100, some forbidden", networks.GridNetwork, networks.grid),
+    "torus": Family("grid without a border, costs 0..100, some forbidden", networks.Torus, networks.torus),
+    "spin-glass": Family("Edwards-Anderson spin glass on a torus, -1 or +1", networks.SpinGlass, networks.spin_glass),
+    "small-world": Family(
+        "Newman-Watts network, costs 0..100, some forbidden", networks.SmallWorld, networks.small_world
+    ),
 }

@@ -25,6 +25,10 @@ from dmcmc.inference.runtime.errors import ConfigError, ResourceError
         ("random", {"variable_per_agent": 3}, "variable_per_agent: ", ("'variables_per_agent'", "domain_size")),
         ("meeting-scheduling", {"tables": "soft"}, "tables: must be one of", ("uniform", "preferences", "hard")),
         ("grid", {"columns": 0}, "columns: must be at least 1", ()),
+        ("torus", {"rows": 2}, "rows: must be at least 3, not 2", ()),
+        ("torus", {"columns": 2}, "columns: must be at least 3, not 2", ()),
+        ("spin-glass", {"rows": 2}, "rows: must be at least 3, not 2", ()),
+        ("small-world", {"nodes": 8, "neighbours": 4}, "neighbours: ", ("nodes (8)", "4")),
         ("grid", {"agents": 101}, "agents: must be at most", ("100",)),
     ],
 )
@@ -51,6 +55,9 @@ def test_an_unknown_family_is_refused_with_the_known_ones():
         ("random-network", {"nodes": 10**15}),
         ("scale-free", {"nodes": 10**15}),
         ("grid", {"rows": 10**15}),
+        ("torus", {"rows": 10**15}),
+        ("spin-glass", {"rows": 10**15}),
+        ("small-world", {"nodes": 10**15}),
     ],
 )
 def test_problems_that_exceed_the_memory_are_refused_before_allocation(family, parameters):

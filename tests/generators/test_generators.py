@@ -25,10 +25,14 @@ SMALL = {
     "scale-free": {"nodes": 8, "domain_size": 3},
     "colouring": {"nodes": 8, "domain_size": 3},
     "grid": {"rows": 3, "columns": 4, "domain_size": 3},
+    "torus": {"rows": 3, "columns": 4, "domain_size": 3},
+    "spin-glass": {"rows": 3, "columns": 4},
+    "small-world": {"nodes": 8, "domain_size": 3},
     "timefold-meetings": {"meetings": 3, "rooms": 2, "days": 1},
     "business-meetings": {"participants": 7, "slots": 3, "tables": 2},
 }
 CONSTRAINED = {"timefold-meetings", "business-meetings"}  # global constraints in place of tables over two variables
+CYCLIC = {"torus", "spin-glass", "small-world"}  # a cycle needs at least three variables
 NETWORKS = [family for family in FAMILIES if family not in CONSTRAINED]
 
 
@@ -112,6 +116,30 @@ def test_further_edges_are_uniform_among_the_pairs_outside_the_tree():
 def test_edge_counts_are_floors_of_the_density_as_written(n, p, edges):
     problem = registry.generate("random-network", {"nodes": n, "density": p, "domain_size": 1})
     assert len(pairs(problem)) == edges
+
+
+def test_a_torus_is_the_product_of_two_cycles():
+    problem = registry.generate("torus", {"rows": 3, "columns": 5})
+    expected = nx.convert_node_labels_to_integers(nx.grid_2d_graph(3, 5, periodic=True), ordering="sorted")
+    assert nx.utils.edges_equal(graph_of(problem).edges, expected.edges)
+
+
+def test_aligned_spins_have_the_least_energy_of_a_ferromagnet_and_the_sum_of_the_couplings_in_a_glass():
+    ferromagnet = registry.generate("spin-glass", {"rows": 3, "columns": 5, "positive": 1})
+    assert [ferromagnet.evaluate([spin] * 15).objective for spin in (0, 1)] == [-30, -30]
+    assert ferromagnet.evaluate([1] + [0] * 14).objective == -22  # one spin breaks its four edges
+    glass = registry.generate("spin-glass", {"rows": 3, "columns": 5})
+    couplings = [int(f.table[0, 0]) for f in glass.factors]
+    assert set(couplings) == {-1, 1} and glass.evaluate([0] * 15).objective == -sum(couplings)
+
+
+@pytest.mark.parametrize("shortcuts", [0, 0.5, 1])
+def test_a_small_world_is_a_ring_lattice_with_shortcuts(shortcuts):
+    problem = registry.generate("small-world", {"nodes": 60, "neighbours": 2, "shortcuts": shortcuts, "domain_size": 1})
+    edges, ring = set(pairs(problem)), nx.circulant_graph(60, [1, 2]).edges
+    assert {tuple(sorted(edge)) for edge in ring} <= edges
+    deviation = 5 * math.sqrt(120 * shortcuts * (1 - shortcuts))  # of a binomial number of shortcuts
+    assert abs(len(edges) - 120 - 120 * shortcuts) <= deviation
 
 
 @pytest.mark.parametrize("family", ["meeting-scheduling", "random"])
@@ -278,7 +306,7 @@ def test_names_contain_agent_and_event():
     assert (problem.variables[37], problem.agents[problem.owner[37]]) == ("a3.e7", "a3")
 
 
-@pytest.mark.parametrize("family", NETWORKS)
+@pytest.mark.parametrize("family", [family for family in NETWORKS if family not in CYCLIC])
 def test_the_smallest_sizes_are_valid(family):
     smallest = {k: 1 for k in registry.defaults(family) if k in SMALL[family]} | {"seed": 0}
     problem = registry.generate(family, smallest)
