@@ -2,8 +2,10 @@
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
 
+from dmcmc.cli.ending import exit_code, exit_process, report, warnings_as_lines
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.mpi.compute_node import announced_rank, launched
 
@@ -24,14 +26,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     SIGNALS.listen()
     code = _run(sys.argv[1:])
     SIGNALS.leave(code)
+    gpu = sys.modules.get("dmcmc.compilation.gpu_components")
+    if gpu is not None and not launched(os.environ) and any(t.name == gpu.LOADING for t in threading.enumerate()):
+        sys.stdout.flush()
+        exit_process(code)
     return code
 
 
 def _run(argv: Sequence[str]) -> int:
     """Parse the arguments, run the command and report its errors."""
     # slow imports follow when signals are handled
-    from dmcmc.cli.ending import exit_code, report, warnings_as_lines
-
     quiet = announced_rank(os.environ) != 0
     _keep_output_plain()
     try:

@@ -330,6 +330,7 @@ def _sampling_kernels(setup: Setup, agents: list[int], method: str) -> list[Kern
 
 
 _TITLE = "opening the GPU"
+LOADING = "dmcmc GPU loading"  # name of the thread that loads kernels; no command waits for it at its end
 
 
 class PreparedRun(NamedTuple):
@@ -396,22 +397,25 @@ def prepare_gpu(
     own = GpuKernels(plain, setup.agents_of_rank(world.rank), searches)
     # later kernels are loaded where they are used: large arrays would take seconds now
     of_run = copy_context()  # missing kernels come from the processes of this run
-    loading = Thread(target=of_run.run, args=(load_sets, own.first if uses_gpu else []), name="dmcmc GPU loading")
+    loading = Thread(target=of_run.run, args=(load_sets, own.first if uses_gpu else []), name=LOADING)
 
-    def load() -> Setup | None:
-        """Open the GPU once its kernels are compiled, and return the plan that uses it; None until it is open."""
+    def load(patience: float | None = 0.0) -> Setup | None:
+        """Open the GPU once its kernels are compiled, and return the plan that uses it; None until it is open.
+
+        It waits for the GPU for some seconds at most: later calls do not wait, because the run has tables to improve.
+        """
         if loading.ident is None:
             if not kernels.all_ready(*first):
                 return None
             progress.stage(_TITLE)
             loading.start()
             with nullcontext() if concurrent is None else concurrent.begin():
-                loading.join(_patience(kernels.stop) if setup.divided.timed else None)
+                loading.join(patience)
         if any(world.allgather(loading.is_alive())):
             return None
         return without_closed_gpu(setup)
 
-    prepared = load()
+    prepared = load(_patience(kernels.stop) if setup.divided.timed else None)
     used_later = needed.later if uses_gpu else {}
     if prepared is None and (required or loading.ident is not None):
         return PreparedRun(setup.on_cpu(), seconds, used_later, load if setup.divided.timed else None)

@@ -22,7 +22,7 @@ from dmcmc.results.stored_result import provenance
 RESULT_FIELDS = [
     "format_version", "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time",
     "time_compiling", "simulated_time", "msg_count",
-    "msg_size", "extra_msg_count", "extra_msg_size", "ncccs", "messages", "control", "cycle", "note",
+    "msg_size", "extra_msg_count", "extra_msg_size", "ncccs", "messages", "control", "cycle", "course", "note",
     "presolve", "work", "max_marginals", "levels", "alternatives", "moves", "agents", "trace", "guarantee",
     "provenance", "tables_objective",
 ]  # fmt: skip
