@@ -45,7 +45,7 @@ Example
 MGM, as it runs here::
 
     class MGM(SynchronousAgent):
-        name, kind, rounds = "mgm", "local", 2
+        name, kind, rounds, optimal_for = "mgm", "local", 2, 1
         summary = "the variable with the largest gain among its neighbours moves"
         paper = "Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004"
 

@@ -64,7 +64,7 @@ class _Events:
         self._number = 0  # of events so far
         self._last: dict[tuple[int, int], float] = {}  # arrival of the last message of each link
         self._busy = dict.fromkeys(self.agents, 0.0)  # simulated seconds until which each agent has worked
-        self.chain, self._cost_of_tops = 0, 0
+        self.chain = 0
         self._running = len(self.agents)
 
     def run(self) -> Iterator[Snapshot]:

@@ -297,8 +297,8 @@ class _AlgorithmRun:
 
     def _prove(self) -> None:
         """Take the values of a complete algorithm that has ended as proven; lost messages prove nothing."""
-        algorithm = self.algorithm
-        self.proven = self.network.ended and isinstance(algorithm, type) and algorithm.proves
+        algorithm, loses = self.algorithm, self.config.algorithm_settings.loss > 0
+        self.proven = self.network.ended and isinstance(algorithm, type) and algorithm.proves and not loses
 
     def _look(self, values: Ints, score: int | None) -> None:
         """Keep an assignment if it is the best so far, and note the measures of the cycle."""
