@@ -34,7 +34,7 @@ from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import gpu_fault, is_gpu_in_use
+from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_fault, is_gpu_in_use
 from dmcmc.mpi.world import World
 from dmcmc.results.result import SEMIDEFINITE
 from dmcmc.samplers import registry
@@ -410,7 +410,7 @@ def prepare_gpu(
             progress.stage(_TITLE)
             loading.start()
             with nullcontext() if concurrent is None else concurrent.begin():
-                loading.join(patience)
+                loading.join(patience if allows_concurrent_use() else None)
         if any(world.allgather(loading.is_alive())):
             return None
         return without_closed_gpu(setup)

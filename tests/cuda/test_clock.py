@@ -47,6 +47,7 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeyp
 
 def test_a_gpu_that_opens_slowly_does_not_hold_up_the_run(monkeypatch):
     may_open, load = Event(), gpu_components.load_sets
+    monkeypatch.setattr(gpu_components, "allows_concurrent_use", lambda: True)  # the CPU does the rest of this run
     monkeypatch.setattr(gpu_components, "load_sets", lambda sets: load(sets) if may_open.wait(120) else None)
     problem = dmcmc.generate("random", agents=2, variables_per_agent=5, domain_size=3, seed=1)
     try:
