@@ -40,27 +40,8 @@ finishes when ``run`` returns.
 ``own_constraints`` are the constraints for whose cost this agent answers: those whose other variables all come before
 it (are its ancestors, with a tree). Each constraint is in ``own_constraints`` of exactly one agent.
 
-Example
--------
-MGM, as it runs here::
-
-    class MGM(SynchronousAgent):
-        name, kind, rounds, optimal_for = "mgm", "local", 2, 1
-        summary = "the variable with the largest gain among its neighbours moves"
-        paper = "Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004"
-
-        def run(self):
-            self.value, view = self.random.below(self.domain), {}
-            while True:
-                self.tell("VALUE", self.value)
-                view |= yield
-                costs = self.costs(view)
-                best = costs.index(min(costs))
-                gain = costs[self.value] - costs[best]
-                self.tell("GAIN", gain)
-                gains = yield
-                if gain > 0 and all((gain, -self.me) > (other, -v) for v, other in gains.items()):
-                    self.value = best
+The shortest examples are MGM in :mod:`dmcmc.algorithms.mgm` (in rounds) and :mod:`dmcmc.algorithms.syncbb` (by
+messages).
 """
 
 from array import array
@@ -215,7 +196,7 @@ class Constraint:
 
 
 class Place(NamedTuple):
-    """What an agent gets to know before it starts; the module's text explains the fields.
+    """An agent's part of the problem, as it gets it before it starts; the module's text explains the fields.
 
     Attributes
     ----------
@@ -255,7 +236,7 @@ class DcopAgent:
     Parameters
     ----------
     place : Place
-        What the agent knows of the problem.
+        The agent's part of the problem.
     given : mapping of str to int, float or str
         Values of all parameters.
     random : Random

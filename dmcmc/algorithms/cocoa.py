@@ -80,7 +80,8 @@ class CoCoA(DcopAgent):
         if len(self.answers) < len(self._undecided()):
             return
         total = [sum(column) for column in zip(self.costs(self.decided), *self.answers.values(), strict=True)]
-        best = [d for d, cost in enumerate(total) if cost == min(total)]
+        least = min(total)
+        best = [d for d, cost in enumerate(total) if cost == least]
         if len(best) <= int(self.given["unique"]) or self.must_decide or not self._undecided():
             self.state, self.value = "decided", best[self.random.below(len(best))]
             self.tell("DECIDED", self.value)

@@ -1,4 +1,4 @@
-"""DSA, the distributed stochastic algorithm, in its variants: synchronous, asynchronous, and with slopes.
+"""DSA, the distributed stochastic algorithm, in its variants: in cycles, without a common clock, and by relative gains.
 
 Sources: Zhang, Wang, Xing, Wittenburg, Artificial Intelligence 161, 2005 (A to E). Fitzpatrick, Meertens, SAGA 2001
 (without a common clock). Zivan, Okamoto, Peled, Artificial Intelligence 212, 2014 (DSA-SDP).
@@ -76,8 +76,9 @@ def stochastic_move(agent: DcopAgent, view: dict[int, int], value: int) -> int:
     costs, variant = agent.costs(view), str(agent.given["variant"])
     least = min(costs)
     ties = [d for d, cost in enumerate(costs) if cost == least and d != value]
-    best = ties[agent.random.below(len(ties))] if (ties or agent.random.below(1)) else value
-    gain, lucky = costs[value] - costs[best], agent.random() < float(agent.given["probability"])
+    drawn, lucky = agent.random(), agent.random() < float(agent.given["probability"])
+    best = ties[int(drawn * len(ties))] if ties else value
+    gain = costs[value] - costs[best]
     if gain > 0:
         return best if lucky or variant in "DE" else value
     in_conflict = variant in "BD" and costs[value] > 0  # a cost above 0: a constraint is below its best entry

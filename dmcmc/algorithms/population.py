@@ -59,6 +59,8 @@ class Delays:
         Probability that a message is lost.
     seed : int
         Seed of the draws.
+    where : str
+        Name of the setting, which begins the error message.
 
     Raises
     ------
@@ -66,7 +68,7 @@ class Delays:
         If the text is none of these.
     """
 
-    def __init__(self, text: str = "none", loss: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, text: str = "none", loss: float = 0.0, seed: int = 0, where: str = "algorithm.delay") -> None:
         found = re.fullmatch(r"(none)|(fixed|exponential)\(([^,()]+)\)|(uniform|per-link)\(([^,()]+),([^,()]+)\)", text)
         try:
             numbers = [float(part) for part in found.group(3, 5, 6) if part] if found else []
@@ -74,7 +76,7 @@ class Delays:
             found, numbers = None, []
         if found is None or not all(0 <= number < float("inf") for number in numbers) or numbers != sorted(numbers):
             forms = "none, fixed(d), uniform(a,b), exponential(mean) or per-link(a,b), with numbers from 0 and a <= b"
-            raise ConfigError(f"algorithm.delay: expected {forms}, got {text!r}")
+            raise ConfigError(f"{where}: expected {forms}, got {text!r}")
         self._random, self.loss = random.Random(seed), loss
         self._links: dict[tuple[int, int], float] = {}
         self.kind, self._numbers = found[1] or found[2] or found[4], numbers

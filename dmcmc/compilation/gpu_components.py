@@ -394,10 +394,14 @@ def prepare_gpu(
     needed = GpuKernels(plain, agents, searches)
     first, later = (needed.first, needed.later) if uses_gpu and not world.local_rank else ([], {})
     seconds = kernels.request(*first, *chain.from_iterable(later.values()))
-    own = GpuKernels(plain, setup.agents_of_rank(world.rank), searches)
-    # later kernels are loaded where they are used: large arrays would take seconds now
+    # Later kernels are loaded where they are used: large arrays would take seconds now.
+    own = (
+        first
+        if world.size == 1 or not uses_gpu
+        else GpuKernels(plain, setup.agents_of_rank(world.rank), searches).first
+    )
     of_run = copy_context()  # missing kernels come from the processes of this run
-    loading = Thread(target=of_run.run, args=(load_sets, own.first if uses_gpu else []), name=LOADING)
+    loading = Thread(target=of_run.run, args=(load_sets, own if uses_gpu else []), name=LOADING)
 
     def load(patience: float | None = 0.0) -> Setup | None:
         """Open the GPU once its kernels are compiled, and return the plan that uses it; None until it is open.

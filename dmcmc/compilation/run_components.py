@@ -186,12 +186,14 @@ class PlanComponents:
 
         self.agents, self._later = run.world.on_first_rank(needed)
         self._on_gpu: dict[str, list[KernelSet]] = {}
+        self._has_requested_gpu = False
 
     def request(self) -> None:
         """Request the components: those of the whole problem first, then those of tables, then other improvers."""
         self._delay(self._run.request(*self.agents.before_tables, at_once=True))
         self._delay(self._run.request(*self.agents.tables, *chain.from_iterable(self._later.values())))
-        if self._run.timed:
+        if self._run.timed and not self._has_requested_gpu:
+            self._has_requested_gpu = True
             searches = self._search is not None and not self._setup.will_prove
             from dmcmc.compilation import gpu_components  # fixed work needs no scheduler
 

@@ -453,7 +453,7 @@ def _check_algorithm(settings: AlgorithmSettings, document: Document) -> None:
     if settings.needs_agents:
         from dmcmc.algorithms.population import Delays
 
-        Delays(settings.delay, settings.loss)
+        Delays(settings.delay, settings.loss, where=document.at(("algorithm", "delay")))
         if not isinstance(algorithm, type):
             raise ConfigError(
                 f"{document.at(('algorithm',))}: {settings.name} does not run as agents; remove delay, loss and runtime"

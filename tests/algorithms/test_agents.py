@@ -275,3 +275,26 @@ def test_the_class_in_the_documentation_runs(capsys):
     with pytest.raises(ConfigError, match="there is an algorithm 'patient' already"):
         registry.register(type("Other", (Silent,), {"name": "patient"}))
     registry._PLUGINS.added.pop("patient")
+
+
+class Boastful(SynchronousAgent):
+    """An agent that calls its last value optimal, whatever it had before."""
+
+    name, kind, proves = "boastful", "complete", True
+
+    def run(self):
+        """Take all values in turn, the worst one last."""
+        costs = self.costs({})
+        for value in sorted(range(self.domain), key=costs.__getitem__):
+            self.value = value
+            yield
+
+
+def test_a_false_proof_of_an_algorithm_is_an_error():
+    problem = Problem(("a",), [3], ("a",), [0], (Factor.of((0,), [5, 1, 9], "min"),), sense="min")
+    registry.register(Boastful)
+    try:
+        with pytest.raises(AlgorithmError, match="boastful: ended with values that it calls optimal"):
+            dmcmc.solve(problem, algorithm="boastful")
+    finally:
+        registry._PLUGINS.added.pop("boastful")

@@ -201,6 +201,8 @@ class _AlgorithmRun:
         Best assignment so far.
     best_score : int or None
         Its total score in the integer units of the layout; None before the first cycle.
+    last_score : int or None
+        That of the present values.
     quality : AssignmentQuality or None
         Violations and utility of ``best``, on rank 0.
     cycle : int
@@ -228,6 +230,7 @@ class _AlgorithmRun:
         self.proven, self._cycles_apart, self.course = False, 1, list[Effort]()
         self.start_time, self.seconds, self.cycle, self.timeout = time.perf_counter(), 0.0, 0, False
         self.best_score: int | None = None
+        self.last_score: int | None = None  # of the present values
         self.best: Ints = np.zeros(problem.n_variables, dtype=np.int64)
         self.quality: AssignmentQuality | None = None
         self.trace: list[TracePoint] = []
@@ -299,11 +302,15 @@ class _AlgorithmRun:
         """Take the values of a complete algorithm that has ended as proven; lost messages prove nothing."""
         algorithm, loses = self.algorithm, self.config.algorithm_settings.loss > 0
         self.proven = self.network.ended and isinstance(algorithm, type) and algorithm.proves and not loses
+        if self.proven and self.last_score != self.best_score:
+            raise AlgorithmError(
+                f"algorithm {algorithm.name}: ended with values that it calls optimal, but had better ones before"
+            )
 
     def _look(self, values: Ints, score: int | None) -> None:
         """Keep an assignment if it is the best so far, and note the measures of the cycle."""
         score = self.network.total_score(values) if score is None else score
-        improves = self.best_score is None or score > self.best_score
+        self.last_score, improves = score, self.best_score is None or score > self.best_score
         if improves:
             self.best_score, self.best = score, values.copy()
             if self.network.world.rank == 0:
