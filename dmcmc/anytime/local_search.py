@@ -262,6 +262,10 @@ class IncumbentSearch(RankSearch):
         self._set_deadline(stop)
         return stop
 
+    def cancel_by(self, cancellation: CancellationToken) -> None:
+        """End the search when this token is requested, instead of that of its deadline."""
+        self._set_deadline(replace(self._search.stop, cancellation=cancellation))
+
     def delay(self, seconds: float) -> Deadline:
         """Move the start and the deadline of the run by some seconds; return the new deadline."""
         stop = self._search.stop

@@ -10,9 +10,11 @@ agree on assignments and bounds in the same ways (:class:`.coordinator.Coordinat
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from dmcmc.anytime.director import CombinationLimits, Director, may_end_with_incumbent, title_of
 from dmcmc.anytime.improvers import registry
@@ -30,7 +32,7 @@ from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Pro
 from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemPart
 from dmcmc.inference.dpop.agent_step import UtilMessage
-from dmcmc.inference.runtime.deadline import NO_DEADLINE
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken
 from dmcmc.inference.runtime.device import gpu_has_failed
 from dmcmc.inference.runtime.errors import GpuFault, OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
@@ -49,6 +51,54 @@ from dmcmc.solving.rank_tables import RankTables
 from dmcmc.tuning import anytime as tuning
 
 _LOG = logging.getLogger(__name__)
+
+
+class SliceEnd(CancellationToken):
+    """The cancellation of a run, which another event also requests for the work of one time slice.
+
+    Parameters
+    ----------
+    run : CancellationToken
+        The cancellation of the run.
+    event : CancellationToken
+        The event.
+    """
+
+    def __init__(self, run: CancellationToken, event: CancellationToken) -> None:
+        self.run, self._event, self._ends_slice = run, event, False
+
+    @property
+    def requested_at(self) -> float:
+        """Time at which work has to end."""
+        return min(self.run.requested_at, self._event.requested_at) if self._ends_slice else self.run.requested_at
+
+    @requested_at.setter
+    def requested_at(self, when: float) -> None:
+        self.run.requested_at = when
+
+    @contextmanager
+    def within_slice(self) -> Iterator[None]:
+        """End the work of the block when the event is requested."""
+        self._ends_slice = True
+        try:
+            yield
+        finally:
+            self._ends_slice = False
+
+
+class NextPlan(NamedTuple):
+    """A plan that a run changes to, once it can be carried out.
+
+    Attributes
+    ----------
+    find : callable
+        Returns the plan if it can be carried out, otherwise None; called by all ranks.
+    slice_end : SliceEnd
+        Ends a time slice as soon as this rank can carry out the plan. It is the cancellation of the run's deadline.
+    """
+
+    find: Callable[[], Setup | None]
+    slice_end: SliceEnd
 
 
 class RankImprovers:
@@ -425,7 +475,7 @@ def improve_until_stop(
     watch: Watch,
     is_ready: Callable[[str], bool],
     whole_problem: WholeProblemPart | None = None,
-    next_plan: Callable[[], Setup | None] | None = None,
+    next_plan: NextPlan | None = None,
 ) -> Result | None:
     """Make the agents' tables, and combine and improve them in turn until the goal or the deadline.
 
@@ -444,13 +494,26 @@ def improve_until_stop(
     whole_problem
         This rank's part of the whole problem, which may already have a bound; None if that is not bounded.
     next_plan
-        Returns a plan by which to go on, once it can be carried out, otherwise None; called by all ranks after each
-        combination. None if there is no other plan.
+        A plan to change to after a combination, if there is time to make the tables again. A single rank ends its time
+        slice as soon as it can carry out that plan. None if there is no other plan.
     """
     searches = WholeSearches(coordinator.world, search)
     world, handle, stop = coordinator.world, watch.handle or RunHandle(), setup.backend.stop
-    interrupt = Interrupt(stop, armed=setup.divided.timed and not watch.handles_signals)
+    of_run = stop if next_plan is None else replace(stop, cancellation=next_plan.slice_end.run)
+    interrupt = Interrupt(of_run, armed=setup.divided.timed and not watch.handles_signals)
     with handle.deliver_if_late(stop), interrupt, team_of(setup, world, coordinator.private) as team:
+
+        def change_in_slice(run: RankRun, directive: Directive, coming: NextPlan) -> Setup | None:
+            """Improve tables; return the plan to change to if that has ended the work too early for a combination."""
+            try:
+                with coming.slice_end.within_slice() if world.size == 1 else nullcontext():
+                    run.improve(directive)
+            except OutOfTime:
+                better = coming.find() if world.size == 1 else None
+                if better is None:
+                    raise
+                return better
+            return None
 
         def improve(plan: Setup) -> Setup | Result | None:
             """Make and improve tables by a plan, from the best assignment and bound so far.
@@ -460,16 +523,18 @@ def improve_until_stop(
             part = whole_problem if plan is setup or whole_problem is None else whole_problem.anew()
             run = RankRun(RankTables(plan, world, team), coordinator, searches, watch, part)
             handle.best, run.work.is_ready = partial(coordinator.best_so_far, run.tables), is_ready
+            begun, first_seconds, coming = time.perf_counter(), 0.0, next_plan if plan is setup else None
             try:
                 run.first_tables()
                 while not run.goal_reached:
                     directive = run.agree(run.combine())
                     if directive.stop:
                         break
-                    better = None if next_plan is None or plan is not setup else next_plan()
-                    if better is not None:
+                    first_seconds = first_seconds or time.perf_counter() - begun
+                    if coming is None or not world.bcast(stop.left > first_seconds):
+                        run.improve(directive)
+                    elif (better := coming.find()) is not None or (better := change_in_slice(run, directive, coming)):
                         return better.with_stop(stop)
-                    run.improve(directive)
             except (OutOfTime, OutOfMemory) as error:
                 run.give_up(error)
             run.check_gpu_bounds()

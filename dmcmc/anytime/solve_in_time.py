@@ -14,7 +14,7 @@ from msgspec.structs import replace as replace_settings
 
 from dmcmc.anytime.engines.early_engine import EarlyEngine, early_engine
 from dmcmc.anytime.local_search import IncumbentSearch, WholeSearches, take_known_bound
-from dmcmc.anytime.rank_run import improve_until_stop
+from dmcmc.anytime.rank_run import NextPlan, SliceEnd, improve_until_stop
 from dmcmc.anytime.run_improvers import prove_whole_problem
 from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemPart, whole_problem_provider
 from dmcmc.config.settings import Settings
@@ -180,9 +180,18 @@ def carry_out_in_time(
     setup: Setup, search: IncumbentSearch, watch: Watch, components: "RunComponents", handle: RunHandle
 ) -> Result | None:
     """Make tables, combine and improve them, unless an engine or the bound of the whole problem ends the run before."""
-    world, timed, whole_problem, next_plan = search.world, search.parts.timed, None, None
+    world, timed, whole_problem, gpu, next_plan = search.world, search.parts.timed, None, None, None
     provider = world.on_first_rank(partial(whole_problem_provider, setup))
-    methods = components.of_plan(setup, search, provider)
+    if timed:
+        with handle.deliver_if_late(search.stop):
+            setup, seconds, gpu, goes_on_with_gpu = components.open_gpu(setup, watch.progress, search, provider)
+        search.delay(seconds)
+        provider = world.on_first_rank(partial(whole_problem_provider, setup))
+        if gpu is not None and goes_on_with_gpu:
+            slice_end = SliceEnd(search.stop.cancellation, gpu.loaded)
+            next_plan = NextPlan(partial(search.engine.next_plan, gpu.next_plan), slice_end)
+            search.cancel_by(slice_end)
+    methods = components.of_plan(setup, search, provider, gpu)
     if timed and not setup.will_prove:
         methods.request()
     if provider is not None:
@@ -201,12 +210,8 @@ def carry_out_in_time(
     if not timed and not setup.will_prove:
         components.request_searches(search)
     methods.request()
-    if timed:
-        with handle.deliver_if_late(search.stop):
-            setup, _, _, next_plan = methods.open_gpu(setup, watch.progress)
     setup = search.engine.assign_cores(setup)
     stop = search.delay(world.on_first_rank(partial(watch.planned, setup)))
-    next_plan = None if next_plan is None else partial(search.engine.next_plan, next_plan)
     return improve_until_stop(
         setup.with_stop(stop), OneFile(search), search, watch, methods.is_ready, whole_problem, next_plan
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 import msgspec
 
 from dmcmc.algorithms import registry
-from dmcmc.anytime.rank_run import improve_until_stop
+from dmcmc.anytime.rank_run import NextPlan, SliceEnd, improve_until_stop
 from dmcmc.anytime.solve import solve_tiny
 from dmcmc.compilation.run_components import PlanComponents, RunComponents
 from dmcmc.config.settings import Settings
@@ -235,10 +235,14 @@ def solve_inputs_in_time(
         if not world.is_agreed(error):
             raise
         setup, factors = inputs.plan(world, NO_DEADLINE, retained)
-    delays = list[float]()
-    methods = PlanComponents(components, setup, delay=delays.append)
+    setup, seconds, gpu, goes_on_with_gpu = components.open_gpu(setup, watch.progress)
+    delays = [seconds]
+    methods = PlanComponents(components, setup, delay=delays.append, gpu=gpu)
     methods.request()
-    setup, _, _, next_plan = methods.open_gpu(setup, watch.progress)
+    next_plan = None
+    if gpu is not None and goes_on_with_gpu:
+        next_plan = NextPlan(gpu.next_plan, SliceEnd(stop.cancellation, gpu.loaded))
+        stop = replace(stop, cancellation=next_plan.slice_end)
     start, stop = start + sum(delays), replace(stop, until=stop.until + sum(delays))
     setup = setup.with_stop(stop)
     coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)

@@ -53,6 +53,8 @@ _FUNCTIONS = {
 # Columns of the tables whose kernels of the dual ascent on a GPU are compiled: multiples of 8, for domains with up to
 # that many values. All multiples up to 136 took 80 seconds more on an H100 host with 16 cores (2026-11-27).
 _GPU_TABLE_WIDTHS = (96, 64, 48, 32, 24, 16, 8)
+_GPU_BOUNDS = ("branch and bound", "dual ascent of graphs", "dual ascent of rows")  # each with one kernel per width
+_GPU_NUMBERS = ("int32", "int64", "float64")  # number types of tables that are eliminated on a GPU
 # Sizes of domains whose semidefinite relaxations and Gibbs sampling on a GPU are compiled: those of the generators'
 # usual problems, and the largest of the DMCMC paper's.
 _GPU_DOMAINS = (24, 12, 10)
@@ -64,11 +66,14 @@ def tasks() -> dict[str, Callable[[str], object]]:
     """Return the functions that compile all kernels for a device, by name, in the order in which they are started."""
     found: dict[str, Callable[[str], object]] = {name: partial(_call, text) for name, text in _FUNCTIONS.items()}
     on_gpu: dict[str, Callable[[], Sequence[KernelSet]]] = {
-        f"dual ascent, tables of {width} columns": partial(_gpu_ascent, width) for width in _GPU_TABLE_WIDTHS
+        f"{name}, tables of {width} columns": partial(_gpu_bounds, number, width)
+        for number, name in enumerate(_GPU_BOUNDS)
+        for width in _GPU_TABLE_WIDTHS
     }
     for size, stage in product(_GPU_SAMPLED_DOMAINS, range(GPU_STAGES)):
         on_gpu[f"Gibbs sampling, domains of {size} values, stage {stage}"] = partial(_gpu_sampling, size, stage)
-    on_gpu |= {"local search": _gpu_search, "elimination": _gpu_elimination}
+    on_gpu |= {f"elimination, {dtype}": partial(_gpu_elimination, dtype) for dtype in _GPU_NUMBERS}
+    on_gpu["local search"] = _gpu_search
     relaxed: dict[str, int | None] = {f"domains of {size} values": size for size in _GPU_DOMAINS}
     relaxed["large arrays"] = None
     for name, sets in on_gpu.items():
@@ -111,11 +116,11 @@ def _relaxation_problem() -> str | None:
     return relaxation_gpu_problem()
 
 
-def _gpu_ascent(width: int) -> "Sequence[KernelSet]":
-    """Return the kernels of the dual ascent and its branch and bound for tables of some width."""
-    from dmcmc.compilation.gpu_components import dual_bounds
+def _gpu_bounds(number: int, width: int) -> "Sequence[KernelSet]":
+    """Return the kernel with some number of those of bounds for tables of some width."""
+    from dmcmc.compilation.gpu_components import branch_and_bound, dual_ascent
 
-    return dual_bounds(width)
+    return [[branch_and_bound(width), *dual_ascent(width)][number]]
 
 
 def _gpu_sampling(size: int, stage: int) -> "Sequence[KernelSet]":
@@ -136,14 +141,14 @@ def _gpu_search() -> "Sequence[KernelSet]":
     return [search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
 
 
-def _gpu_elimination() -> "Sequence[KernelSet]":
-    """Return the kernels of exact elimination and of mini-buckets."""
+def _gpu_elimination(name: str) -> "Sequence[KernelSet]":
+    """Return the kernels of exact elimination with a number type, and of mini-buckets if it is a type of integers."""
     import numpy as np
 
     from dmcmc.compilation.gpu_components import joins, matched_mini_buckets
 
-    integers: list[np.dtype[Any]] = [np.dtype(np.int32), np.dtype(np.int64)]
-    return [*map(joins, integers), joins(np.dtype(np.float64))] + [matched_mini_buckets(dtype) for dtype in integers]
+    dtype: np.dtype[Any] = np.dtype(name)
+    return [joins(dtype), matched_mini_buckets(dtype)] if dtype.kind == "i" else [joins(dtype)]
 
 
 def _gpu_relaxations(size: int | None) -> "Sequence[KernelSet]":

@@ -10,13 +10,15 @@ The modules of kernels are imported when a set is compiled or loaded.
 
 import logging
 import math
+import time
 from collections.abc import Callable, Sequence, Set
 from contextlib import nullcontext
 from contextvars import copy_context
 from dataclasses import replace
+from enum import IntEnum
 from functools import partial
 from itertools import chain
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,10 +35,11 @@ from dmcmc.inference.execution.cost_model import COSTS, load_joins, load_matched
 from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import KernelSet
-from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken, Deadline
 from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_fault, is_gpu_in_use
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
-from dmcmc.results.result import SEMIDEFINITE
+from dmcmc.results.result import BRANCH, SEMIDEFINITE
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract import tuning
@@ -52,12 +55,17 @@ if TYPE_CHECKING:
     from dmcmc.samplers.cuda.gibbs_kernels import GibbsKernelShape
 
 
-def dual_bounds(width: int) -> list[KernelSet]:
-    """Return the kernels of the dual ascent, and those of its branch and bound, for tables with ``width`` columns."""
+def dual_ascent(width: int) -> list[KernelSet]:
+    """Return the kernels of the dual ascent for tables with ``width`` columns, each as a set of its own."""
     return [
-        KernelSet(f"GPU dual ascent, {width} columns", partial(_load_dual_ascent, width)),
-        KernelSet(f"GPU branch and bound, {width} columns", partial(_load_branch_and_bound, width)),
+        KernelSet(f"GPU dual ascent of graphs, {width} columns", partial(_load_sweeps, width)),
+        KernelSet(f"GPU dual ascent of rows, {width} columns", partial(_load_row_bounds, width)),
     ]
+
+
+def branch_and_bound(width: int) -> KernelSet:
+    """Return the kernels of branch and bound with the bounds of a dual ascent on tables with ``width`` columns."""
+    return KernelSet(f"GPU branch and bound, {width} columns", partial(_load_branch_and_bound, width))
 
 
 def relaxations(domain: int, backend: Backend) -> KernelSet:
@@ -109,11 +117,18 @@ def _load_search(variant: SearchVariant) -> None:
     load_kernels(tiny_search(variant).ascent.graph)
 
 
-def _load_dual_ascent(width: int) -> None:
-    """Load the kernels of the dual ascent."""
-    from dmcmc.inference.bounds.dual.cuda.device_ascent import load_kernels
+def _load_sweeps(width: int) -> None:
+    """Load the kernel of the dual ascent on whole graphs."""
+    from dmcmc.inference.bounds.dual.cuda.device_ascent import load_sweeps
 
-    load_kernels(width)
+    load_sweeps(width)
+
+
+def _load_row_bounds(width: int) -> None:
+    """Load the kernel of the dual ascent of rows."""
+    from dmcmc.inference.bounds.dual.cuda.device_ascent import load_row_bounds
+
+    load_row_bounds(width)
 
 
 def _load_branch_and_bound(width: int) -> None:
@@ -177,23 +192,32 @@ class GpuKernels(NamedTuple):
 
         Their names contain what the kernels depend on, so that other problems find them.
         """
-        return [*self.known_by_plan, *sampling(self.setup, self.agents)]
+        return [*self.known_by_plan, *self.sampling]
 
     @property
     def known_by_plan(self) -> list[KernelSet]:
         """Those of the first kernels that a plan tells; to know those of samplers takes kernels on the CPU."""
-        setup, agents = self.setup, self.agents
-        found = [search(SearchVariant.of(setup.divided))] if self.searches else []
-        found += chain.from_iterable(map(dual_bounds, _table_widths(setup, agents)))
-        return found + elimination_needs(setup, agents).kernels
+        found = [search(SearchVariant.of(self.setup.divided))] if self.searches else []
+        found += chain.from_iterable(map(dual_ascent, _table_widths(self.setup, self.agents)))
+        return found + elimination_needs(self.setup, self.agents).kernels
+
+    @property
+    def sampling(self) -> list[KernelSet]:
+        """Those of the first kernels with which samplers sample the agents."""
+        return sampling(self.setup, self.agents)
+
+    @property
+    def branching(self) -> list[KernelSet]:
+        """The kernels of branch and bound."""
+        return list(map(branch_and_bound, _table_widths(self.setup, self.agents)))
 
     @property
     def later(self) -> dict[str, list[KernelSet]]:
         """The kernels that improvers need, by the improver's name; they depend on the domains of the agents."""
         if not (_gpu_available(self.setup) and self.setup.divided.timed):
             return {}
-        sets = relaxations_of_agents(self.setup, self.agents)
-        return {SEMIDEFINITE: sets} if sets else {}
+        found = {BRANCH: self.branching, SEMIDEFINITE: relaxations_of_agents(self.setup, self.agents)}
+        return {improver: sets for improver, sets in found.items() if sets}
 
 
 def _gpu_available(setup: Setup) -> bool:
@@ -333,26 +357,155 @@ _TITLE = "opening the GPU"
 LOADING = "dmcmc GPU loading"  # name of the thread that loads kernels; no command waits for it at its end
 
 
+class Stage(IntEnum):
+    """How far a rank has prepared its GPU."""
+
+    FINDING = 0  # it finds out which kernels it needs
+    COMPILING = 1  # other processes compile them
+    COMPILED = 2  # it loads them, as soon as all ranks have got so far
+    LOADED = 3
+
+
+class GpuPreparation:
+    """Prepares the GPU of each rank for a plan in a thread, while the run works by a plan for the CPU.
+
+    The thread requests the kernels after those of the CPU, and loads them. Loading may take long on a GPU that others
+    use, and cannot be ended.
+
+    Parameters
+    ----------
+    setup : Setup
+        The plan that uses the GPU.
+    on_cpu : list of KernelSet
+        Kernels on the CPU that the plan needs, too.
+    uses_gpu, searches : bool
+        Whether this rank uses a GPU, and whether chains of the local search run on it.
+    world, kernels
+        As for :func:`prepare_gpu`.
+
+    Attributes
+    ----------
+    stage : Stage
+        How far this rank is.
+    loaded : CancellationToken
+        Requested when this rank's kernels are loaded: a plan that does without them may end soon.
+    later : dict of str to list of KernelSet
+        Kernels that improvers need by this plan, by the improver's name.
+    is_used : bool
+        Whether the run works by this plan.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        on_cpu: list[KernelSet],
+        uses_gpu: bool,
+        searches: bool,
+        world: World,
+        kernels: KernelSupply,
+    ) -> None:
+        self.stage, self.loaded, self.is_used = Stage.FINDING, CancellationToken(), False
+        self.later: dict[str, list[KernelSet]] = {}
+        self._setup, self._on_cpu, self._world, self._kernels = setup, on_cpu, world, kernels
+        own, plain = setup.agents_of_rank(world.rank), setup.with_stop(NO_DEADLINE)
+        of_node = own if setup.divided.scattered else list(range(setup.divided.problem.n_agents))
+        self._of_node, self._own = GpuKernels(plain, of_node, searches), GpuKernels(plain, own, searches)
+        self._uses_gpu, self._first = uses_gpu, list[KernelSet]()
+        self._all_are_compiled = Event()
+        if world.size == 1:
+            self._all_are_compiled.set()
+        # missing kernels come from the processes of this run
+        self._thread = Thread(target=copy_context().run, args=(self._run,), name=LOADING)
+
+    def request(self) -> float:
+        """Request all kernels; return the seconds that do not count as run time.
+
+        All ranks call this before they call ``begin`` if kernels are compiled before the clock starts.
+        """
+        needed = self._of_node if self._uses_gpu and not self._world.local_rank else None
+        seconds = self._requested([*self._on_cpu, *needed.known_by_plan] if needed else [])
+        later = chain.from_iterable(needed.later.values()) if needed else ()
+        seconds += self._kernels.request(*later, later=True)
+        if needed:
+            self._kernels.wait_alone(*self._on_cpu)  # code of the CPU finds the others
+        seconds += self._requested(needed.sampling if needed else [])
+        self._kernels.wait_alone(*self._first)
+        return seconds
+
+    def _requested(self, sets: list[KernelSet]) -> float:
+        """Request kernels that must be there before the first tables are made; return the seconds that do not count."""
+        self._first += sets
+        seconds = self._kernels.request(*sets, later=True)
+        if not self._kernels.is_ready(*sets):
+            self.stage = Stage.COMPILING
+        return seconds
+
+    def begin(self) -> None:
+        """Begin on this rank, if it uses a GPU."""
+        if self._uses_gpu:
+            self._thread.start()
+        else:
+            self.stage = Stage.LOADED
+            self.loaded.request()
+
+    def _run(self) -> None:
+        """Prepare the GPU of this rank."""
+        try:
+            if not self._kernels.compiles_first:
+                self.request()
+            own = self._first if self._world.size == 1 else self._own.first
+            self.stage, self.later = Stage.COMPILED, self._own.later
+            while not self._all_are_compiled.wait(tuning.CHECK_SECONDS):
+                self._kernels.check_goes_on()
+            load_sets([*own, *filter(self._kernels.is_ready, self._own.branching)])
+        except OutOfTime:  # the run has ended
+            return
+        except Exception as error:  # the run itself reports the error
+            _report(error)
+        self.stage = Stage.LOADED
+        self.loaded.request()
+
+    def next_plan(self) -> Setup | None:
+        """Return the plan that uses the GPU once all ranks have loaded its kernels, until then None; for all ranks."""
+        stages = self._world.allgather(self.stage)
+        if min(stages) >= Stage.COMPILED:
+            self._all_are_compiled.set()
+        self.is_used = min(stages) == Stage.LOADED
+        return without_closed_gpu(self._setup) if self.is_used else None
+
+    def wait(self, patience: float | None) -> Setup | None:
+        """Wait until the plan can be used, for some seconds at most; return None at once if kernels are missing.
+
+        All ranks call this. ``patience`` is None to wait without an end.
+        """
+        end = time.perf_counter() + (math.inf if patience is None else patience)
+        while (plan := self.next_plan()) is None:
+            waits = self.stage is not Stage.COMPILING and time.perf_counter() < end
+            if not all(self._world.allgather(waits)):
+                return None
+            self._thread.join(tuning.CHECK_SECONDS if self._thread.ident is not None else 0.0)
+        return plan
+
+
 class PreparedRun(NamedTuple):
     """A run whose GPU kernels are loaded or will be.
 
     Attributes
     ----------
     setup : Setup
-        The plan, without a GPU that is not open.
+        The plan by which the run begins: for the CPU alone until the GPU is open.
     seconds : float
         Seconds that do not count as run time.
-    later : dict of str to list of KernelSet
-        Kernels that improvers on the GPU still need, by the improver's name.
-    next_plan : callable or None
-        Returns the plan that uses the GPU once its kernels are compiled, until then None; called by all ranks. None if
-        ``setup`` already uses all that it is to use.
+    gpu : GpuPreparation or None
+        The preparation of the GPU; None if the run does not use one.
+    goes_on_with_gpu : bool
+        Whether the run goes on by the plan that uses the GPU, once that is prepared.
     """
 
     setup: Setup
-    seconds: float
-    later: dict[str, list[KernelSet]]
-    next_plan: Callable[[], Setup | None] | None = None
+    seconds: float = 0.0
+    gpu: GpuPreparation | None = None
+    goes_on_with_gpu: bool = False
 
 
 def prepare_gpu(
@@ -360,13 +513,13 @@ def prepare_gpu(
     world: World,
     progress: ProgressReporter,
     kernels: KernelSupply,
+    on_cpu: Callable[[], list[KernelSet]],
     concurrent: ConcurrentWork | None = None,
 ) -> PreparedRun:
-    """Load the kernels that this rank's agents use on a GPU, if any; called by all ranks.
+    """Prepare the GPU of each rank, if a plan with a time budget uses one; called by all ranks.
 
-    Other processes compile missing kernels while the run works on the CPU: with ``device: auto`` until its end,
-    with ``device: cuda`` until they are compiled. Loading may take long on a GPU that others use, and cannot be ended:
-    another thread does it, and the run goes on without the GPU after a share of its time.
+    If kernels are missing, the run begins at once by a plan for the CPU alone, which it keeps with ``device: auto``.
+    Otherwise it waits for the GPU for a share of its time.
 
     Parameters
     ----------
@@ -378,6 +531,8 @@ def prepare_gpu(
         Receives the progress.
     kernels
         The kernels of the run.
+    on_cpu
+        Returns the kernels on the CPU that the plan needs; called by all ranks.
     concurrent
         Work for the time in which the GPU is opened: the local search, whose chains may run on the GPU, too.
     """
@@ -386,45 +541,20 @@ def prepare_gpu(
     searches = concurrent is not None and world.rank == 0 and not setup.will_prove and wanted(setup.divided.config)
     uses_gpu = uses_gpu or searches
     if not any(world.allgather(uses_gpu)):
-        return PreparedRun(setup, 0.0, {})
-    plain = setup.with_stop(NO_DEADLINE)
-    agents = (
-        setup.agents_of_rank(world.rank) if setup.divided.scattered else list(range(setup.divided.problem.n_agents))
-    )
-    needed = GpuKernels(plain, agents, searches)
-    first, later = (needed.first, needed.later) if uses_gpu and not world.local_rank else ([], {})
-    seconds = kernels.request(*first, *chain.from_iterable(later.values()))
-    # Later kernels are loaded where they are used: large arrays would take seconds now.
-    own = (
-        first
-        if world.size == 1 or not uses_gpu
-        else GpuKernels(plain, setup.agents_of_rank(world.rank), searches).first
-    )
-    of_run = copy_context()  # missing kernels come from the processes of this run
-    loading = Thread(target=of_run.run, args=(load_sets, own if uses_gpu else []), name=LOADING)
-
-    def load(patience: float | None = 0.0) -> Setup | None:
-        """Open the GPU once its kernels are compiled, and return the plan that uses it; None until it is open.
-
-        It waits for the GPU for some seconds at most: later calls do not wait, because the run has tables to improve.
-        """
-        if loading.ident is None:
-            if not kernels.all_ready(*first):
-                return None
-            progress.stage(_TITLE)
-            loading.start()
-            with nullcontext() if concurrent is None else concurrent.begin():
-                loading.join(patience if allows_concurrent_use() else None)
-        if any(world.allgather(loading.is_alive())):
-            return None
-        return without_closed_gpu(setup)
-
-    prepared = load(_patience(kernels.stop) if setup.divided.timed else None)
-    used_later = needed.later if uses_gpu else {}
-    if prepared is None and (required or loading.ident is not None):
-        return PreparedRun(setup.on_cpu(), seconds, used_later, load if setup.divided.timed else None)
-    prepared = without_closed_gpu(setup) if prepared is None else prepared
-    return PreparedRun(prepared, seconds, used_later if prepared.backend.device != "cpu" else {})
+        return PreparedRun(setup)
+    sets = on_cpu()
+    gpu = GpuPreparation(setup, sets, uses_gpu, searches, world, kernels)
+    seconds, plan = gpu.request() if kernels.compiles_first else 0.0, None
+    gpu.begin()
+    is_missing = not kernels.all_ready(*sets)
+    if not is_missing:
+        progress.stage(_TITLE)
+        with nullcontext() if concurrent is None else concurrent.begin():
+            plan = gpu.wait(_patience(kernels.stop) if allows_concurrent_use() else None)
+        is_missing = any(world.allgather(gpu.stage is Stage.COMPILING))
+    if plan is None:
+        return PreparedRun(setup.chosen_for_cpu(world), seconds, gpu, required or not is_missing)
+    return PreparedRun(plan, seconds, gpu)
 
 
 def _patience(stop: Deadline) -> float | None:
@@ -432,23 +562,17 @@ def _patience(stop: Deadline) -> float | None:
     return None if stop.left == math.inf else max(0.0, tuning.FIRST_SHARE * stop.left)
 
 
-def requested_on_gpu(setup: Setup, world: World, searches: bool) -> list[KernelSet]:
-    """Return the kernels that a plan certainly uses on a GPU, to be compiled while those of the CPU are."""
-    if setup.backend.device != "cuda" or world.local_rank:
-        return []
-    agents = setup.agents_of_rank(world.rank) if setup.divided.scattered else range(setup.divided.problem.n_agents)
-    return GpuKernels(setup.with_stop(NO_DEADLINE), list(agents), searches).known_by_plan
-
-
 def load_sets(sets: list[KernelSet]) -> None:
     """Load kernels in this process."""
-    try:
-        for kernels in sets:
-            kernels.compile()
-    except Exception as error:  # the run itself reports the error
-        if gpu_fault(error) is None:
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded: {reason}")
+    for kernels in sets:
+        kernels.compile()
+
+
+def _report(error: Exception) -> None:
+    """Report an error after which kernels are missing, unless the GPU has failed, which is reported elsewhere."""
+    if gpu_fault(error) is None:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded: {reason}")
 
 
 def without_closed_gpu(setup: Setup) -> Setup:

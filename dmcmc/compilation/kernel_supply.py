@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -50,7 +51,11 @@ _PROGRAM = "dmcmc.compilation.compiler_process"  # module that a process execute
 
 
 class BackgroundCompiler:
-    """Compiles kernel sets in several processes, those that bring most per second of compiling first."""
+    """Compiles kernel sets in several processes, those that bring most per second of compiling first.
+
+    Sets for later, which no work waits for, have processes of their own. These work while nothing else waits, on at
+    most half of the cores: a set that is requested meanwhile finds a free process at once.
+    """
 
     def __init__(self) -> None:
         self._processes = 1  # at most; they are started when there is work for them
@@ -58,9 +63,12 @@ class BackgroundCompiler:
         self._waiting: list[KernelSet] = []
         self._urgent: set[str] = set()  # names of the sets that come first
         self._left_over: set[str] = set()  # names of the sets that only runs before have requested; they come last
+        self._later: set[str] = set()  # names of the sets for later
         self._requested: dict[str, bool] = {}  # by name: whether the set has been compiled, or cannot be compiled
         self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
+        # By whether they are for sets for later: threads, each with a process; numbers of sets that they compile now
+        self._threads: dict[bool, list[threading.Thread]] = {False: [], True: []}
+        self._busy = {False: 0, True: 0}
         self._children: list[subprocess.Popen[bytes]] = []
         self._seconds: dict[int, float] = {}
         self._closed = False
@@ -88,20 +96,41 @@ class BackgroundCompiler:
                 self._waiting.clear()
             self._changed.notify_all()
 
-    def request(self, sets: "Sequence[KernelSet]", at_once: bool = False) -> None:
-        """Compile kernel sets by gain, and among equals the earlier ones first (``at_once``: before all others)."""
+    def request(self, sets: "Sequence[KernelSet]", at_once: bool = False, later: bool = False) -> None:
+        """Compile kernel sets by gain, and among equals the earlier ones first.
+
+        Sets come before all others if ``at_once`` is True, and after all others if ``later`` is.
+        """
         with self._changed:
-            new = [kernels for kernels in sets if kernels.name not in self._requested]
+            new, names = [one for one in sets if one.name not in self._requested], {one.name for one in sets}
             self._requested |= {kernels.name: False for kernels in new}
-            self._left_over -= {kernels.name for kernels in sets}
-            self._urgent |= {kernels.name for kernels in sets if at_once}
+            self._left_over -= names
+            self._urgent |= names if at_once else set()
+            self._later = self._later | {kernels.name for kernels in new} if later else self._later - names
             self._waiting = sorted([*self._waiting, *new], key=self._place)
             self._changed.notify_all()
-            idle = self._processes - len(self._threads)
-            for _ in range(min(idle, len(new)) if not self._closed else 0):
-                thread = threading.Thread(target=self._run_process, name="dmcmc compiler", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            for of_later in (False, True):
+                most = self._most_for_later if of_later else self._processes
+                idle, waiting = most - len(self._threads[of_later]), len(self._waiting_sets(of_later))
+                for _ in range(min(idle, waiting) if not self._closed else 0):
+                    run = partial(self._run_process, of_later)
+                    thread = threading.Thread(target=run, name="dmcmc compiler", daemon=True)
+                    self._threads[of_later].append(thread)
+                    thread.start()
+
+    @property
+    def _most_for_later(self) -> int:
+        """The largest number of processes that compile sets for later."""
+        return max(1, self._processes // 2)
+
+    def _waiting_sets(self, later: bool) -> "list[KernelSet]":
+        """Return the waiting sets for later, or the others."""
+        return [kernels for kernels in self._waiting if (kernels.name in self._later) == later]
+
+    def _may_begin(self, later: bool) -> bool:
+        """Return whether a process may begin with a waiting set."""
+        others_come_first = later and bool(self._waiting_sets(False) or sum(self._busy.values()) >= self._processes)
+        return bool(self._waiting_sets(later)) and not others_come_first
 
     def _place(self, kernels: "KernelSet") -> tuple[bool, bool, int]:
         """Return the place of a kernel set in the order of compiling."""
@@ -124,7 +153,7 @@ class BackgroundCompiler:
         for child in self._children:  # kernels are stored atomically, so that nothing is lost but the current one
             end_process(child)
 
-    def _run_process(self) -> None:
+    def _run_process(self, later: bool) -> None:
         """Start a process and give it one kernel set after the other."""
         try:
             child = subprocess.Popen(
@@ -135,11 +164,11 @@ class BackgroundCompiler:
                 env=_environment(),
             )
         except OSError:  # no process can be started: the run compiles what it needs itself
-            self._give_up_all()
+            self._give_up_all(later)
             return
         with self._changed:
             self._children.append(child)
-        while child.poll() is None and (kernels := self._next()) is not None:
+        while child.poll() is None and (kernels := self._next(later)) is not None:
             stored = False
             try:
                 assert child.stdin is not None and child.stdout is not None
@@ -154,29 +183,36 @@ class BackgroundCompiler:
                 put_marker(marker)
             with self._changed:
                 self._requested[kernels.name] = True
+                self._busy[later] -= 1
                 self._changed.notify_all()
         if child.poll() is not None:
-            self._give_up_all()
+            self._give_up_all(later)
         end_process(child)  # also if it has started after the end
 
-    def _next(self) -> "KernelSet | None":
+    def _next(self, later: bool) -> "KernelSet | None":
         """Return the next set to compile, when there is one; None if there is none left and no run goes on."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed or not self._runs)
-            if self._waiting and not self._closed:
-                return self._waiting.pop(0)
-            self._leave()
+            self._changed.wait_for(
+                lambda: self._may_begin(later) or self._closed or not (self._runs or self._waiting_sets(later))
+            )
+            if self._may_begin(later) and not self._closed:
+                found = self._waiting_sets(later)[0]
+                self._waiting.remove(found)
+                self._busy[later] += 1
+                self._changed.notify_all()
+                return found
+            self._leave(later)
             return None
 
-    def _leave(self) -> None:
+    def _leave(self, later: bool) -> None:
         """Let another thread start a process when there is work again."""
-        if threading.current_thread() in self._threads:
-            self._threads.remove(threading.current_thread())
+        if threading.current_thread() in self._threads[later]:
+            self._threads[later].remove(threading.current_thread())
 
-    def _give_up_all(self) -> None:
+    def _give_up_all(self, later: bool) -> None:
         """Regard what is waiting as done, because no process works on it."""
         with self._changed:
-            self._leave()
+            self._leave(later)
             self._requested |= {kernels.name: True for kernels in self._waiting}
             self._waiting.clear()
             self._changed.notify_all()
@@ -284,7 +320,7 @@ class KernelSupply:
         self._seconds_before = 0.0  # processor seconds of the compiler for earlier runs
         self._memory, self._needed = config.budget.bytes, set[str]()  # names of all sets that were requested
         self._begun = None if interprets else compilation_seconds()  # None: this process compiles nothing
-        self._is_announced, self._starting = False, threading.Lock()
+        self._is_announced, self._starting, self._has_ended = False, threading.Lock(), False
         seconds = math.inf if config.budget.time is None else config.budget.time
         self.stop = stop or Deadline(time.perf_counter() + seconds)
         supplied = self.timed and not self._off and not self._first
@@ -296,6 +332,7 @@ class KernelSupply:
 
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._guard.__exit__(None, None, None)
+        self._has_ended = True
         if self._compiler is not None:
             self._compiler.end_run(goes_on=self.timed)
         if error_type is None and not self.timed:
@@ -320,7 +357,7 @@ class KernelSupply:
         children = 0.0 if self._compiler is None else self._compiler.seconds - self._seconds_before
         return children if self._begun is None else children + compilation_seconds() - self._begun
 
-    def request(self, *sets: KernelSet, at_once: bool = False) -> float:
+    def request(self, *sets: KernelSet, at_once: bool = False, later: bool = False) -> float:
         """Compile kernel sets in the background, by gain; called by all ranks.
 
         Parameters
@@ -329,6 +366,8 @@ class KernelSupply:
             The kernel sets.
         at_once
             Whether they come before all that is waiting.
+        later
+            Whether no work waits for them, so that they come after all others.
 
         Returns
         -------
@@ -342,7 +381,7 @@ class KernelSupply:
         missing = [k for k in sets if not (self._off or k.name in called or k.is_compiled)]
         if not missing or self.world.local_rank:
             return 0.0
-        self._started_compiler().request(missing, at_once)
+        self._started_compiler().request(missing, at_once, later)
         if not self._is_announced:
             self._is_announced = True
             methods = f"{len(missing)} of {len(self._needed)} methods"
@@ -394,6 +433,17 @@ class KernelSupply:
                 while not (stop.over or self.is_ready(*sets) or any(map(self.is_ready, next_to_come))):
                     self._pause(sets)
         return seconds
+
+    def wait_alone(self, *sets: KernelSet) -> None:
+        """Wait until this rank can use kernel sets, or raise OutOfTime when the run ends; called by any thread."""
+        while not self.is_ready(*sets):
+            self.check_goes_on()
+            self._pause(sets)
+
+    def check_goes_on(self) -> None:
+        """Raise OutOfTime if the run has ended."""
+        if self._has_ended or self.stop.over:
+            raise_out_of_time()
 
     def _pause(self, sets: Sequence[KernelSet]) -> None:
         """Wait a moment, or until this rank's kernels are ready."""

@@ -35,7 +35,7 @@ from dmcmc.solving.monitoring.progress import ProgressReporter, Watch
 
 if TYPE_CHECKING:
     from dmcmc.anytime.local_search import IncumbentSearch
-    from dmcmc.compilation.gpu_components import PreparedRun
+    from dmcmc.compilation.gpu_components import GpuPreparation, PreparedRun
     from dmcmc.solving.planning.divided_problem import DividedProblem
     from dmcmc.solving.planning.plan import Setup
 
@@ -107,13 +107,47 @@ class RunComponents(KernelSupply):
             sets += [*local, *([constraints] if search.quality.negated_violation < 0 else [])]
         return self.request(*sets)
 
-    def of_plan(self, setup: "Setup", search: "IncumbentSearch", whole_problem: str | None) -> "PlanComponents":
+    def of_plan(
+        self,
+        setup: "Setup",
+        search: "IncumbentSearch",
+        whole_problem: str | None,
+        gpu: "GpuPreparation | None" = None,
+    ) -> "PlanComponents":
         """Return the components of a plan, while which are missing a search goes on.
 
-        ``whole_problem`` is the bound provider of the whole problem; None if it is not bounded.
+        ``whole_problem`` is the bound provider of the whole problem; None if it is not bounded. ``gpu`` is the
+        preparation of the GPU, if the run uses one.
         """
         ending: Ending = "none" if search.stop is NO_DEADLINE else "deadline"
-        return PlanComponents(self, setup, ending, whole_problem, search.delay, search)
+        return PlanComponents(self, setup, ending, whole_problem, search.delay, search, gpu)
+
+    def open_gpu(
+        self,
+        setup: "Setup",
+        progress: ProgressReporter,
+        search: "IncumbentSearch | None" = None,
+        whole_problem: str | None = None,
+    ) -> "PreparedRun":
+        """Open the GPU if a plan uses one that is ready; otherwise prepare it; see :func:`.prepare_gpu`."""
+        from dmcmc.compilation import gpu_components  # fixed work needs no scheduler
+
+        def on_cpu() -> list[KernelSet]:
+            return PlanComponents(self, setup, "deadline", whole_problem).agents.tables
+
+        return gpu_components.prepare_gpu(setup, self.world, progress, self, on_cpu, self.search_while_waiting(search))
+
+    def search_while_waiting(self, search: "IncumbentSearch | None") -> ConcurrentWork | None:
+        """Return the local search in the background as work for the time of waiting.
+
+        The compiler goes first. Where both have one core, the search is brief.
+        """
+        if search is None:
+            return None
+        chains = self.world.bcast(None if search.components is None else search.components.chains)
+        brief_seconds = tuning.UNNOTICED_SHARE * max(0.0, search.stop.left)
+        background = partial(search.in_background, cores() > 1, low_priority=True, brief_seconds=brief_seconds)
+        return ConcurrentWork(chains, background)
 
     def ahead(self, watch: Watch, can_end_early: bool) -> Watch:
         """Return an observer of a run with fixed work that also requests what the plan needs, at its first call.
@@ -161,6 +195,8 @@ class PlanComponents:
         Called with seconds that do not count as run time.
     search
         The local search, which works while other components are not ready; None if there is none.
+    gpu
+        The preparation of the GPU; None if the run uses none.
 
     Attributes
     ----------
@@ -176,8 +212,9 @@ class PlanComponents:
         whole_problem: str | None = None,
         delay: Callable[[float], object] = float,
         search: "IncumbentSearch | None" = None,
+        gpu: "GpuPreparation | None" = None,
     ) -> None:
-        self._run, self._setup, self._delay, self._search, solve_tiny = run, setup, delay, search, run.solve_tiny
+        self._run, self._delay, self._search, self._gpu, solve_tiny = run, delay, search, gpu, run.solve_tiny
         assert solve_tiny is not None, "a run with a plan has tiny problems"
 
         def needed() -> tuple[AgentKernels, dict[str, list[KernelSet]]]:
@@ -185,19 +222,11 @@ class PlanComponents:
             return agents, for_improvers(setup, agents)
 
         self.agents, self._later = run.world.on_first_rank(needed)
-        self._on_gpu: dict[str, list[KernelSet]] = {}
-        self._has_requested_gpu = False
 
     def request(self) -> None:
         """Request the components: those of the whole problem first, then those of tables, then other improvers."""
         self._delay(self._run.request(*self.agents.before_tables, at_once=True))
         self._delay(self._run.request(*self.agents.tables, *chain.from_iterable(self._later.values())))
-        if self._run.timed and not self._has_requested_gpu:
-            self._has_requested_gpu = True
-            searches = self._search is not None and not self._setup.will_prove
-            from dmcmc.compilation import gpu_components  # fixed work needs no scheduler
-
-            self._delay(self._run.request(*gpu_components.requested_on_gpu(self._setup, self._run.world, searches)))
 
     def are_ready(self) -> bool:
         """Return whether all ranks can make and combine tables."""
@@ -212,30 +241,9 @@ class PlanComponents:
             On all ranks, if the deadline passes before that.
         """
         needed = self.agents.before_tables[:1] if for_whole_problem else self.agents.tables
-        self._delay(self._run.wait(needed, stop, self._search_while_waiting()))
+        self._delay(self._run.wait(needed, stop, self._run.search_while_waiting(self._search)))
 
     def is_ready(self, improver: str) -> bool:
         """Return whether an improver, given by its name, can work on this rank."""
-        return all(self._run.is_ready(*needed.get(improver, ())) for needed in (self._later, self._on_gpu))
-
-    def open_gpu(self, setup: "Setup", progress: ProgressReporter) -> "PreparedRun":
-        """Open the GPU, if the plan uses one that is ready; see :func:`.prepare_gpu`."""
-        from dmcmc.compilation import gpu_components  # fixed work needs no scheduler
-
-        prepared = gpu_components.prepare_gpu(setup, self._run.world, progress, self._run, self._search_while_waiting())
-        self._on_gpu = prepared.later
-        self._delay(prepared.seconds)
-        return prepared
-
-    def _search_while_waiting(self) -> ConcurrentWork | None:
-        """Return the local search in the background as work for the time of waiting.
-
-        The compiler goes first. Where both have one core, the search is brief.
-        """
-        search = self._search
-        if search is None:
-            return None
-        chains = self._run.world.bcast(None if search.components is None else search.components.chains)
-        brief_seconds = tuning.UNNOTICED_SHARE * max(0.0, search.stop.left)
-        background = partial(search.in_background, cores() > 1, low_priority=True, brief_seconds=brief_seconds)
-        return ConcurrentWork(chains, background)
+        on_gpu = {} if self._gpu is None or not self._gpu.is_used else self._gpu.later
+        return all(self._run.is_ready(*needed.get(improver, ())) for needed in (self._later, on_gpu))

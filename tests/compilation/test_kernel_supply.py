@@ -208,8 +208,24 @@ def test_what_a_run_has_requested_is_compiled_after_its_end_if_it_had_a_time_bud
         kernels.request(first, second)
         compiler = kernels._compiler
         assert has_come(lambda: compiler._waiting == [second])
-    assert has_come(lambda: first.is_compiled and not compiler._threads)
+    assert has_come(lambda: first.is_compiled and not any(compiler._threads.values()))
     assert second.is_compiled == timed
+
+
+def test_a_set_for_later_is_compiled_beside_no_other_and_holds_none_up(folder, monkeypatch):
+    monkeypatch.setattr(kernel_supply, "cores", lambda: 1)
+    first, later = KernelSet("first", partial(time.sleep, 1.0)), KernelSet("later", partial(time.sleep, 600.0))
+    quick = KernelSet("quick", partial(math.sqrt, 4.0))
+    with supply(first=False) as kernels:
+        kernels.request(first)
+        kernels.request(later, later=True)
+        compiler = kernels._compiler
+        assert has_come(lambda: compiler._busy[True] == 1) and first.is_compiled
+        kernels.request(quick)
+        kernels.wait([quick], Deadline(time.perf_counter() + 300))
+        assert quick.is_compiled and not kernels.is_ready(later)
+    compiler.close()
+    kernel_supply._COMPILERS.clear()
 
 
 ENDLESS = """
@@ -263,7 +279,7 @@ def test_a_run_does_not_start_processes_for_sets_that_an_earlier_one_has_called(
     """Otherwise each of many short runs would start processes, and end them before they have compiled anything."""
     requested = []
     monkeypatch.delenv("DMCMC_COMPILE")
-    monkeypatch.setattr(kernel_supply.BackgroundCompiler, "request", lambda _, sets, at_once: requested.extend(sets))
+    monkeypatch.setattr(kernel_supply.BackgroundCompiler, "request", lambda _, sets, *_order: requested.extend(sets))
     for _ in range(2):
         requested.clear()
         with suppress(ValueError), KernelSupply(World(), Settings(), NoProgress()) as kernels:

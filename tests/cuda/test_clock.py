@@ -8,16 +8,24 @@ import pytest
 from support.runs import HurriedProgress, record_late_compilation
 
 import dmcmc
+from dmcmc.anytime import solve_in_time
+from dmcmc.anytime.rank_run import RankImprovers, improve_until_stop
 from dmcmc.compilation import gpu_components
 from dmcmc.compilation.kernel_supply import KernelSupply
+from dmcmc.config.settings import settings_from
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
+from dmcmc.mpi.world import World
+from dmcmc.results.result import BRANCH, SEMIDEFINITE
+from dmcmc.solving.planning.plan import prepare
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
 FREE = replace(
     cost_model.COSTS, gpu_round_trip=0.0, seconds_per_wave=0.0, seconds_per_matched_bucket=0.0
 )  # everything runs on the GPU
+DEVICES = ("cpu", "cuda")
+LARGE = {"timeout": 3, "search": "none", "local": {"cells": 4}}  # agents are too large for exact elimination
 
 
 # Agents that are too large for exact elimination are bounded by mini-buckets of reparametrised tables; others are
@@ -59,23 +67,57 @@ def test_a_gpu_that_opens_slowly_does_not_hold_up_the_run(monkeypatch):
     assert result.assignment is not None and result.time < 10
 
 
+def let_kernels_of_the_gpu_be_ready(monkeypatch, when, others=KernelSupply.is_ready):
+    """Let a condition say whether kernels of the GPU are compiled, in a run that does not compile before its clock."""
+    monkeypatch.delenv("DMCMC_COMPILE", raising=False)
+
+    def is_ready(self, *sets):
+        return (when() or not any("GPU" in kernels.name for kernels in sets)) and others(self, *sets)
+
+    monkeypatch.setattr(KernelSupply, "is_ready", is_ready)
+
+
 def test_a_run_works_on_the_cpu_until_the_kernels_of_the_gpu_are_compiled(launches, monkeypatch):
     _, launched = launches
-    waits, all_ready = [], KernelSupply.all_ready
+    compiled, before, improve = Event(), [], RankImprovers.improve
 
-    def ready_later(self, *sets):
-        of_gpu = any("GPU" in kernels.name for kernels in sets)
-        if of_gpu and len(waits) < 3:
-            if not waits:
-                launched.clear()  # of compiling
-            waits.append(bool(launched))
-            return False
-        return all_ready(self, *sets)
+    def improve_while_they_are_compiled(self, directive):
+        if not compiled.is_set():
+            before.append(set(launched))
+            compiled.set()
+        improve(self, directive)
 
-    monkeypatch.setattr(KernelSupply, "all_ready", ready_later)
+    let_kernels_of_the_gpu_be_ready(monkeypatch, compiled.is_set)
+    monkeypatch.setattr(RankImprovers, "improve", improve_while_they_are_compiled)
     monkeypatch.setattr(cost_model, "COSTS", FREE)
     problem = dmcmc.generate("random", agents=2, variables_per_agent=5, domain_size=2, seed=1)
     local = {"method": "gibbs", "runs": 1, "samples": 1, "bound": "none"}
-    result = dmcmc.solve(problem, timeout=20, device="cuda", search="none", local=local)
-    assert waits == [False] * 3 and launched
+    result = dmcmc.solve(problem, timeout=30, device="cuda", search="none", local=local)
+    assert before == [set()] and launched
     assert result.objective <= dmcmc.solve(problem).objective
+
+
+def test_without_its_kernels_a_gpu_changes_neither_methods_nor_what_is_compiled_first(monkeypatch):
+    """So a run on an empty cache is no worse with a GPU than without one."""
+    begun, asked, request = [], [], KernelSupply.request
+
+    def begin(setup, coordinator, search, watch, is_ready, *rest):
+        ready = {improver: is_ready(improver) for improver in (BRANCH, SEMIDEFINITE)}
+        begun.append((setup.backend.device, setup.divided.config.device, list(setup.choices), setup.limits, ready))
+        return improve_until_stop(setup, coordinator, search, watch, is_ready, *rest)
+
+    def record(self, *sets, at_once=False, later=False):
+        asked[-1] += [] if later else [(kernels.name, at_once) for kernels in sets]
+        return request(self, *sets, at_once=at_once, later=later)
+
+    let_kernels_of_the_gpu_be_ready(monkeypatch, lambda: False, others=lambda self, *sets: True)
+    monkeypatch.setattr(solve_in_time, "improve_until_stop", begin)
+    monkeypatch.setattr(KernelSupply, "request", record)
+    problem = dmcmc.generate("random", agents=3, variables_per_agent=6, domain_size=3, seed=1)
+    planned = [prepare(problem, settings_from(None, {**LARGE, "device": device}), World()) for device in DEVICES]
+    assert planned[0].limits != planned[1].limits
+    for device in DEVICES:
+        asked.append([])
+        dmcmc.solve(problem, device=device, **LARGE)
+    assert begun[0] == begun[1]
+    assert asked[0] == asked[1] and asked[0]

@@ -9,7 +9,7 @@ estimates that take time linear in the problem decide.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
@@ -146,6 +146,13 @@ class Setup:
         divided = replace(self.divided, config=replace_settings(self.divided.config, device="cpu"))
         backend = replace(self.backend, device="cpu")
         return replace(self, divided=divided, choices=choices, backend=backend, facts=DerivedFacts())
+
+    def chosen_for_cpu(self, world: World) -> "Setup":
+        """Return the plan of ``device: cpu``, with this plan's placement of agents; called by all ranks."""
+        limits, method = replace(self.limits, gpu=False, opened=False), self.divided.config.local.method
+        surveys = cast(WorkCountList, self.surveys)
+        choices = world.on_first_rank(lambda: _choose(surveys, method, limits, self.rates))
+        return replace(self.on_cpu(), limits=limits, choices=choices)
 
     @cached_property
     def methods(self) -> tuple[str, ...]:

@@ -138,7 +138,9 @@ def join_kernel(dtype: np.dtype[Any], number: int, operation: int) -> JoinKernel
     """
     # 8-byte numbers and log-sum-exp need twice the registers per cell: the larger tile does not fit
     heavy = dtype.itemsize == 8 or operation == LOG_SUM
-    rh, rl = (LANES // 2, 4) if number == LARGE and not heavy else (4, 4)
+    if number == LARGE and heavy:
+        return join_kernel(dtype, 0, operation)
+    rh, rl = (LANES // 2, 4) if number == LARGE else (4, 4)
     both = 0 if number == LARGE else number
     return JoinKernel(_build(dtype.type, both, operation, rh, rl), GROUPS * rh, LANES * rl)
 

@@ -61,13 +61,23 @@ def fits_gpu(state: DualState) -> bool:
     )
 
 
-def load_kernels(width: int) -> None:
-    """Load the kernels for tables with ``width`` columns; compile them if they are not cached on disk."""
+def load_sweeps(width: int) -> None:
+    """Load the kernel of sweeps on whole graphs for tables with ``width`` columns; compile it if it is not stored."""
+    ints, longs, octets = _example_arguments(width)
+    shared_device().load(rows_cuda.sweep_graphs, (ints, longs, ints, longs, longs, longs, longs, 0, octets))
+
+
+def load_row_bounds(width: int) -> None:
+    """Load the kernel of the bounds of rows for tables with ``width`` columns; compile it if it is not stored."""
+    ints, longs, octets = _example_arguments(width)
+    shared_device().load(rows_cuda.bound_rows, (ints, longs, ints, longs, ints, 0, 0, longs, 0, octets))
+
+
+def _example_arguments(width: int) -> tuple[Any, Any, tuple[int, ...]]:
+    """Return arrays of int32 and int64, and the octets, whose length alone matters to the kernels."""
     device = shared_device()
     ints, longs = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64))
-    octets = (0,) * (width // 8)  # only the length matters: it is a compile-time constant of the kernels
-    device.load(rows_cuda.sweep_graphs, (ints, longs, ints, longs, longs, longs, longs, 0, octets))
-    device.load(rows_cuda.bound_rows, (ints, longs, ints, longs, ints, 0, 0, longs, 0, octets))
+    return ints, longs, (0,) * (width // 8)
 
 
 def _threads_per_block(threads: int) -> int:
