@@ -1,4 +1,7 @@
-"""If the GPU of one rank fails, all ranks continue on the CPU, with one file, with private inputs and in a session."""
+"""If the GPU of one rank fails, all ranks continue on the CPU, with one file, with private inputs and in a session.
+
+If the kernels of one rank's GPU are loaded slowly, all ranks work on the CPU.
+"""
 
 import pytest
 from support.ranks import documents, lines, needs_mpirun, start
@@ -75,3 +78,57 @@ def test_all_ranks_continue_on_the_cpu(tmp_path):
     ] * 9
     assert any(failed[1] for *_, failed in found)
     assert all("the GPU has failed" in line for line in lines(done.stderr))
+
+
+SLOW = """
+import json, sys
+from threading import Event, Timer
+from numba.cuda.simulator.kernel import FakeCUDAKernel
+from dmcmc.anytime.solve import solve
+from dmcmc.compilation import gpu_components
+from dmcmc.config.settings import settings_from
+from dmcmc.formats import native
+from dmcmc.inference.execution import cost_model
+from dmcmc.mpi.world import connect
+
+cost_model.COSTS = cost_model.CostModel(
+    gpu_round_trip=-1.0, seconds_per_wave=0.0, seconds_per_matched_bucket=0.0, seconds_per_cell=1.0
+)
+world, loaded, launches, launch = connect(), Event(), [], FakeCUDAKernel.__call__
+
+
+def load_slowly(sets):
+    if world.rank == 1:
+        loaded.wait(300)
+
+
+def count(self, *arguments):
+    launches.append(self._device)
+    return launch(self, *arguments)
+
+
+FakeCUDAKernel.__call__, gpu_components.load_sets = count, load_slowly
+gpu_components.allows_concurrent_use = lambda: True  # the other ranks have a deadline for opening their GPUs
+if sys.argv[2] != "never":
+    Timer(float(sys.argv[2]), loaded.set).start()
+problem = native.load(sys.argv[1])
+settings = settings_from(None, {"device": "cuda", "timeout": 40.0, "search": "none", "method": "exact"})
+result = solve(problem, settings, world)
+loaded.set()
+launched = world.allgather(len(launches))
+if world.rank == 0:
+    print(json.dumps([result.status, result.objective, result.bound, result.time, launched]), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "uses_gpu"), [("never", False), ("0.5", True)])
+def test_slow_loading_on_one_rank_neither_delays_the_run_nor_changes_its_answer(seconds, uses_gpu, tmp_path):
+    problem = dense_problem(agents=3, seed=1)
+    expected = dmcmc.solve(problem).objective
+    native.save(problem, tmp_path / "p.npz")
+    simulated = {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
+    done = start(2, "-c", SLOW, str(tmp_path / "p.npz"), seconds, **simulated)
+    assert done.returncode == 0, done.stderr
+    ((status, objective, bound, time, launched),) = documents(done.stdout)
+    assert (status, objective, bound) == ("optimal", expected, expected)
+    assert time < 30 and bool(sum(launched)) == uses_gpu
