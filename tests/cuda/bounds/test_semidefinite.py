@@ -117,6 +117,18 @@ def short_shared(monkeypatch):
     monkeypatch.setattr(batched_relaxation, "ROOT_SCHEDULE", SHARED)
 
 
+def test_agents_are_set_up_in_several_calls_if_the_threads_are_few(short_shared, monkeypatch):
+    overhead = property(lambda relaxation: 0.1 if relaxation.steps else 1.0)
+    monkeypatch.setattr(SemidefiniteRelaxation, "overhead_seconds", overhead)
+    (first, second), _ = make_relaxations()
+    requests = [RelaxationRequest(relaxation, None, None) for relaxation in (first, second)]
+    steps = []
+    for seconds in (0.9, 1.5, 1.5):
+        assert bound_on_gpu(requests, Backend("cuda", 1), seconds)
+        steps.append((first.steps, second.steps))
+    assert steps == [(0, 0), (SHARED.steps, 0), (SHARED.steps, SHARED.steps)]
+
+
 @pytest.fixture
 def per_row(short_shared, monkeypatch):
     """Shorten all schedules, and allow a few batches of per-row bounds in each call."""

@@ -64,10 +64,8 @@ def bound_on_gpu(requests: Sequence[RelaxationRequest], backend: Backend, second
         False if the device memory does not suffice, or a pairwise table exceeds a block's shared memory: the caller
         then runs the relaxations one by one. True also if the time did not suffice for a step.
     """
-    # rounds: agents per thread, since each thread sets up one agent after the other
-    start, rounds = time.perf_counter(), -(-len(requests) // backend.threads)
-    if seconds is not None and seconds < rounds * max((r.relaxation.overhead_seconds for r in requests), default=0.0):
-        return True  # the set-up would use up the time
+    start = time.perf_counter()
+    now = requests if seconds is None else _set_up_in_time(requests, backend.threads, seconds)
     prepared = dict[int, RelaxationTask]()
 
     def begin(number: int, request: RelaxationRequest) -> None:
@@ -76,18 +74,33 @@ def bound_on_gpu(requests: Sequence[RelaxationRequest], backend: Backend, second
         if task is not None:
             prepared[number] = task
 
-    for request in requests:
+    for request in now:
         if not request.relaxation.exhausted and not backend.stop.over:
             request.relaxation.utility_matrix()
     with products_on_one_thread():
-        run_parallel([partial(begin, *numbered) for numbered in enumerate(requests)], backend.threads, backend.stop)
+        run_parallel([partial(begin, *numbered) for numbered in enumerate(now)], backend.threads, backend.stop)
         tasks = [prepared[number] for number in sorted(prepared)]
         shared = [task for task in tasks if seconds is None or task.relaxation.steps < TRIAL_STEPS]
         if shared and not backend.stop.over and not _lower_shared(shared, backend):
             return False
-        if seconds is not None:
+        if seconds is not None and len(now) == len(requests):  # the agents' searches share their buffers
             _bound_single_rows(tasks, backend, start + seconds)
     return True
+
+
+def _set_up_in_time(requests: Sequence[RelaxationRequest], threads: int, seconds: float) -> list[RelaxationRequest]:
+    """Return the first requests that threads of the host set up and certify within a time.
+
+    An agent that was set up before needs less, so that all are included after some calls, however few the threads are.
+    """
+    used, found = [0.0] * threads, list[RelaxationRequest]()
+    for request in requests:
+        thread = used.index(min(used))
+        used[thread] += request.relaxation.overhead_seconds
+        if used[thread] > seconds:
+            break
+        found.append(request)
+    return found
 
 
 def _lower_shared(tasks: Sequence[RelaxationTask], backend: Backend) -> bool:
