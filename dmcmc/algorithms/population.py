@@ -131,8 +131,7 @@ class Population:
     ) -> None:
         self.algorithm, self.network, layout = algorithm, network, network.layout
         self._factors = [factor for factor in network.problem.factors if factor.scope]
-        tops = layout.column_top[layout.column_top > -layout.violation]
-        self._violation = int(layout.violation + min(0, tops.min(initial=0)))
+        self._violation = layout.least_violation
         self._owner = network.problem.owner.tolist()
         self.agents: dict[int, DcopAgent] = {}
         for v in np.flatnonzero(layout.mine).tolist():

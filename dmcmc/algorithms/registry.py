@@ -15,7 +15,7 @@ from dmcmc.algorithms.dgls import DGLS
 from dmcmc.algorithms.distributed_gibbs import GIBBS
 from dmcmc.algorithms.dsa import ADSA, DSA, SlopeDSA
 from dmcmc.algorithms.duct import DUCT
-from dmcmc.algorithms.max_sum import MAX_SUM
+from dmcmc.algorithms.max_sum import AlternatingMaxSum, MaxSum, ValuePropagation
 from dmcmc.algorithms.mgm import MGM, MGM2
 from dmcmc.algorithms.syncbb import SyncBB
 from dmcmc.algorithms.tree import ADPOP, DPOP
@@ -27,7 +27,7 @@ OWN = "dmcmc"  # dmcmc's own algorithm, which is not in the registry
 AnyAlgorithm = Algorithm | Rewriting | type[DcopAgent]
 _BUILT_IN: tuple[AnyAlgorithm, ...] = (
     *(MGM, MGM2, DSA, ADSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
-    *(MAX_SUM, AsyncMaxSum, GIBBS, DUCT),
+    *(MaxSum, AlternatingMaxSum, ValuePropagation, AsyncMaxSum, GIBBS, DUCT),
     *(SyncBB, AFB, Adopt, BnBAdopt, DPOP, ADPOP),
 )
 

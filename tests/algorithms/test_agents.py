@@ -23,7 +23,8 @@ from dmcmc.algorithms.simulator import run_agents
 from dmcmc.inference.runtime.errors import ConfigError
 
 COMPLETE = ("syncbb", "afb", "adopt", "bnb-adopt")
-LOCAL = ("mgm", "dsa", "a-dsa", "dsa-sdp", "dba", "gdba", "cocoa", "a-max-sum")
+LOCAL = ("mgm", "dsa", "a-dsa", "dsa-sdp", "dba", "gdba", "cocoa")
+LOCAL += ("max-sum", "max-sum-ad", "max-sum-ad-vp", "a-max-sum")
 DELAYS = ("none", "fixed(2)", "uniform(0,3)", "exponential(1)", "per-link(0,2)")
 
 
@@ -116,14 +117,22 @@ def test_mgm_as_agents_never_gets_worse_and_ends_1_optimal(problem, seed):
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"), [("mgm", {}), *(("dsa", {"variant": letter}) for letter in ("A", "B", "C", "D", "E"))]
+    ("name", "parameters"),
+    [
+        ("mgm", {}),
+        *(("dsa", {"variant": letter}) for letter in ("A", "B", "C", "D", "E")),
+        *(("max-sum", {"damping": damping, "split": split}) for damping in (0.0, 0.6) for split in (0.0, 0.4)),
+    ],
 )
 def test_compiled_algorithms_give_the_run_of_their_agents(name, parameters):
-    for seed in range(5):
+    for seed in range(6):
         problem = dmcmc.generate("random-network", nodes=10, domain_size=4, density=0.4, seed=seed)
+        problem = small_problem(seed) if seed % 2 else problem
         _, found = run(name, problem, seed, cycles=20, **parameters)
         algorithm = registry.get(name).compiled
-        steps = algorithm.steps(AgentNetwork(problem), AllRandom(seed, 10), checked(algorithm, parameters, "p"))
+        steps = algorithm.steps(
+            AgentNetwork(problem), AllRandom(seed, problem.n_variables), checked(algorithm, parameters, "p")
+        )
         expected = [values.copy() for _, values in zip(range(len(found)), steps, strict=False)]
         assert [s.values.tolist() for s in found[: len(expected)]] == [values.tolist() for values in expected]
 
@@ -152,15 +161,48 @@ def test_asynchronous_agents_find_the_optimum_on_ranks(name):
     assert on_thread_ranks(3, work) == [(True, best_score(problem))] * 3
 
 
-def test_max_sum_is_exact_on_trees():
+def random_tree(seed):
+    """Return a tree of seven variables with random tables."""
+    rng = np.random.default_rng(seed)
+    scopes = [(int(rng.integers(v)), v) for v in range(1, 7)]
+    factors = tuple(Factor.of(scope, rng.integers(0, 100, (3, 3)).tolist()) for scope in scopes)
+    names = tuple(f"x{v}" for v in range(7))
+    return Problem(names, [3] * 7, names, np.arange(7), factors)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("max-sum", {"damping": 0.0}),
+        ("max-sum", {"damping": 0.5, "split": 0.3}),
+        ("max-sum-ad", {"phase": 7}),
+        ("max-sum-ad-vp", {"phase": 7}),
+        ("a-max-sum", {"damping": 0.0}),
+    ],
+)
+def test_max_sum_is_exact_on_trees_and_stays_there(name, parameters):
     for seed in range(10):
-        rng = np.random.default_rng(seed)
-        scopes = [(int(rng.integers(v)), v) for v in range(1, 7)]
-        factors = tuple(Factor.of(scope, rng.integers(0, 100, (3, 3)).tolist()) for scope in scopes)
-        names = tuple(f"x{v}" for v in range(7))
-        problem = Problem(names, [3] * 7, names, np.arange(7), factors)
-        network, found = run("a-max-sum", problem, seed, cycles=1000, damping=0.0)
-        assert network.total_score(found[-1].values) == best_score(problem)
+        problem = random_tree(seed)
+        network, found = run(name, problem, seed, cycles=1000 if name == "a-max-sum" else 200, **parameters)
+        for state in found[-20:] if name != "a-max-sum" else found[-1:]:
+            assert network.total_score(state.values) == best_score(problem)
+
+
+def test_messages_of_alternating_max_sum_flow_in_one_direction_at_a_time():
+    problem = random_tree(1)  # six factors of two variables: one message for each factor and cycle
+    network, _ = run("max-sum-ad", problem, cycles=10, phase=10)
+    assert {kind: int(sent.messages.sum()) for kind, sent in network.sent_by_kind().items()} == {"FROM_FACTOR": 60}
+
+
+def test_value_propagation_reaches_a_consistent_assignment_that_max_sum_may_not():
+    totals = {}
+    for name in ("max-sum-ad", "max-sum-ad-vp"):
+        totals[name] = 0
+        for seed in range(8):
+            problem = dmcmc.generate("random-network", nodes=12, domain_size=4, density=0.4, seed=seed)
+            network, found = run(name, problem, seed, cycles=120, phase=12)
+            totals[name] += network.total_score(found[-1].values)
+    assert totals["max-sum-ad-vp"] > totals["max-sum-ad"]
 
 
 def test_nccc_and_messages_of_a_problem_computed_by_hand():

@@ -150,12 +150,12 @@ def penalties(recorder, states, ended, rng):
 
 
 def to_factors_and_back(recorder, states, ended, rng):
-    """Max-Sum: the agent of a factor's first variable computes it, and exchanges messages with its other variables."""
-    for _, factor in product(states, recorder.factors):
-        for v in factor.scope:
-            size = NUMBER * int(recorder.problem.domains[v])
-            recorder.send("TO_FACTOR", v, factor.scope[0], size)
-            recorder.send("FROM_FACTOR", factor.scope[0], v, size)
+    """Max-Sum: the agent of a factor's lowest variable computes it; both variables of a pair exchange one message."""
+    shared = Counter((v, min(scope)) for scope in {tuple(sorted(f.scope)) for f in recorder.factors} for v in scope)
+    for _, ((v, first), factors) in product(states[1:], shared.items()):
+        size = NUMBER * int(recorder.problem.domains[v]) * factors
+        recorder.send("TO_FACTOR", v, first, size)
+        recorder.send("FROM_FACTOR", first, v, size)
 
 
 def parents_of(problem):
