@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Scope = tuple[int, ...]  # variables of a factor in ascending order
 Node = tuple[Scope, int]  # a factor by its variables, and the number of its copy where factors are split
 
-_TIE_BREAKER = 1e-6, 2.0**-48  # scales of random utilities: in units of the tables, and per cost of a forbidden entry
+_TIE_BREAKER = 1e-4  # largest random utility that breaks ties: below half a unit in all for up to 5,000 variables
 
 
 def factor_message(tables: Floats, messages: Sequence[Floats], axis: int) -> Floats:
@@ -87,7 +87,7 @@ def max_sum(network: AgentNetwork, rng: Draws, given: Values) -> Iterator[Ints]:
     """
     problem, layout = network.problem, network.layout
     n, damping = problem.n_variables, float(given["damping"])
-    tie_breakers = rng.random((n, layout.max_domain)) * _tie_scale(layout.least_violation)
+    tie_breakers = rng.random((n, layout.max_domain)) * _TIE_BREAKER
     is_padding = np.arange(layout.max_domain) >= layout.domains[:, None]
     groups = _groups(network, float(given["split"]))
     to_factors, from_factors, message_bytes = _messages_per_cycle(network, 2 if given["split"] else 1)
@@ -110,11 +110,6 @@ def max_sum(network: AgentNetwork, rng: Draws, given: Values) -> Iterator[Ints]:
                 group.from_variables[axis][:] = damping * group.from_variables[axis] + (1 - damping) * new_message
         network.count_messages("TO_FACTOR", to_factors, message_bytes)
         network.count_messages("FROM_FACTOR", from_factors, message_bytes)
-
-
-def _tie_scale(violation: int) -> float:
-    """Return the scale of the random utilities that break ties."""
-    return _TIE_BREAKER[0] + _TIE_BREAKER[1] * violation
 
 
 def _groups(network: AgentNetwork, split: float) -> list[_FactorGroup]:
@@ -173,7 +168,7 @@ class FactorOwner(DcopAgent):
 
     def prepare(self, split: float = 0.0) -> None:
         """Read the tables of the own factors; all messages are zero."""
-        self.preference = np.array([self.random() for _ in range(self.domain)]) * _tie_scale(self.violation)
+        self.preference = np.array([self.random() for _ in range(self.domain)]) * _TIE_BREAKER
         merged: dict[Scope, Ints] = {}
         for c in self.own_constraints:
             key = tuple(sorted(c.scope))

@@ -72,6 +72,8 @@ class AgentNetwork:
         Simulated time of classes of agents so far: with computation, and by delays of messages alone.
     ended : bool
         Whether all agents of a class have finished.
+    bound : int or None
+        A proven upper bound on the total score of all assignments, in the integer units of the layout.
     """
 
     def __init__(self, problem: Problem, world: World | None = None) -> None:
@@ -89,6 +91,7 @@ class AgentNetwork:
         self.all_messages = self.all_bytes = 0
         self.simulated = self.delayed = 0.0
         self.ended = False
+        self.bound: int | None = None
         # Messages of one round, (agents,) int64: one per variable and neighbouring agent.
         self._messages_per_round = _count_links(problem, self.source, self.neighbour)
         mine = np.where(self.layout.mine, work, 0.0)

@@ -8,6 +8,7 @@ from dmcmc.algorithms.adopt import Adopt, BnBAdopt
 from dmcmc.algorithms.afb import AFB
 from dmcmc.algorithms.agent import DcopAgent
 from dmcmc.algorithms.async_max_sum import AsyncMaxSum
+from dmcmc.algorithms.bounded_max_sum import BOUNDED_MAX_SUM
 from dmcmc.algorithms.cocoa import CoCoA
 from dmcmc.algorithms.contract import Algorithm, Rewriting
 from dmcmc.algorithms.dba import DBA, GDBA
@@ -28,7 +29,7 @@ AnyAlgorithm = Algorithm | Rewriting | type[DcopAgent]
 _BUILT_IN: tuple[AnyAlgorithm, ...] = (
     *(MGM, MGM2, DSA, ADSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
     *(MaxSum, AlternatingMaxSum, ValuePropagation, AsyncMaxSum, GIBBS, DUCT),
-    *(SyncBB, AFB, Adopt, BnBAdopt, DPOP, ADPOP),
+    *(SyncBB, AFB, Adopt, BnBAdopt, DPOP, ADPOP, BOUNDED_MAX_SUM),
 )
 
 

@@ -340,3 +340,28 @@ def test_a_false_proof_of_an_algorithm_is_an_error():
             dmcmc.solve(problem, algorithm="boastful")
     finally:
         registry._PLUGINS.added.pop("boastful")
+
+
+def test_bounded_max_sum_proves_a_bound_and_is_optimal_on_trees():
+    for seed in range(300):
+        problem = small_problem(seed)
+        result = dmcmc.solve(problem, algorithm="bounded-max-sum")
+        network = AgentNetwork(problem)
+        best = best_score(problem)
+        for _ in registry.get("bounded-max-sum").steps(network, None, {}):
+            assert network.bound >= best
+        if result.bound is not None:
+            optimum = dmcmc.solve(problem, algorithm="syncbb").objective
+            assert result.bound >= optimum if problem.sense == "max" else result.bound <= optimum
+    for seed in range(10):
+        assert dmcmc.solve(random_tree(seed), algorithm="bounded-max-sum").status == "optimal"
+
+
+def test_the_bound_of_bounded_max_sum_on_a_triangle_computed_by_hand():
+    # Weights: ab 9, bc 5, ac 2; the edge of c and the factor ac has the weight 2 and closes the only cycle.
+    tables = [[9, 0], [0, 0]], [[5, 0], [0, 1]], [[0, 2], [0, 0]]
+    factors = tuple(Factor.of(scope, table) for scope, table in zip([(0, 1), (1, 2), (0, 2)], tables, strict=True))
+    names = ("a", "b", "c")
+    result = dmcmc.solve(Problem(names, [2, 2, 2], names, [0, 1, 2], factors), algorithm="bounded-max-sum")
+    # The tree takes 0 of the factor ac: 9 + 5 = 14 at (0, 0, 0), and the bound is 14 + 2.
+    assert (result.objective, result.bound, result.msg_count) == (14, 16, 4)
