@@ -152,8 +152,8 @@ class AgentNetwork:
             SentByAgent(count, size) if before is None else SentByAgent(before.messages + count, before.bytes + size)
         )
 
-    def sends(self, rounds: int, kind: str = "VALUE") -> None:
-        """Count one message of one number from each variable to each agent of its neighbours, in each round.
+    def sends(self, rounds: int, kind: str = "VALUE", numbers: int = 1) -> None:
+        """Count one message from each variable to each agent of its neighbours, in each round.
 
         Parameters
         ----------
@@ -161,9 +161,11 @@ class AgentNetwork:
             Number of rounds.
         kind : str
             Kind of the messages, under which results report them.
+        numbers : int
+            Numbers in each message.
         """
         count = rounds * self._messages_per_round
-        self._add(kind, count, count * BYTES)
+        self._add(kind, count, count * BYTES * numbers)
 
     def start(self, rng: Draws) -> Ints:
         """Return a random assignment, shape (n,), int64."""

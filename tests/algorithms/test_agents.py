@@ -116,10 +116,19 @@ def test_mgm_as_agents_never_gets_worse_and_ends_1_optimal(problem, seed):
     assert totals == sorted(totals) and better_by_one(problem, found[-1].values) == []
 
 
+def _counts(network):
+    """Return the messages and bytes of each kind."""
+    sent = network.sent_by_kind()
+    return {kind: (int(n.sum()), int(size.sum())) for kind, (n, size) in sent.items() if n.any()}
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
         ("mgm", {}),
+        ("mgm2", {}),
+        ("dgls", {}),
+        ("dgls", {"weight": 2.0, "evaporation": 0.5}),
         *(("dsa", {"variant": letter}) for letter in ("A", "B", "C", "D", "E")),
         *(("max-sum", {"damping": damping, "split": split}) for damping in (0.0, 0.6) for split in (0.0, 0.4)),
     ],
@@ -128,13 +137,14 @@ def test_compiled_algorithms_give_the_run_of_their_agents(name, parameters):
     for seed in range(6):
         problem = dmcmc.generate("random-network", nodes=10, domain_size=4, density=0.4, seed=seed)
         problem = small_problem(seed) if seed % 2 else problem
-        _, found = run(name, problem, seed, cycles=20, **parameters)
+        network, found = run(name, problem, seed, cycles=20, **parameters)
         algorithm = registry.get(name).compiled
-        steps = algorithm.steps(
-            AgentNetwork(problem), AllRandom(seed, problem.n_variables), checked(algorithm, parameters, "p")
-        )
+        other, drawn = AgentNetwork(problem), AllRandom(seed, problem.n_variables)
+        steps = algorithm.steps(other, drawn, checked(algorithm, parameters, "p"))
         expected = [values.copy() for _, values in zip(range(len(found)), steps, strict=False)]
         assert [s.values.tolist() for s in found[: len(expected)]] == [values.tolist() for values in expected]
+        assert len(found) == 21 or next(steps, None) is None
+        assert _counts(network) == _counts(other)
 
 
 @pytest.mark.parametrize("name", ["mgm", "dsa", "gdba", "dsa-sdp"])
