@@ -324,11 +324,17 @@ class SynchronousAgent(DcopAgent):
         Rounds of a cycle.
     optimal_for : int
         1 or 2 if the run ends as soon as no single variable, or no pair of neighbours, can gain anything. The runtime
-        looks at this after a cycle in which no value changes. 0 if the agents decide.
+        looks at this after a cycle in which no value changes. 3 if the run ends after such a cycle, because agents look
+        at all moves in each cycle. 0 if the agents decide.
     """
 
     rounds: ClassVar[int] = 1
     optimal_for: ClassVar[int] = 0
+
+    @classmethod
+    def rounds_of(cls, given: Mapping[str, Value]) -> int:
+        """Return the rounds of a cycle with the given parameters."""
+        return cls.rounds
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Work; each ``yield`` ends a round and returns the messages of the neighbours, ``{sender: content}``."""

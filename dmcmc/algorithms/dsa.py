@@ -71,12 +71,27 @@ class DSA(SynchronousAgent):
             self.value = stochastic_move(self, view, self.value)
 
 
+class MixedDSA(DSA):
+    """DSA with a probability of a move for variables in a violated hard constraint, and another one for the others."""
+
+    name, compiled = "mixed-dsa", None
+    summary = "DSA with different probabilities where hard constraints are violated and where not"
+    paper = "after the mixeddsa of pyDCOP (Rust, Picard, Ramparany 2019)"
+    parameters: ClassVar = {
+        "hard": Parameter(0.7, 0.01, 1.0, text="probability of a move if a hard constraint is violated"),
+        "probability": Parameter(0.5, 0.01, 1.0, text="probability of a move otherwise"),
+        "variant": _VARIANT,
+    }
+
+
 def stochastic_move(agent: DcopAgent, view: dict[int, int], value: int) -> int:
     """Return the value of an agent after one step of DSA, given the values of its neighbours; draws two numbers."""
     costs, variant = agent.costs(view), str(agent.given["variant"])
+    is_violated = "hard" in agent.given and costs[value] >= agent.violation
+    probability = float(agent.given["hard" if is_violated else "probability"])
     least = min(costs)
     ties = [d for d, cost in enumerate(costs) if cost == least and d != value]
-    drawn, lucky = agent.random(), agent.random() < float(agent.given["probability"])
+    drawn, lucky = agent.random(), agent.random() < probability
     best = ties[int(drawn * len(ties))] if ties else value
     gain = costs[value] - costs[best]
     if gain > 0:

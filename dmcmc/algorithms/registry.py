@@ -14,8 +14,9 @@ from dmcmc.algorithms.contract import Algorithm, Rewriting
 from dmcmc.algorithms.dba import DBA, GDBA
 from dmcmc.algorithms.dgls import DGLS
 from dmcmc.algorithms.distributed_gibbs import GIBBS
-from dmcmc.algorithms.dsa import ADSA, DSA, SlopeDSA
+from dmcmc.algorithms.dsa import ADSA, DSA, MixedDSA, SlopeDSA
 from dmcmc.algorithms.duct import DUCT
+from dmcmc.algorithms.k_opt import KOpt
 from dmcmc.algorithms.max_sum import AlternatingMaxSum, MaxSum, ValuePropagation
 from dmcmc.algorithms.mgm import MGM, MGM2
 from dmcmc.algorithms.syncbb import SyncBB
@@ -27,7 +28,7 @@ GROUP = "dmcmc.algorithms"
 OWN = "dmcmc"  # dmcmc's own algorithm, which is not in the registry
 AnyAlgorithm = Algorithm | Rewriting | type[DcopAgent]
 _BUILT_IN: tuple[AnyAlgorithm, ...] = (
-    *(MGM, MGM2, DSA, ADSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
+    *(MGM, MGM2, KOpt, DSA, ADSA, MixedDSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
     *(MaxSum, AlternatingMaxSum, ValuePropagation, AsyncMaxSum, GIBBS, DUCT),
     *(SyncBB, AFB, Adopt, BnBAdopt, DPOP, ADPOP, BOUNDED_MAX_SUM),
 )

@@ -1,14 +1,14 @@
 """Algorithms as agents: complete ones against enumeration, local ones by their properties, and what agents can see."""
 
 import re
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imports import ROOT
-from support.local_optima import better_by_one
+from support.local_optima import better_by_one, better_by_two
 from support.problem_strategies import mixed_problems, random_problem
 from support.ranks import on_thread_ranks
 
@@ -23,7 +23,9 @@ from dmcmc.algorithms.simulator import run_agents
 from dmcmc.inference.runtime.errors import ConfigError
 
 COMPLETE = ("syncbb", "afb", "adopt", "bnb-adopt")
-LOCAL = ("mgm", "dsa", "a-dsa", "dsa-sdp", "dba", "gdba", "cocoa")
+VARIANTS = (*((name, {}) for name in COMPLETE), ("adopt", {"bounds": "dp0"}), ("adopt", {"bounds": "dp2", "k": 20}))
+VARIANTS += (("bnb-adopt", {"bounds": "dp2"}),)
+LOCAL = ("mgm", "mgm2", "kopt", "dsa", "a-dsa", "mixed-dsa", "dgls", "dsa-sdp", "dba", "gdba", "cocoa")
 LOCAL += ("max-sum", "max-sum-ad", "max-sum-ad-vp", "a-max-sum")
 DELAYS = ("none", "fixed(2)", "uniform(0,3)", "exponential(1)", "per-link(0,2)")
 
@@ -61,22 +63,35 @@ def small_problem(seed):
     return Problem(names, domains, names, np.arange(n), tuple(factors), sense=("min", "max")[seed % 2])
 
 
-@pytest.mark.parametrize("name", COMPLETE)
-def test_complete_algorithms_find_the_optimum_with_and_without_delays(name):
-    for seed in range(60):
+def check_complete(name, parameters, seeds):
+    """Check that a complete algorithm ends with the optimum of small problems, with and without delays."""
+    for seed in seeds:
         problem = small_problem(seed)
         delays = Delays(DELAYS[seed % len(DELAYS)], seed=seed)
-        network, found = run(name, problem, seed, delays)
+        network, found = run(name, problem, seed, delays, **parameters)
         assert network.ended and network.total_score(found[-1].values) == best_score(problem), seed
+
+
+@pytest.mark.parametrize(("name", "parameters"), VARIANTS)
+def test_complete_algorithms_find_the_optimum_with_and_without_delays(name, parameters):
+    check_complete(name, parameters, range(500))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COMPLETE)
-def test_complete_algorithms_find_the_optimum_of_many_problems(name):
-    for seed in range(60, 2000):
-        problem = small_problem(seed)
-        network, found = run(name, problem, seed, Delays(DELAYS[seed % len(DELAYS)], seed=seed))
-        assert network.ended and network.total_score(found[-1].values) == best_score(problem), seed
+@pytest.mark.parametrize(("name", "parameters"), VARIANTS)
+def test_complete_algorithms_find_the_optimum_of_many_problems(name, parameters):
+    check_complete(name, parameters, range(500, 2000))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_first_bounds_save_adopt_two_of_three_messages_with_ten_variables_of_four_values(seed):
+    problem = dmcmc.generate("random-network", nodes=10, domain_size=4, density=0.3, tightness=0.0, seed=seed)
+    messages, optimum = [], -dmcmc.solve(problem).objective
+    for bounds in ("none", "dp2"):
+        network, found = run("adopt", problem, seed, k=1, bounds=bounds)
+        assert network.ended and network.total_score(found[-1].values) == optimum
+        messages.append(network.total_messages)
+    assert 3 * messages[1] < messages[0]
 
 
 @pytest.mark.parametrize("name", COMPLETE)
@@ -109,11 +124,51 @@ def test_the_same_seed_gives_the_same_run(name):
 
 
 @settings(max_examples=15)
-@given(mixed_problems(), st.integers(0, 99))
-def test_mgm_as_agents_never_gets_worse_and_ends_1_optimal(problem, seed):
-    network, found = run("mgm", problem, seed, cycles=1000)
+@given(mixed_problems(), st.integers(0, 99), st.sampled_from(["mgm", "mgm2", "kopt"]))
+def test_monotone_algorithms_as_agents_never_get_worse_and_end_1_optimal(problem, seed, name):
+    network, found = run(name, problem, seed, cycles=1000)
     totals = [network.total_score(state.values) for state in found]
     assert totals == sorted(totals) and better_by_one(problem, found[-1].values) == []
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("mgm2", {}), ("kopt", {"k": 2}), ("kopt", {"k": 3})])
+def test_runs_end_2_optimal(name, parameters):
+    for seed in range(40):
+        problem = small_problem(seed)
+        assert better_by_two(problem, run(name, problem, seed, cycles=1000, **parameters)[1][-1].values) == []
+
+
+def test_kopt_ends_3_optimal():
+    for seed in range(60):
+        problem = small_problem(seed)
+        network, found = run("kopt", problem, seed, cycles=1000, k=3)
+        best = network.total_score(found[-1].values)
+        scopes = [set(factor.scope) for factor in problem.factors]
+        for group in combinations(range(problem.n_variables), 3):
+            near = [{u for s in scopes if v in s for u in s} & set(group) - {v} for v in group]
+            if sum(map(bool, near)) == 3:  # a group of three in which each has a neighbour is connected
+                for new in product(*(range(problem.domains[v]) for v in group)):
+                    values = found[-1].values.copy()
+                    values[list(group)] = new
+                    assert network.total_score(values) <= best
+
+
+def test_kopt_with_groups_of_one_gives_the_run_of_mgm():
+    problem = dmcmc.generate("random-network", nodes=10, domain_size=4, density=0.4, seed=4)
+    runs = [run(name, problem, 3, cycles=20, **p)[1] for name, p in (("mgm", {}), ("kopt", {"k": 1}))]
+    assert len({tuple(str(state.values) for state in found) for found in runs}) == 1
+
+
+def test_mixed_dsa_moves_by_the_probability_of_its_constraints():
+    # One variable whose first value is worse, or forbidden: it moves with the one probability or with the other one.
+    for cost, expected in ((5.0, 0.2), (np.inf, 0.8)):
+        problem = Problem(("a",), [2], ("a",), [0], (Factor.of((0,), [cost, 0.0], "min"),), sense="min")
+        moved = []
+        for seed in range(600):
+            _, found = run("mixed-dsa", problem, seed, cycles=1, hard=0.8, probability=0.2)
+            if found[0].values[0] == 0:
+                moved.append(found[1].values[0] == 1)
+        assert abs(np.mean(moved) - expected) < 0.08
 
 
 def _counts(network):
