@@ -10,6 +10,7 @@ from dmcmc.algorithms.agent import DcopAgent
 from dmcmc.algorithms.async_max_sum import AsyncMaxSum
 from dmcmc.algorithms.bounded_max_sum import BOUNDED_MAX_SUM
 from dmcmc.algorithms.cocoa import CoCoA
+from dmcmc.algorithms.conc_fb import ConcFB
 from dmcmc.algorithms.contract import Algorithm, Rewriting
 from dmcmc.algorithms.dba import DBA, GDBA
 from dmcmc.algorithms.dgls import DGLS
@@ -19,6 +20,8 @@ from dmcmc.algorithms.duct import DUCT
 from dmcmc.algorithms.k_opt import KOpt
 from dmcmc.algorithms.max_sum import AlternatingMaxSum, MaxSum, ValuePropagation
 from dmcmc.algorithms.mgm import MGM, MGM2
+from dmcmc.algorithms.ncbb import NCBB
+from dmcmc.algorithms.pt_fb import PTFB
 from dmcmc.algorithms.syncbb import SyncBB
 from dmcmc.algorithms.tree import ADPOP, DPOP
 from dmcmc.inference.runtime.errors import ConfigError
@@ -30,7 +33,7 @@ AnyAlgorithm = Algorithm | Rewriting | type[DcopAgent]
 _BUILT_IN: tuple[AnyAlgorithm, ...] = (
     *(MGM, MGM2, KOpt, DSA, ADSA, MixedDSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
     *(MaxSum, AlternatingMaxSum, ValuePropagation, AsyncMaxSum, GIBBS, DUCT),
-    *(SyncBB, AFB, Adopt, BnBAdopt, DPOP, ADPOP, BOUNDED_MAX_SUM),
+    *(SyncBB, AFB, ConcFB, PTFB, NCBB, Adopt, BnBAdopt, DPOP, ADPOP, BOUNDED_MAX_SUM),
 )
 
 
