@@ -35,6 +35,7 @@ finishes when ``run`` returns.
   ``ancestors`` (all of them, the root first), ``pseudo_parents`` and ``pseudo_children`` (neighbours above and below
   that are neither parent nor child), ``separator`` (ancestors that share a constraint with this agent or one of its
   descendants, the root first).
+* ``spanning tree``: ``parent`` and ``children`` in a tree of shortest paths from the lowest variable.
 * ``order``: ``order``, all agents, the first one first. An agent may send messages to all of them.
 
 ``own_constraints`` are the constraints for whose cost this agent answers: those whose other variables all come before
@@ -55,6 +56,7 @@ from dmcmc.algorithms.contract import Algorithm, Parameter, Value
 from dmcmc.inference.runtime.types import Ints
 
 EVERYONE = -1  # receiver of a message to all neighbours
+ANYTIME = {"anytime": Parameter(False, text="agents find the best assignment of the run themselves, by ALS")}
 
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15  # of the counter, from SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.algorithms import local_kernels as kernels
-from dmcmc.algorithms.agent import SynchronousAgent
+from dmcmc.algorithms.agent import ANYTIME, SynchronousAgent
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
 from dmcmc.algorithms.network import BYTES, AgentNetwork, Draws
 from dmcmc.inference.runtime.types import Ints
@@ -83,6 +83,7 @@ class DGLS(SynchronousAgent):
     parameters: ClassVar = {
         "weight": Parameter(0.4, 1e-6, 100.0, text="penalty per unit of an entry's loss"),
         "evaporation": Parameter(0.2, 0.0, 1.0, text="share of all penalties that decays in each cycle"),
+        **ANYTIME,
     }
     compiled = Algorithm("dgls", summary, dgls, parameters)
 

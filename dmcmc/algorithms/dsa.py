@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
-from dmcmc.algorithms.agent import DcopAgent, SynchronousAgent
+from dmcmc.algorithms.agent import ANYTIME, DcopAgent, SynchronousAgent
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
 from dmcmc.algorithms.network import AgentNetwork, Draws
 from dmcmc.inference.runtime.types import Ints
@@ -59,7 +59,7 @@ class DSA(SynchronousAgent):
     name = "dsa"
     summary = "each variable takes its best value with a fixed probability"
     paper = "Zhang, Wang, Xing, Wittenburg: Distributed stochastic search, Artificial Intelligence 161, 2005"
-    parameters: ClassVar = {"probability": _PROBABILITY, "variant": _VARIANT}
+    parameters: ClassVar = {"probability": _PROBABILITY, "variant": _VARIANT} | ANYTIME
     compiled = Algorithm("dsa", summary, dsa, parameters)
 
     def run(self) -> Generator[None, dict[int, Any], None]:
@@ -81,6 +81,7 @@ class MixedDSA(DSA):
         "hard": Parameter(0.7, 0.01, 1.0, text="probability of a move if a hard constraint is violated"),
         "probability": Parameter(0.5, 0.01, 1.0, text="probability of a move otherwise"),
         "variant": _VARIANT,
+        **ANYTIME,
     }
 
 
@@ -146,7 +147,9 @@ class SlopeDSA(SynchronousAgent):
     name = "dsa-sdp"
     summary = "DSA whose probability of a move depends on its relative gain, with periodic exploration"
     paper = "Zivan, Okamoto, Peled: Explorative anytime local search, Artificial Intelligence 212, 2014"
-    parameters: ClassVar = {"exploration": Parameter(40, 1, 10**9, text="cycles from one exploration to the next")}
+    parameters: ClassVar = {
+        "exploration": Parameter(40, 1, 10**9, text="cycles from one exploration to the next")
+    } | ANYTIME
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Send the value, and move."""

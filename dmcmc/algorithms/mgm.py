@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
-from dmcmc.algorithms.agent import SynchronousAgent
+from dmcmc.algorithms.agent import ANYTIME, SynchronousAgent
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
 from dmcmc.algorithms.network import BYTES, AgentNetwork, Draws
 from dmcmc.inference.runtime.types import Ints
@@ -139,7 +139,8 @@ class MGM(SynchronousAgent):
     name, rounds, optimal_for = "mgm", 2, 1
     summary = "the variable with the largest gain among its neighbours moves; ends 1-optimal"
     paper = "Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004"
-    compiled = Algorithm("mgm", summary, mgm)
+    parameters: ClassVar = ANYTIME
+    compiled = Algorithm("mgm", summary, mgm, parameters)
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Exchange values, then gains."""
@@ -162,7 +163,9 @@ class MGM2(SynchronousAgent):
     name, rounds, optimal_for = "mgm2", 5, 2
     summary = "MGM with pairs of neighbours that move together; ends 2-optimal"
     paper = "Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004"
-    parameters: ClassVar = {_OFFER_PROBABILITY: Parameter(0.5, 0.01, 0.99, text="probability of making an offer")}
+    parameters: ClassVar = {
+        _OFFER_PROBABILITY: Parameter(0.5, 0.01, 0.99, text="probability of making an offer")
+    } | ANYTIME
     compiled = Algorithm("mgm2", summary, mgm2, parameters)
 
     def run(self) -> Generator[None, dict[int, Any], None]:

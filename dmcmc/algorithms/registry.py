@@ -19,6 +19,7 @@ from dmcmc.algorithms.dsa import ADSA, DSA, MixedDSA, SlopeDSA
 from dmcmc.algorithms.duct import DUCT
 from dmcmc.algorithms.k_opt import KOpt
 from dmcmc.algorithms.max_sum import AlternatingMaxSum, MaxSum, ValuePropagation
+from dmcmc.algorithms.mb_dpop import MBDPOP
 from dmcmc.algorithms.mgm import MGM, MGM2
 from dmcmc.algorithms.ncbb import NCBB
 from dmcmc.algorithms.pt_fb import PTFB
@@ -33,7 +34,7 @@ AnyAlgorithm = Algorithm | Rewriting | type[DcopAgent]
 _BUILT_IN: tuple[AnyAlgorithm, ...] = (
     *(MGM, MGM2, KOpt, DSA, ADSA, MixedDSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
     *(MaxSum, AlternatingMaxSum, ValuePropagation, AsyncMaxSum, GIBBS, DUCT),
-    *(SyncBB, AFB, ConcFB, PTFB, NCBB, Adopt, BnBAdopt, DPOP, ADPOP, BOUNDED_MAX_SUM),
+    *(SyncBB, AFB, ConcFB, PTFB, NCBB, Adopt, BnBAdopt, DPOP, MBDPOP, ADPOP, BOUNDED_MAX_SUM),
 )
 
 

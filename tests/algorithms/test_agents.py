@@ -22,9 +22,9 @@ from dmcmc.algorithms.population import AlgorithmError, Delays, Population
 from dmcmc.algorithms.simulator import run_agents
 from dmcmc.inference.runtime.errors import ConfigError
 
-COMPLETE = ("syncbb", "afb", "conc-fb", "pt-fb", "ncbb", "adopt", "bnb-adopt")
+COMPLETE = ("syncbb", "afb", "conc-fb", "pt-fb", "ncbb", "adopt", "bnb-adopt", "mb-dpop")
 VARIANTS = (*((name, {}) for name in COMPLETE), ("adopt", {"bounds": "dp0"}), ("adopt", {"bounds": "dp2", "k": 20}))
-VARIANTS += (("bnb-adopt", {"bounds": "dp2"}),)
+VARIANTS += (("bnb-adopt", {"bounds": "dp2"}), ("mb-dpop", {"k": 1}))
 LOCAL = ("mgm", "mgm2", "kopt", "dsa", "a-dsa", "mixed-dsa", "dgls", "dsa-sdp", "dba", "gdba", "cocoa")
 LOCAL += ("max-sum", "max-sum-ad", "max-sum-ad-vp", "a-max-sum")
 DELAYS = ("none", "fixed(2)", "uniform(0,3)", "exponential(1)", "per-link(0,2)")
@@ -430,3 +430,37 @@ def test_the_bound_of_bounded_max_sum_on_a_triangle_computed_by_hand():
     result = dmcmc.solve(Problem(names, [2, 2, 2], names, [0, 1, 2], factors), algorithm="bounded-max-sum")
     # The tree takes 0 of the factor ac: 9 + 5 = 14 at (0, 0, 0), and the bound is 14 + 2.
     assert (result.objective, result.bound, result.msg_count) == (14, 16, 4)
+
+
+@pytest.mark.parametrize("name", ["mgm", "mgm2", "dsa", "mixed-dsa", "dsa-sdp", "dba", "gdba", "dgls"])
+def test_agents_of_an_anytime_run_keep_their_values_of_the_best_step(name):
+    agents = {}
+
+    def run_and_remember(self):
+        agents[self.me] = self
+        yield from registry.get(name).run(self)
+
+    remembering, checks = type("Remembering", (registry.get(name),), {"run": run_and_remember}), 0
+    for seed in range(10):
+        problem = dmcmc.generate("random-network", nodes=9, domain_size=4, density=0.4, seed=seed)
+        network, found = run(remembering, problem, seed, cycles=30, anytime=True)
+        plain, expected = run(name, problem, seed, cycles=30)
+        assert [str(state.values) for state in found] == [str(state.values) for state in expected]
+        assert network.total_messages == plain.total_messages and network.total_bytes > plain.total_bytes
+        totals = [network.total_score(state.values) for state in found]
+        if sum(agent.parent is None for agent in agents.values()) == 1:
+            for v, agent in agents.items():
+                last, best = agent.compared
+                if last >= 0:
+                    assert agent.best == found[best].values[v] and totals[best] == max(totals[: last + 1])
+                    checks += 1
+    assert checks > 40
+
+
+def test_messages_of_an_anytime_run_on_a_chain_computed_by_hand():
+    # a - b - c with the root a. Step s: c reports in step s + 1, b in s + 2, and a compares at the end of step s + 2.
+    chain = tuple(Factor.of((v, v + 1), [[1, 2], [3, 0]], "min") for v in range(2))
+    problem = Problem(("a", "b", "c"), [2, 2, 2], ("a", "b", "c"), [0, 1, 2], chain, sense="min")
+    network, _ = run("dsa", problem, cycles=4, anytime=True)
+    # Four rounds of four values. c reports in three of them, b in two; parents name two steps in each message.
+    assert network.total_messages == 16 and network.total_bytes == 8 * (16 + 2 * (3 + 2) + 2 * 4 * 2)

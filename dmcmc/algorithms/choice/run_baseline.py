@@ -158,7 +158,8 @@ def solve_in_cycles(
         config = with_memory_limit(settings, world)
         dense = with_dense_tables(problem, config)
         given = config.algorithm_settings
-        compiled = algorithm if isinstance(algorithm, Algorithm) else None if given.needs_agents else algorithm.compiled
+        needs_agents = given.needs_agents or bool(values.get("anytime"))
+        compiled = algorithm if isinstance(algorithm, Algorithm) else None if needs_agents else algorithm.compiled
         if compiled is not None and registry.is_built_in(algorithm.name):
             _compile_kernels(compiled, values)
         run = _AlgorithmRun(algorithm, problem, AgentNetwork(dense, world), config, progress)
