@@ -197,7 +197,7 @@ class MaxSum(FactorOwner, SynchronousAgent):
 
     With a ``phase``, messages flow in one direction of the order of all variables for as many cycles, in which a factor
     comes right after its lowest variable, and then in the other one. With value propagation, variables then send the
-    utility of their present value only, so that a factor takes it for granted.
+    utility of their present value only, so that a factor takes the values of its senders as fixed.
     """
 
     name, kind, cycles, rounds = "max-sum", "message passing", 1000, 2

@@ -21,10 +21,10 @@ from dmcmc.algorithms.k_opt import KOpt
 from dmcmc.algorithms.max_sum import AlternatingMaxSum, MaxSum, ValuePropagation
 from dmcmc.algorithms.mb_dpop import MBDPOP
 from dmcmc.algorithms.mgm import MGM, MGM2
-from dmcmc.algorithms.ncbb import NCBB
-from dmcmc.algorithms.pt_fb import PTFB
+from dmcmc.algorithms.o_dpop import ODPOP
 from dmcmc.algorithms.syncbb import SyncBB
 from dmcmc.algorithms.tree import ADPOP, DPOP
+from dmcmc.algorithms.tree_search import NCBB, PTFB
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.plugins import Plugins
 
@@ -34,7 +34,7 @@ AnyAlgorithm = Algorithm | Rewriting | type[DcopAgent]
 _BUILT_IN: tuple[AnyAlgorithm, ...] = (
     *(MGM, MGM2, KOpt, DSA, ADSA, MixedDSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
     *(MaxSum, AlternatingMaxSum, ValuePropagation, AsyncMaxSum, GIBBS, DUCT),
-    *(SyncBB, AFB, ConcFB, PTFB, NCBB, Adopt, BnBAdopt, DPOP, MBDPOP, ADPOP, BOUNDED_MAX_SUM),
+    *(SyncBB, AFB, ConcFB, PTFB, NCBB, Adopt, BnBAdopt, DPOP, MBDPOP, ODPOP, ADPOP, BOUNDED_MAX_SUM),
 )
 
 

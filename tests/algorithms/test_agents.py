@@ -22,7 +22,7 @@ from dmcmc.algorithms.population import AlgorithmError, Delays, Population
 from dmcmc.algorithms.simulator import run_agents
 from dmcmc.inference.runtime.errors import ConfigError
 
-COMPLETE = ("syncbb", "afb", "conc-fb", "pt-fb", "ncbb", "adopt", "bnb-adopt", "mb-dpop")
+COMPLETE = ("syncbb", "afb", "conc-fb", "pt-fb", "ncbb", "adopt", "bnb-adopt", "mb-dpop", "o-dpop")
 VARIANTS = (*((name, {}) for name in COMPLETE), ("adopt", {"bounds": "dp0"}), ("adopt", {"bounds": "dp2", "k": 20}))
 VARIANTS += (("bnb-adopt", {"bounds": "dp2"}), ("mb-dpop", {"k": 1}))
 LOCAL = ("mgm", "mgm2", "kopt", "dsa", "a-dsa", "mixed-dsa", "dgls", "dsa-sdp", "dba", "gdba", "cocoa")
