@@ -5,10 +5,10 @@ Intelligence 212, 2014.
 """
 
 from collections.abc import Generator
-from functools import cache
 from typing import Any
 
 from dmcmc.algorithms.agent import EVERYONE, SynchronousAgent
+from dmcmc.algorithms.syncbb import NO_BOUND
 
 _VALUE = "VALUE"  # kind of the messages that carry those of the scheme
 
@@ -34,7 +34,7 @@ class AnytimeSearch(SynchronousAgent):
         """Run the search; steps are numbered from 0."""
         search, inbox = super().run(), None
         self.best: int | None = None
-        self.compared, self.step = (-1, -1), -1
+        self.compared, self.step, self.least = (-1, -1), -1, NO_BOUND
         self.history: dict[int, int] = {}
         self.costs_of: dict[int, dict[int, int]] = {}  # of each step: cost of the own part, and of each child's subtree
         self.report: tuple[int, int] | None = None  # a step, and its cost in this subtree
@@ -89,11 +89,9 @@ class AnytimeSearch(SynchronousAgent):
         total = sum(self.costs_of.pop(step).values())
         if self.parent is not None:
             self.report = step, total
-        elif self.best is None or total < self.least:
-            self.least = total
-            self._compare((step, step))
         else:
-            self._compare((step, self.compared[1]))
+            self.least, best = min((self.least, self.compared[1]), (total, step))
+            self._compare((step, best))
 
     def _compare(self, compared: tuple[int, int]) -> None:
         """Keep the value of the best step, and forget those of the steps that are compared."""
@@ -103,7 +101,6 @@ class AnytimeSearch(SynchronousAgent):
         self.history = {step: value for step, value in self.history.items() if step > compared[0]}
 
 
-@cache
 def anytime(algorithm: type[SynchronousAgent]) -> type[SynchronousAgent]:
     """Return a local search with the scheme."""
     return type(algorithm.__name__, (AnytimeSearch, algorithm), {})

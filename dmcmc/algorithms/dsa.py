@@ -60,7 +60,7 @@ class DSA(SynchronousAgent):
     summary = "each variable takes its best value with a fixed probability"
     paper = "Zhang, Wang, Xing, Wittenburg: Distributed stochastic search, Artificial Intelligence 161, 2005"
     parameters: ClassVar = {"probability": _PROBABILITY, "variant": _VARIANT} | ANYTIME
-    compiled = Algorithm("dsa", summary, dsa, parameters)
+    compiled: ClassVar[Algorithm | None] = Algorithm("dsa", summary, dsa, parameters)
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Send the value, and move."""

@@ -185,11 +185,11 @@ class FactorOwner(DcopAgent):
 
     def from_factor(self, node: Node, receiver: int) -> Floats:
         """Return the message of an own factor to one of its variables."""
-        return factor_message(self.tables[node], self.to_factor[node], node[0].index(receiver))[0]
+        return np.asarray(factor_message(self.tables[node], self.to_factor[node], node[0].index(receiver))[0])
 
     def belief(self) -> Floats:
         """Return the belief of each value."""
-        return self.preference + sum(self.received.values(), np.zeros(self.domain))
+        return np.asarray(np.sum([self.preference, *self.received.values()], axis=0))
 
 
 class MaxSum(FactorOwner, SynchronousAgent):
@@ -207,7 +207,7 @@ class MaxSum(FactorOwner, SynchronousAgent):
         "damping": Parameter(0.9, 0.0, 0.999, text="share of the previous cycle's message in a variable's message"),
         "split": Parameter(0.0, 0.0, 0.999, text="share of a factor in the first of two copies; 0: factors are whole"),
     }
-    compiled = Algorithm("max-sum", summary, max_sum, parameters, cycles, kind)
+    compiled: ClassVar[Algorithm | None] = Algorithm("max-sum", summary, max_sum, parameters, cycles, kind)
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Send messages to factors and back."""

@@ -48,8 +48,8 @@ class TableAgent(DcopAgent):
             self.begin()
             return
         cut = max(0, len(self.separator) - int(self.given.get("k", len(self.separator))))
-        parts = [{v: known[v] for v in part} for part in (self.separator[:cut], self.separator[cut:])]
-        self.send(self.parent, "SHAPE", tuple(parts))
+        shape = tuple({v: known[v] for v in part} for part in (self.separator[:cut], self.separator[cut:]))
+        self.send(self.parent, "SHAPE", shape)
 
     def begin(self) -> None:
         """Begin as the root."""

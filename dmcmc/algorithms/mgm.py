@@ -184,10 +184,10 @@ class MGM2(SynchronousAgent):
                 rows = [self.costs(view | {receiver: b}) for b in range(self.domains[receiver])]
                 self.send(receiver, "OFFER", costs[self.value] - np.array(rows).T)
             offered = yield
-            answers = dict.fromkeys(offered, 0)
+            answers: dict[int, Any] = dict.fromkeys(offered, 0)
             if receiver is None:
                 for u, table in offered.items():
-                    joint = table + self._gains_without(u, view)
+                    joint = table + self._gains_without(u, view, self.value)
                     if joint.max() > gain:
                         partner, gain = u, int(joint.max())
                         theirs, best = (int(d) for d in np.unravel_index(joint.argmax(), joint.shape))
@@ -207,11 +207,11 @@ class MGM2(SynchronousAgent):
             if moves and (partner is None or may_go.get(partner)):
                 self.value = best
 
-    def _gains_without(self, other: int, view: dict[int, int]) -> Ints:
+    def _gains_without(self, other: int, view: dict[int, int], value: int) -> Ints:
         """Return the gain of each own value in the constraints that another variable is not in."""
         gains = np.zeros(self.domain, dtype=np.int64)
         for c in self.constraints:
             if other not in c.others and all(v in view for v in c.others):
                 row = c.costs(view)
-                gains += row[self.value] - np.array(row)
+                gains += row[value] - np.array(row)
         return gains

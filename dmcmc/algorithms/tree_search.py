@@ -69,7 +69,7 @@ class TreeSearch(ForwardBounding):
                 self._take(child, attempt.value, content[1], kind == "COST")
 
     def _tell_below(self) -> None:
-        """Tell the parent about this subtree once all children have told about theirs."""
+        """Tell the parent about this subtree once all children have done so."""
         if len(self.below) == len(self.children):
             if self.parent is None:
                 self._open(0, {}, NO_BOUND)
@@ -160,7 +160,7 @@ class PTFB(TreeSearch):
 
     def choose(self) -> None:
         """Go on to the next value if the present one has been searched for, or costs too much."""
-        if self.attempts and self.total(self.value) < self.upper:
+        if any(self.total(attempt.value) < self.upper for attempt in self.attempts.values()):
             return
         self.attempts.clear()
         while self.untried:
