@@ -464,3 +464,61 @@ def test_messages_of_an_anytime_run_on_a_chain_computed_by_hand():
     network, _ = run("dsa", problem, cycles=4, anytime=True)
     # Four rounds of four values. c reports in three of them, b in two; parents name two steps in each message.
     assert network.total_messages == 16 and network.total_bytes == 8 * (16 + 2 * (3 + 2) + 2 * 4 * 2)
+
+
+def chain_of_three():
+    """Return a, b and c with two values each; neighbours pay 1 for different values."""
+    chain = tuple(Factor.of((v, v + 1), [[0, 1], [1, 0]], "min") for v in range(2))
+    return Problem(("a", "b", "c"), [2, 2, 2], ("a", "b", "c"), [0, 1, 2], chain, sense="min")
+
+
+def test_syncbb_on_a_chain_computed_by_hand():
+    # a = 0 and b = 0 go forward, with cost and bound; b and c read a row of two each. c = 0 costs nothing, and nothing
+    # else is below that. The best values come back with a cost and the bound.
+    network, _ = run("syncbb", chain_of_three())
+    assert _counts(network) == {"FORWARD": (2, 8 * (3 + 4)), "BACK": (2, 8 * 2 * 5), "SOLUTION": (2, 8 * 2 * 3)}
+    assert network.checks == 4
+
+
+def test_dsa_and_max_sum_on_a_chain_computed_by_hand():
+    # DSA: in each of five cycles four values are sent, and b reads a row of two in each of its two constraints.
+    network, _ = run("dsa", chain_of_three(), cycles=5)
+    assert _counts(network) == {"VALUE": (20, 160)} and network.checks == 5 * 4
+    # Max-Sum: a and b compute a factor each, and read its four entries once. A message has two utilities.
+    network, _ = run("max-sum", chain_of_three(), cycles=5)
+    assert _counts(network) == {"TO_FACTOR": (10, 160), "FROM_FACTOR": (10, 160)} and network.checks == 4
+
+
+@pytest.mark.parametrize("best", [0, 1])
+def test_cycle_cuts_of_a_triangle_computed_by_hand(best):
+    # The pseudo-tree of a triangle is a path: root, middle, leaf. All three take the value `best`.
+    same = [[float(a != b or a != best) for b in range(2)] for a in range(2)]
+    factors = tuple(Factor.of(scope, same, "min") for scope in ((0, 1), (1, 2), (0, 2)))
+    problem = Problem(("a", "b", "c"), [2, 2, 2], ("a", "b", "c"), [0, 1, 2], factors, sense="min")
+    network, _ = run("mb-dpop", problem, k=2)
+    # Tables of four and two entries, with the request's number. The leaf reads 2 * 4 entries, then the middle 4.
+    assert _counts(network)["UTIL"] == (2, 5 * 8 + 3 * 8) and _counts(network)["ASK"][0] == 2
+    assert network.checks == 8 + 4
+    network, _ = run("mb-dpop", problem, k=1)
+    # The middle asks for both values of the root; the leaf reads its constraints for each, and once more if the root
+    # does not take the last one.
+    assert _counts(network)["UTIL"] == (3, 3 * 3 * 8) and _counts(network)["ASK"][0] == 3
+    assert network.checks == 2 * 8 + 4 + 8 * (best == 0)
+
+
+def test_no_message_of_mb_dpop_has_more_entries_than_its_limit_allows():
+    problem = dmcmc.generate("random-network", nodes=8, domain_size=3, density=0.6, tightness=0.0, seed=2)
+    sizes = []
+    for k in (1, 2, 8):
+        network, found = run("mb-dpop", problem, k=k)
+        assert network.total_score(found[-1].values) == best_score(problem)
+        messages, size = _counts(network)["UTIL"]
+        assert size <= messages * 8 * (1 + 3**k)
+        sizes.append((messages, size))
+    assert sizes[0][0] > sizes[1][0] > sizes[2][0] == 7
+
+
+def test_messages_of_o_dpop_have_few_numbers():
+    problem = dmcmc.generate("random-network", nodes=8, domain_size=3, density=0.6, tightness=0.0, seed=2)
+    counts = _counts(run("o-dpop", problem)[0])
+    assert counts["GOOD"][1] <= 8 * counts["GOOD"][0] * 7 and counts["GOOD"][0] == counts["ASK"][0]
