@@ -99,6 +99,7 @@ class AnytimeSearch(SynchronousAgent):
             self.best = self.history[compared[1]]
         self.compared = compared
         self.history = {step: value for step, value in self.history.items() if step > compared[0]}
+        self.costs_of = {step: costs for step, costs in self.costs_of.items() if step > compared[0]}
 
 
 def anytime(algorithm: type[SynchronousAgent]) -> type[SynchronousAgent]:

@@ -202,14 +202,20 @@ def test_compiled_algorithms_give_the_run_of_their_agents(name, parameters):
         assert _counts(network) == _counts(other)
 
 
-@pytest.mark.parametrize("name", ["mgm", "dsa", "gdba", "dsa-sdp"])
-def test_synchronous_agents_are_invariant_under_the_number_of_ranks(name):
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        *((name, {}) for name in ("mgm", "mgm2", "kopt", "dsa", "dgls", "gdba", "dsa-sdp", "max-sum", "max-sum-ad-vp")),
+        ("dsa", {"anytime": True}),
+    ],
+)
+def test_synchronous_agents_are_invariant_under_the_number_of_ranks(name, parameters):
     problem = random_problem(3, variables=9, agents=5, factors=16)
-    alone, found = run(name, problem, 2, cycles=8)
+    alone, found = run(name, problem, 2, cycles=8, **parameters)
     expected = [state.values.tolist() for state in found]
 
     def work(world):
-        network, states = run(name, problem, 2, world=world, cycles=8)
+        network, states = run(name, problem, 2, world=world, cycles=8, **parameters)
         return [state.values.tolist() for state in states], network.all_messages
 
     assert on_thread_ranks(3, work) == [(expected, alone.total_messages)] * 3
@@ -523,3 +529,15 @@ def test_messages_of_o_dpop_have_few_numbers():
     problem = dmcmc.generate("random-network", nodes=8, domain_size=3, density=0.6, tightness=0.0, seed=2)
     counts = _counts(run("o-dpop", problem)[0])
     assert counts["GOOD"][1] <= 8 * counts["GOOD"][0] * 7 and counts["GOOD"][0] == counts["ASK"][0]
+
+
+def test_an_anytime_run_goes_on_when_messages_are_lost():
+    problem = dmcmc.generate("random-network", nodes=9, domain_size=4, density=0.4, seed=1)
+    given = {"name": "dsa", "loss": 0.2, "cycles": 40, "parameters": {"anytime": True}}
+    assert dmcmc.solve(problem, algorithm=given).cycle == 40
+
+
+@pytest.mark.parametrize("value", ["yes", 1])
+def test_anytime_is_true_or_false(value):
+    with pytest.raises(ConfigError, match="anytime: expected true or false"):
+        dmcmc.solve(random_problem(1), algorithm={"name": "dsa", "parameters": {"anytime": value}})
