@@ -72,7 +72,7 @@ class AFB(ForwardBounding):
         if kind == "SOLUTION":
             self.bound, self.best = min((self.bound, self.best), content)
         elif kind == "END":
-            self.value = self.best[self.me]
+            self.value = content[self.me]
             self.finish()
         elif kind == "BOUND":
             self._take_bound(*content)
@@ -116,8 +116,7 @@ class AFB(ForwardBounding):
             self.send(self.order[self.me - 1], "BACK", (self.stamp_before, self.bound, self.best))
             return
         for other in self.order[1:]:
-            self.send(other, "SOLUTION", (self.bound, self.best))
-            self.send(other, "END")
+            self.send(other, "END", self.best)
         self.value = self.best[0]
         self.finish()
 

@@ -73,7 +73,7 @@ class ConcFB(ForwardBounding):
         elif kind == "FORWARD":
             self._open(*content)
         elif kind == "END":
-            self.value = self.best[self.me]
+            self.value = content[self.me]
             self.finish()
         else:  # a solution, or the agent after this one has no value left
             self.bound, self.best = min((self.bound, self.best), content[1:])
@@ -109,8 +109,7 @@ class ConcFB(ForwardBounding):
         self.running -= 1
         if not self.running:
             for other in self.order[1:]:
-                self.send(other, "SOLUTION", (number, self.bound, self.best))
-                self.send(other, "END")
+                self.send(other, "END", self.best)
             self.value = self.best[0]
             self.finish()
 

@@ -360,6 +360,12 @@ def test_lost_messages_are_lost_and_prove_nothing():
     assert result.status != "optimal" and result.bound is None
 
 
+@pytest.mark.parametrize("name", COMPLETE)
+def test_complete_algorithms_wait_for_lost_messages_or_end(name):
+    for seed in range(30):
+        run(name, small_problem(seed), seed, Delays("uniform(0,2)", 0.2, seed=seed))
+
+
 def test_delays_take_simulated_time_only():
     problem = dmcmc.generate("random-network", nodes=10, domain_size=4, density=0.4)
     result = dmcmc.solve(problem, algorithm={"name": "dsa", "delay": "fixed(100)", "cycles": 5})
