@@ -82,7 +82,7 @@ def max_sum(network: AgentNetwork, rng: Draws, given: Values) -> Iterator[Ints]:
     * From x to f: q(x) = damping * (last q(x)) + (1 - damping) * (b(x) - r(x) from f, less its maximum).
 
     Without damping the result is exact on a tree after as many cycles as the tree is deep. A cycle has two rounds: to
-    factors and from factors. A factor is computed by the agent of its first variable. Factors of the same variables
+    factors and from factors. A factor is computed by the agent of its lowest variable. Factors of the same variables
     count as one.
     """
     problem, layout = network.problem, network.layout
