@@ -1,5 +1,5 @@
-"""Baseline DCOP algorithms with one variable per agent: MGM, MGM2, DSA, DGLS, Max-Sum, distributed Gibbs, DUCT, DPOP.
+"""DCOP algorithms with one variable per agent: complete and local search, inference, message passing, sampling.
 
-The algorithms run in synchronous cycles on the same problem and report the messages that they send. Other distributions
+They run on the same problem as agents that exchange messages, and the runtime counts these. Other distributions
 add algorithms through the entry-point group ``dmcmc.algorithms`` (see :mod:`dmcmc.algorithms.registry`).
 """

@@ -2,14 +2,23 @@
 
 Sources: Modi, Shen, Tambe, Yokoo: ADOPT, Artificial Intelligence 161, 2005. Yeoh, Felner, Koenig: BnB-ADOPT, JAIR 38,
 2010. Gutierrez, Meseguer, Yeoh: Generalizing ADOPT and BnB-ADOPT, IJCAI 2011, from which k is. Gutierrez, Meseguer:
-Removing redundant messages (BnB-ADOPT+), JAIR 45, 2012: a message that would repeat the last one is not sent.
+Removing redundant messages (BnB-ADOPT+), JAIR 45, 2012: a message that would repeat the last one is not sent. Ali,
+Koenig, Tambe: Preprocessing techniques for accelerating the DCOP algorithm ADOPT, AAMAS 2005, from which ``bounds`` is.
 """
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dmcmc.algorithms.agent import DcopAgent
 from dmcmc.algorithms.contract import Parameter
 from dmcmc.algorithms.syncbb import NO_BOUND
+
+_BOUNDS = Parameter(
+    "none",
+    choices=("none", "dp0", "dp2"),
+    text="first lower bounds: 0, the least costs of a subtree (dp0), or those for each value of its parent (dp2)",
+)
 
 Context = dict[int, tuple[int, int]]  # value of each ancestor, and the number of that value; a higher number is newer
 
@@ -20,21 +29,51 @@ class Adopt(DcopAgent):
     A VALUE message tells descendants an ancestor's value, and a child the cost above which its bounds do not matter. A
     COST message tells the parent the bounds of a subtree, and the values of ancestors for which they hold. Both bounds
     of a child return to their first values when such an ancestor has another value.
+
+    With first lower bounds, leaves begin: an agent adds the least costs of its constraints, and the bounds of its
+    children, and sends the sum to its parent. The search begins at the root.
     """
 
     name, kind, structure, proves, cycles = "adopt", "complete", "tree", True, 0
     summary = "asynchronous best-first search on a pseudo-tree with lower and upper bounds; k moves it to depth-first"
     paper = "Modi, Shen, Tambe, Yokoo: ADOPT, Artificial Intelligence 161, 2005; ADOPT(k), IJCAI 2011"
     parameters: ClassVar = {
-        "k": Parameter(1, 1, NO_BOUND, text="lower bounds may differ by less than this before the value changes")
+        "k": Parameter(1, 1, NO_BOUND, text="lower bounds may differ by less than this before the value changes"),
+        "bounds": _BOUNDS,
     }
 
     def start(self) -> None:
+        """Begin the search, or wait for the first lower bounds of the children."""
+        self.first = {c: [0] * self.domain for c in self.children}
+        self.waits_for, self.searches = set(self.children), False
+        if self.given["bounds"] == "none":
+            self._search()
+        elif not self.children:
+            self._send_first_bounds()
+
+    def _send_first_bounds(self) -> None:
+        """Send a lower bound on the cost of this subtree for each value of the parent; the root begins the search."""
+        if self.parent is None:
+            self._search()
+            return
+        least = np.zeros((self.domains.get(self.parent, 1), self.domain), dtype=np.int64) + np.sum(
+            [np.zeros(self.domain, dtype=np.int64), *map(np.array, self.first.values())], axis=0
+        )
+        for c in self.own_constraints:
+            table = c.table()
+            keeps = (c.others.index(self.parent),) if self.parent in c.others else ()
+            least += table.min(axis=tuple(i for i in range(len(c.others)) if i not in keeps))
+        bounds = least.min(axis=1)
+        by_value = self.given["bounds"] == "dp2" and self.parent in self.domains
+        self.send(self.parent, "FIRST", bounds.tolist() if by_value else int(bounds.min()))
+
+    def _search(self) -> None:
         """Take the value with the least lower bound, given the first value of all ancestors."""
+        self.searches = True
         self.k, self.number = int(self.given["k"]), 0
         self.context: Context = dict.fromkeys(self.separator, (0, 0))
         self.limit, self.ended_above = NO_BOUND, self.parent is None
-        self.lower = {c: [0] * self.domain for c in self.children}
+        self.lower = {c: list(bounds) for c, bounds in self.first.items()}
         self.upper = {c: [NO_BOUND] * self.domain for c in self.children}
         self.holds: dict[int, list[Context]] = {c: [{}] * self.domain for c in self.children}
         self.last_sent: dict[int, Any] = {}
@@ -45,6 +84,14 @@ class Adopt(DcopAgent):
 
     def on_message(self, sender: int, kind: str, content: Any) -> None:
         """Take a value of an ancestor or the bounds of a child, then act on them."""
+        if kind == "FIRST":
+            self.first[sender] = content if isinstance(content, list) else [content] * self.domain
+            self.waits_for.discard(sender)
+            if not self.waits_for:
+                self._send_first_bounds()
+            return
+        if not self.searches:
+            self._search()
         if kind == "COST":
             self._take_bounds(sender, *content)
         elif kind == "VALUE":
@@ -74,7 +121,8 @@ class Adopt(DcopAgent):
 
     def _forget(self, child: int, value: int) -> None:
         """Return the bounds of a child for one value to their first values."""
-        self.lower[child][value], self.upper[child][value], self.holds[child][value] = 0, NO_BOUND, {}
+        self.lower[child][value], self.upper[child][value] = self.first[child][value], NO_BOUND
+        self.holds[child][value] = {}
 
     def _take_bounds(self, child: int, context: Context, lower: int, upper: int) -> None:
         """Take the bounds of a child, if they hold for the values that this agent and its ancestors have now."""
@@ -142,11 +190,11 @@ class Adopt(DcopAgent):
 class BnBAdopt(Adopt):
     """ADOPT(k) with unlimited k: depth-first branch and bound."""
 
-    name, parameters = "bnb-adopt", {}
+    name, parameters = "bnb-adopt", {"bounds": _BOUNDS}
     summary = "asynchronous depth-first branch and bound on a pseudo-tree, without redundant messages (BnB-ADOPT+)"
     paper = "Yeoh, Felner, Koenig: BnB-ADOPT, JAIR 38, 2010; BnB-ADOPT+, JAIR 45, 2012"
 
     def start(self) -> None:
         """Search depth-first."""
-        self.given = {"k": NO_BOUND}
+        self.given = {"k": NO_BOUND} | dict(self.given)
         super().start()

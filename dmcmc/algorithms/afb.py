@@ -3,6 +3,7 @@
 Source: Gershman, Meisels, Zivan: Asynchronous Forward Bounding for Distributed COPs, JAIR 34, 2009.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dmcmc.algorithms.agent import DcopAgent
@@ -17,7 +18,33 @@ def is_older(stamp: Stamp, newest: Stamp) -> bool:
     return next((ours < theirs for ours, theirs in pairs if ours != theirs), False)
 
 
-class AFB(DcopAgent):
+class ForwardBounding(DcopAgent):
+    """An agent that can tell a lower bound on the cost of its own constraints, given the values of some other agents.
+
+    Attributes
+    ----------
+    least : list of list of int
+        For each own constraint, the least cost of each own value.
+    """
+
+    def prepare(self) -> None:
+        """Read the own constraints."""
+        self.least = [c.table().reshape(-1, self.domain).min(axis=0).tolist() for c in self.own_constraints]
+
+    def view_of(self, values: Sequence[int]) -> dict[int, int]:
+        """Return the values of the first agents of the order by agent."""
+        return dict(zip(self.order, values, strict=False))
+
+    def bounds_given(self, view: Mapping[int, int]) -> list[int]:
+        """Return a lower bound on the cost of the own constraints for each own value."""
+        rows = [
+            c.costs(view) if all(v in view for v in c.others) else least
+            for c, least in zip(self.own_constraints, self.least, strict=True)
+        ]
+        return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * self.domain
+
+
+class AFB(ForwardBounding):
     """Pass a partial assignment on, ask later agents for lower bounds, and take the next value if they are too high.
 
     A lower bound of an agent is the least cost of its own constraints, of which those with unassigned variables count
@@ -36,7 +63,7 @@ class AFB(DcopAgent):
         self.newest: Stamp = ()
         self.stamp: Stamp | None = None  # of the partial assignment that this agent has passed on
         self.is_last = self.me == self.order[-1]
-        self.least = [c.table().reshape(-1, self.domain).min(axis=0).tolist() for c in self.own_constraints]
+        self.prepare()
         if self.me == self.order[0]:
             self._open((), (), 0)
 
@@ -45,7 +72,7 @@ class AFB(DcopAgent):
         if kind == "SOLUTION":
             self.bound, self.best = min((self.bound, self.best), content)
         elif kind == "END":
-            self.value = self.best[self.me]
+            self.value = content[self.me]
             self.finish()
         elif kind == "BOUND":
             self._take_bound(*content)
@@ -53,26 +80,17 @@ class AFB(DcopAgent):
             self.newest = content[0]
             if kind == "ASK":
                 stamp, values = content
-                self.send(self.order[len(values) - 1], "BOUND", (stamp, min(self._costs(values))))
+                self.send(sender, "BOUND", (stamp, min(self.bounds_given(self.view_of(values)))))
             elif kind == "FORWARD":
                 self._open(*content)
             else:  # BACK: the agent after this one has no value left
                 self.bound, self.best = min((self.bound, self.best), content[1:])
                 self._next()
 
-    def _costs(self, values: tuple[int, ...]) -> list[int]:
-        """Return a lower bound on the cost of the own constraints for each own value."""
-        view = dict(zip(self.order, values, strict=False))
-        rows = [
-            c.costs(view) if all(v in view for v in c.others) else least
-            for c, least in zip(self.own_constraints, self.least, strict=True)
-        ]
-        return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * self.domain
-
     def _open(self, stamp: Stamp, values: tuple[int, ...], cost: int) -> None:
         """Begin with the first value, below the values of the agents before."""
         self.stamp_before, self.before, self.cost_before, self.tried = stamp, values, cost, -1
-        self.added = self._costs(values)
+        self.added = self.bounds_given(self.view_of(values))
         self._next()
 
     def _next(self) -> None:
@@ -98,8 +116,7 @@ class AFB(DcopAgent):
             self.send(self.order[self.me - 1], "BACK", (self.stamp_before, self.bound, self.best))
             return
         for other in self.order[1:]:
-            self.send(other, "SOLUTION", (self.bound, self.best))
-            self.send(other, "END")
+            self.send(other, "END", self.best)
         self.value = self.best[0]
         self.finish()
 

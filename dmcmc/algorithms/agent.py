@@ -35,6 +35,7 @@ finishes when ``run`` returns.
   ``ancestors`` (all of them, the root first), ``pseudo_parents`` and ``pseudo_children`` (neighbours above and below
   that are neither parent nor child), ``separator`` (ancestors that share a constraint with this agent or one of its
   descendants, the root first).
+* ``spanning tree``: ``parent`` and ``children`` in a tree of shortest paths from the lowest variable.
 * ``order``: ``order``, all agents, the first one first. An agent may send messages to all of them.
 
 ``own_constraints`` are the constraints for whose cost this agent answers: those whose other variables all come before
@@ -55,6 +56,7 @@ from dmcmc.algorithms.contract import Algorithm, Parameter, Value
 from dmcmc.inference.runtime.types import Ints
 
 EVERYONE = -1  # receiver of a message to all neighbours
+ANYTIME = {"anytime": Parameter(False, text="agents find the best assignment of the run themselves, by ALS")}
 
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15  # of the counter, from SplitMix64 (Steele, Lea, Flood, OOPSLA 2014)
@@ -324,11 +326,17 @@ class SynchronousAgent(DcopAgent):
         Rounds of a cycle.
     optimal_for : int
         1 or 2 if the run ends as soon as no single variable, or no pair of neighbours, can gain anything. The runtime
-        looks at this after a cycle in which no value changes. 0 if the agents decide.
+        looks at this after a cycle in which no value changes. 3 if the run ends after such a cycle, because agents look
+        at all moves in each cycle. 0 if the agents decide.
     """
 
     rounds: ClassVar[int] = 1
     optimal_for: ClassVar[int] = 0
+
+    @classmethod
+    def rounds_of(cls, given: Mapping[str, Value]) -> int:
+        """Return the rounds of a cycle with the given parameters."""
+        return cls.rounds
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Work; each ``yield`` ends a round and returns the messages of the neighbours, ``{sender: content}``."""

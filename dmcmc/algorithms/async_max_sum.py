@@ -3,23 +3,18 @@
 Source: Farinelli, Rogers, Petcu, Jennings: Decentralised coordination of low-power embedded devices, AAMAS 2008.
 """
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dmcmc.algorithms.agent import DcopAgent
 from dmcmc.algorithms.contract import Parameter
-
-Floats = NDArray[np.float64]
-Scope = tuple[int, ...]  # variables of a constraint in ascending order, which names it
+from dmcmc.algorithms.max_sum import FactorOwner, Floats, Node
 
 
-class AsyncMaxSum(DcopAgent):
-    """The node of a variable, and the nodes of the constraints whose lowest variable it is.
+class AsyncMaxSum(FactorOwner):
+    """Max-Sum without a common clock.
 
-    Messages are costs, less their least one. Some time after a message, an agent sends those of its messages that
+    Messages are utilities, less their largest one. Some time after a message, an agent sends those of its messages that
     differ from the last ones by more than ``change`` in an entry. Tiny random costs break ties.
     """
 
@@ -33,31 +28,24 @@ class AsyncMaxSum(DcopAgent):
     }
 
     def start(self) -> None:
-        """Begin with the messages of the constraints."""
-        self.preference = np.array([self.random() for _ in range(self.domain)]) * 1e-3
-        order = [np.argsort(c.scope) for c in self.own_constraints]
-        scopes = [tuple(sorted(c.scope)) for c in self.own_constraints]
-        tables = [
-            c.table().transpose(axes).astype(np.float64) for c, axes in zip(self.own_constraints, order, strict=True)
-        ]
-        self.tables: dict[Scope, Floats] = {}
-        for scope, table in zip(scopes, tables, strict=True):
-            self.tables[scope] = self.tables.get(scope, 0.0) + table  # constraints of the same variables are one
-        self.scopes = sorted({tuple(sorted(c.scope)) for c in self.constraints})
-        self.received: dict[Scope, Floats] = {scope: np.zeros(self.domain) for scope in self.scopes}
-        self.to_factor: dict[Scope, dict[int, Floats]] = {scope: {} for scope in self.tables}
-        self.sent: dict[tuple[Scope, int], Floats] = {}
-        self.value = int(self.preference.argmin())
+        """Begin with the messages of the factors."""
+        self.prepare()
+        self.sent: dict[tuple[Node, int], Floats] = {}
+        self.value = int(self.preference.argmax())
         self.wakes_soon = True
         self.wake(self.random() * float(self.given["period"]))
 
-    def on_message(self, sender: int, kind: str, content: tuple[Scope, Floats]) -> None:
-        """Take a message of a constraint or of a variable."""
-        scope, message = content
+    def on_message(self, sender: int, kind: str, content: tuple[Node, Floats]) -> None:
+        """Take a message of a factor or of a variable."""
+        node, message = content
         if kind == "FROM_FACTOR":
-            self.received[scope] = message
+            self.received[node] = message
         else:
-            self.to_factor[scope][sender] = message
+            self.to_factor[node][node[0].index(sender)] = message[None]
+        self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        """Ask for a call after the period, unless there will be one."""
         if not self.wakes_soon:
             self.wakes_soon = True
             self.wake(float(self.given["period"]))
@@ -65,42 +53,31 @@ class AsyncMaxSum(DcopAgent):
     def on_wake(self) -> None:
         """Send the messages that have changed, and take the best value."""
         self.wakes_soon = False
-        for scope, table in self.tables.items():
-            self._send_from_factor(scope, table, self.to_factor[scope])
-        belief = self.preference + sum(self.received.values(), np.zeros(self.domain))
-        self.value = int(belief.argmin())
-        damping = float(self.given["damping"])
-        for scope in self.scopes:
-            new = belief - self.received[scope]
-            old = self.sent.get((scope, -1))
-            new = new - new.min() if old is None else damping * old + (1 - damping) * (new - new.min())
-            if self._has_changed(scope, -1, new):
-                if scope[0] == self.me:
-                    self.to_factor[scope][self.me] = new
+        for node in self.tables:
+            for v in node[0]:
+                new = self.from_factor(node, v)
+                new -= new.max()
+                if self._has_changed(node, v, new):
+                    if v == self.me:
+                        self.received[node] = new
+                    else:
+                        self.send(v, "FROM_FACTOR", (node, new))
+        belief, damping = self.belief(), float(self.given["damping"])
+        self.value = int(belief.argmax())
+        for node, message in self.received.items():
+            new, old = belief - message, self.sent.get((node, -1))
+            new = new - new.max() if old is None else damping * old + (1 - damping) * (new - new.max())
+            if self._has_changed(node, -1, new):
+                if node[0][0] == self.me:
+                    self.to_factor[node][0] = new[None]
+                    self._wake_soon()  # the own factor has news for the others
                 else:
-                    self.send(scope[0], "TO_FACTOR", (scope, new))
-                if scope[0] == self.me and not self.wakes_soon:  # the own constraint has news for the others
-                    self.wakes_soon = True
-                    self.wake(float(self.given["period"]))
+                    self.send(node[0][0], "TO_FACTOR", (node, new))
 
-    def _send_from_factor(self, scope: Scope, table: Floats, messages: Mapping[int, Floats]) -> None:
-        """Send the messages of a constraint that have changed."""
-        shaped = {v: message.reshape([-1 if u == v else 1 for u in scope]) for v, message in messages.items()}
-        total = table + sum(shaped.values(), np.zeros([1] * len(scope)))
-        for axis, v in enumerate(scope):
-            rest = total - shaped[v] if v in shaped else total
-            new = rest.min(axis=tuple(a for a in range(len(scope)) if a != axis))
-            new = new - new.min()
-            if self._has_changed(scope, v, new):
-                if v == self.me:
-                    self.received[scope] = new
-                else:
-                    self.send(v, "FROM_FACTOR", (scope, new))
-
-    def _has_changed(self, scope: Scope, receiver: int, new: Floats) -> bool:
+    def _has_changed(self, node: Node, receiver: int, new: Floats) -> bool:
         """Return whether a message differs enough from the last one of its kind; then remember it."""
-        old = self.sent.get((scope, receiver))
+        old = self.sent.get((node, receiver))
         if old is not None and np.abs(new - old).max() <= float(self.given["change"]):
             return False
-        self.sent[scope, receiver] = new
+        self.sent[node, receiver] = new
         return True

@@ -26,7 +26,7 @@ class Parameter:
 
     Attributes
     ----------
-    default : int, float or str
+    default : bool, int, float or str
         Default value. It also fixes the type that is accepted; a float parameter accepts whole numbers, too.
     least, most : float
         Smallest and largest number that is accepted.
@@ -61,6 +61,10 @@ class Parameter:
             if value in self.choices:
                 return str(value)
             raise ConfigError(f"{where}: expected one of {', '.join(self.choices)}, got {value!r}")
+        if isinstance(self.default, bool):
+            if isinstance(value, bool):
+                return value
+            raise ConfigError(f"{where}: expected true or false, got {value!r}")
         whole, value = isinstance(self.default, int), plain_value(value)
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
             raise ConfigError(f"{where}: expected a {'whole ' * whole}number, got {value!r}")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.algorithms.agent import Constraint, SynchronousAgent
+from dmcmc.algorithms.agent import ANYTIME, Constraint, SynchronousAgent
 from dmcmc.algorithms.contract import Parameter
 from dmcmc.inference.runtime.types import Ints
 
@@ -25,6 +25,7 @@ class DBA(SynchronousAgent):
     name, rounds = "dba", 2
     summary = "distributed breakout: constraints in conflict get heavier in local minima"
     paper = "Hirayama, Yokoo: The distributed breakout algorithms, Artificial Intelligence 161, 2005"
+    parameters: ClassVar = ANYTIME
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Exchange values, then improvements."""
@@ -61,6 +62,7 @@ class GDBA(SynchronousAgent):
         "manner": Parameter("M", choices=("A", "M"), text="modifiers are added (A) or multiplied (M)"),
         "violation": Parameter("NM", choices=("NZ", "NM", "MX"), text="when a constraint is violated"),
         "scope": Parameter("T", choices=("E", "C", "R", "T"), text="which entries change"),
+        **ANYTIME,
     }
 
     def run(self) -> Generator[None, dict[int, Any], None]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
-from dmcmc.algorithms.agent import DcopAgent, SynchronousAgent
+from dmcmc.algorithms.agent import ANYTIME, DcopAgent, SynchronousAgent
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
 from dmcmc.algorithms.network import AgentNetwork, Draws
 from dmcmc.inference.runtime.types import Ints
@@ -59,8 +59,8 @@ class DSA(SynchronousAgent):
     name = "dsa"
     summary = "each variable takes its best value with a fixed probability"
     paper = "Zhang, Wang, Xing, Wittenburg: Distributed stochastic search, Artificial Intelligence 161, 2005"
-    parameters: ClassVar = {"probability": _PROBABILITY, "variant": _VARIANT}
-    compiled = Algorithm("dsa", summary, dsa, parameters)
+    parameters: ClassVar = {"probability": _PROBABILITY, "variant": _VARIANT} | ANYTIME
+    compiled: ClassVar[Algorithm | None] = Algorithm("dsa", summary, dsa, parameters)
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Send the value, and move."""
@@ -71,12 +71,28 @@ class DSA(SynchronousAgent):
             self.value = stochastic_move(self, view, self.value)
 
 
+class MixedDSA(DSA):
+    """DSA with a probability of a move for variables in a violated hard constraint, and another one for the others."""
+
+    name, compiled = "mixed-dsa", None
+    summary = "DSA with different probabilities where hard constraints are violated and where not"
+    paper = "after the mixeddsa of pyDCOP (Rust, Picard, Ramparany 2019)"
+    parameters: ClassVar = {
+        "hard": Parameter(0.7, 0.01, 1.0, text="probability of a move if a hard constraint is violated"),
+        "probability": Parameter(0.5, 0.01, 1.0, text="probability of a move otherwise"),
+        "variant": _VARIANT,
+        **ANYTIME,
+    }
+
+
 def stochastic_move(agent: DcopAgent, view: dict[int, int], value: int) -> int:
     """Return the value of an agent after one step of DSA, given the values of its neighbours; draws two numbers."""
     costs, variant = agent.costs(view), str(agent.given["variant"])
+    is_violated = "hard" in agent.given and costs[value] >= agent.violation
+    probability = float(agent.given["hard" if is_violated else "probability"])
     least = min(costs)
     ties = [d for d, cost in enumerate(costs) if cost == least and d != value]
-    drawn, lucky = agent.random(), agent.random() < float(agent.given["probability"])
+    drawn, lucky = agent.random(), agent.random() < probability
     best = ties[int(drawn * len(ties))] if ties else value
     gain = costs[value] - costs[best]
     if gain > 0:
@@ -131,7 +147,9 @@ class SlopeDSA(SynchronousAgent):
     name = "dsa-sdp"
     summary = "DSA whose probability of a move depends on its relative gain, with periodic exploration"
     paper = "Zivan, Okamoto, Peled: Explorative anytime local search, Artificial Intelligence 212, 2014"
-    parameters: ClassVar = {"exploration": Parameter(40, 1, 10**9, text="cycles from one exploration to the next")}
+    parameters: ClassVar = {
+        "exploration": Parameter(40, 1, 10**9, text="cycles from one exploration to the next")
+    } | ANYTIME
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Send the value, and move."""

@@ -91,6 +91,12 @@ class ColumnLayout(NamedTuple):
     touch_column: NDArray[np.int64]
     touch_stride: NDArray[np.int64]
 
+    @property
+    def least_violation(self) -> int:
+        """A lower bound on how much worse a forbidden entry is than the best entry of its factor."""
+        tops = self.column_top[self.column_top > -self.violation]
+        return int(self.violation + min(0, tops.min(initial=0)))
+
 
 def build_layout(problem: Problem, mine: NDArray[np.bool_] | None = None) -> ColumnLayout:
     """Build the flat arrays of a problem with dense tables.

@@ -219,7 +219,7 @@ def answer_offers(layout, z, scores, to, gain, partner, joint, values):
 
 
 @njit()
-def penalise(layout, z, penalties, guided, stuck, weight, keep):
+def penalise(layout, z, penalties, guided, stuck, weight, keep, limit):
     """Decay all penalties, and penalise current entries with an above-average loss around stuck variables (DGLS).
 
     The loss of a factor is its largest entry less its current one. A factor is chosen if one of its variables is stuck,
@@ -229,7 +229,7 @@ def penalise(layout, z, penalties, guided, stuck, weight, keep):
     Parameters
     ----------
     penalties : (entries,) int64
-        Penalty of each entry of ``layout.data``; updated. It never exceeds ``layout.violation``.
+        Penalty of each entry of ``layout.data``; updated.
     guided : (entries,) int64
         Written: ``layout.data`` less the penalties.
     stuck : (n,) bool
@@ -238,6 +238,8 @@ def penalise(layout, z, penalties, guided, stuck, weight, keep):
         Penalty per unit of loss.
     keep : int
         Share of a penalty that remains after the decay, in units of 1/1024.
+    limit : int
+        Largest penalty, and the largest loss that counts.
     """
     n = z.size
     factor_chosen = np.zeros(layout.column_at.size, dtype=np.bool_)  # by factor; there are at least as many columns
@@ -257,9 +259,9 @@ def penalise(layout, z, penalties, guided, stuck, weight, keep):
         for c in range(layout.column_start[v], layout.column_start[v + 1]):
             if factor_chosen[layout.column_factor[c]]:
                 i = column_of(layout, c, z) + z[v]
-                loss = min(layout.column_top[c] - layout.data[i], layout.violation)
+                loss = min(layout.column_top[c] - layout.data[i], limit)
                 # at least one unit, so that every penalty has an effect
-                penalties[i] = min(penalties[i] + max(np.int64(1), np.int64(weight * loss)), layout.violation)
+                penalties[i] = min(penalties[i] + max(np.int64(1), np.int64(weight * loss)), limit)
     for i in range(penalties.size):
         guided[i] = layout.data[i] - penalties[i]
 

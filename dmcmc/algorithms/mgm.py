@@ -5,12 +5,12 @@ Source: Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004. 1
 """
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dmcmc.algorithms import local_kernels as kernels
-from dmcmc.algorithms.agent import SynchronousAgent
+from dmcmc.algorithms.agent import ANYTIME, SynchronousAgent
 from dmcmc.algorithms.contract import Algorithm, Parameter, Values
 from dmcmc.algorithms.network import BYTES, AgentNetwork, Draws
 from dmcmc.inference.runtime.types import Ints
@@ -40,7 +40,8 @@ def mgm(network: AgentNetwork, rng: Draws, given: Values) -> Iterator[Ints]:
 def mgm2(network: AgentNetwork, rng: Draws, given: Values) -> Iterator[Ints]:
     """Let pairs of neighbours move jointly, too, until no pair gains anything: the result is 2-optimal.
 
-    A cycle has five rounds of messages. Values and gains go to all neighbours. An offer, the gain of each pair of
+    A cycle has five rounds of messages. Values and gains go to all neighbours, gains with the lower number of the two
+    variables that move, which decides ties. An offer, the gain of each pair of
     values, goes to one neighbour, and the answer back: the joint gain and the offering variable's value, or a refusal.
     Partners then tell each other whether they may move. Each variable makes an offer with a fixed probability, to a
     random neighbour; a variable without an offer may accept one.
@@ -63,7 +64,7 @@ def mgm2(network: AgentNetwork, rng: Draws, given: Values) -> Iterator[Ints]:
         ]
         partner, gain, best = _answer_offers(network, all_scores, values, offer_pair, gain, best)
         network.sends(1, kind="VALUE")
-        network.sends(1, kind="GAIN")
+        network.sends(1, kind="GAIN", numbers=2)
         _count_offers(network, offer_pair, partner)
         moves = (gain > 0) & network.leads(gain, partner)
         moves &= (partner < 0) | moves[partner]
@@ -138,7 +139,8 @@ class MGM(SynchronousAgent):
     name, rounds, optimal_for = "mgm", 2, 1
     summary = "the variable with the largest gain among its neighbours moves; ends 1-optimal"
     paper = "Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004"
-    compiled = Algorithm("mgm", summary, mgm)
+    parameters: ClassVar = ANYTIME
+    compiled = Algorithm("mgm", summary, mgm, parameters)
 
     def run(self) -> Generator[None, dict[int, Any], None]:
         """Exchange values, then gains."""
@@ -155,10 +157,61 @@ class MGM(SynchronousAgent):
                 self.value = best
 
 
-MGM2 = Algorithm(
-    "mgm2",
-    "MGM with pairs of neighbours that move together; ends 2-optimal",
-    mgm2,
-    {_OFFER_PROBABILITY: Parameter(0.5, 0.01, 0.99, text="probability of making an offer")},
-    paper="Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004",
-)
+class MGM2(SynchronousAgent):
+    """Move alone or with a neighbour; see :func:`mgm2`."""
+
+    name, rounds, optimal_for = "mgm2", 5, 2
+    summary = "MGM with pairs of neighbours that move together; ends 2-optimal"
+    paper = "Maheswaran, Pearce, Tambe: Distributed Algorithms for DCOP, PDCS 2004"
+    parameters: ClassVar = {
+        _OFFER_PROBABILITY: Parameter(0.5, 0.01, 0.99, text="probability of making an offer")
+    } | ANYTIME
+    compiled = Algorithm("mgm2", summary, mgm2, parameters)
+
+    def run(self) -> Generator[None, dict[int, Any], None]:
+        """Exchange values, offers, answers, gains, and what partners may do."""
+        self.value, view = self.random.below(self.domain), dict[int, int]()
+        while True:
+            self.tell("VALUE", self.value)
+            view |= yield
+            costs = self.costs(view)
+            best = costs.index(min(costs))
+            gain = costs[self.value] - costs[best]
+            offers, drawn = self.random() < float(self.given[_OFFER_PROBABILITY]), self.random()
+            partner = receiver = None
+            if offers and self.neighbours:
+                receiver = self.neighbours[int(drawn * len(self.neighbours))]
+                rows = [self.costs(view | {receiver: b}) for b in range(self.domains[receiver])]
+                self.send(receiver, "OFFER", costs[self.value] - np.array(rows).T)
+            offered = yield
+            answers: dict[int, Any] = dict.fromkeys(offered, 0)
+            if receiver is None:
+                for u, table in offered.items():
+                    joint = table + self._gains_without(u, view, self.value)
+                    if joint.max() > gain:
+                        partner, gain = u, int(joint.max())
+                        theirs, best = (int(d) for d in np.unravel_index(joint.argmax(), joint.shape))
+                        answers = dict.fromkeys(offered, 0) | {u: (gain, theirs)}
+            for u, answer in answers.items():
+                self.send(u, "ANSWER", answer)
+            answers = yield
+            if receiver is not None and isinstance(answers.get(receiver), tuple):
+                partner, (gain, best) = receiver, answers[receiver]
+            tie = min(self.me, self.me if partner is None else partner)
+            self.tell("GAIN", (gain, tie))
+            gains = yield
+            moves = gain > 0 and all((gain, -tie) > (g, -t) for u, (g, t) in gains.items() if u != partner)
+            if partner is not None:
+                self.send(partner, "GO", moves)
+            may_go = yield
+            if moves and (partner is None or may_go.get(partner)):
+                self.value = best
+
+    def _gains_without(self, other: int, view: dict[int, int], value: int) -> Ints:
+        """Return the gain of each own value in the constraints that another variable is not in."""
+        gains = np.zeros(self.domain, dtype=np.int64)
+        for c in self.constraints:
+            if other not in c.others and all(v in view for v in c.others):
+                row = c.costs(view)
+                gains += row[value] - np.array(row)
+        return gains

@@ -72,6 +72,8 @@ class AgentNetwork:
         Simulated time of classes of agents so far: with computation, and by delays of messages alone.
     ended : bool
         Whether all agents of a class have finished.
+    bound : int or None
+        A proven upper bound on the total score of all assignments, in the integer units of the layout.
     """
 
     def __init__(self, problem: Problem, world: World | None = None) -> None:
@@ -89,6 +91,7 @@ class AgentNetwork:
         self.all_messages = self.all_bytes = 0
         self.simulated = self.delayed = 0.0
         self.ended = False
+        self.bound: int | None = None
         # Messages of one round, (agents,) int64: one per variable and neighbouring agent.
         self._messages_per_round = _count_links(problem, self.source, self.neighbour)
         mine = np.where(self.layout.mine, work, 0.0)
@@ -149,8 +152,8 @@ class AgentNetwork:
             SentByAgent(count, size) if before is None else SentByAgent(before.messages + count, before.bytes + size)
         )
 
-    def sends(self, rounds: int, kind: str = "VALUE") -> None:
-        """Count one message of one number from each variable to each agent of its neighbours, in each round.
+    def sends(self, rounds: int, kind: str = "VALUE", numbers: int = 1) -> None:
+        """Count one message from each variable to each agent of its neighbours, in each round.
 
         Parameters
         ----------
@@ -158,9 +161,11 @@ class AgentNetwork:
             Number of rounds.
         kind : str
             Kind of the messages, under which results report them.
+        numbers : int
+            Numbers in each message.
         """
         count = rounds * self._messages_per_round
-        self._add(kind, count, count * BYTES)
+        self._add(kind, count, count * BYTES * numbers)
 
     def start(self, rng: Draws) -> Ints:
         """Return a random assignment, shape (n,), int64."""

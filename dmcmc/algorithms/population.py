@@ -131,8 +131,7 @@ class Population:
     ) -> None:
         self.algorithm, self.network, layout = algorithm, network, network.layout
         self._factors = [factor for factor in network.problem.factors if factor.scope]
-        tops = layout.column_top[layout.column_top > -layout.violation]
-        self._violation = int(layout.violation + min(0, tops.min(initial=0)))
+        self._violation = layout.least_violation
         self._owner = network.problem.owner.tolist()
         self.agents: dict[int, DcopAgent] = {}
         for v in np.flatnonzero(layout.mine).tolist():
@@ -163,6 +162,10 @@ class Population:
         if self.algorithm.structure == "graph":
             own = tuple(c for c in constraints if all(u > v for u in c.others))
             return place._replace(own_constraints=own)
+        if self.algorithm.structure == "spanning tree":
+            own = tuple(c for c in constraints if all(u > v for u in c.others))
+            children = tuple(u for u in neighbours if self._spanning_tree.get(u) == v)
+            return place._replace(own_constraints=own, parent=self._spanning_tree.get(v), children=children)
         if self.algorithm.structure == "order":
             own = tuple(c for c in constraints if max(c.scope) == v)
             return place._replace(own_constraints=own, order=self._order)
@@ -197,13 +200,31 @@ class Population:
         return VariableTree.of(self.network.problem)
 
     @cached_property
+    def _near(self) -> list[Ints]:
+        """The neighbours of each variable."""
+        return np.split(self.network.layout.neighbour, self.network.layout.pair_start[1:-1])
+
+    @cached_property
+    def _spanning_tree(self) -> dict[int, int]:
+        """The parents in a tree of shortest paths from the lowest variable of each component, which has none."""
+        parents, seen = dict[int, int](), set[int]()
+        for root in self._order:
+            waiting = [] if root in seen else [root]
+            seen.add(root)
+            for v in waiting:
+                new = [u for u in self._near[v].tolist() if u not in seen]
+                parents |= dict.fromkeys(new, v)
+                seen.update(new)
+                waiting.extend(new)
+        return parents
+
+    @cached_property
     def _separators(self) -> dict[int, set[int]]:
         """The separator of each variable."""
-        neighbours = np.split(self.network.layout.neighbour, self.network.layout.pair_start[1:-1])
         found: dict[int, set[int]] = {}
         for v in self._tree.top_down[::-1].tolist():
             depth = self._tree.levels
-            near = {u for u in neighbours[v].tolist() if depth[u] < depth[v]}
+            near = {u for u in self._near[v].tolist() if depth[u] < depth[v]}
             found[v] = near.union(*(found[child] for child in self._tree.pseudotree.children[v])) - {v}
         return found
 

@@ -8,17 +8,23 @@ from dmcmc.algorithms.adopt import Adopt, BnBAdopt
 from dmcmc.algorithms.afb import AFB
 from dmcmc.algorithms.agent import DcopAgent
 from dmcmc.algorithms.async_max_sum import AsyncMaxSum
+from dmcmc.algorithms.bounded_max_sum import BOUNDED_MAX_SUM
 from dmcmc.algorithms.cocoa import CoCoA
+from dmcmc.algorithms.conc_fb import ConcFB
 from dmcmc.algorithms.contract import Algorithm, Rewriting
 from dmcmc.algorithms.dba import DBA, GDBA
 from dmcmc.algorithms.dgls import DGLS
 from dmcmc.algorithms.distributed_gibbs import GIBBS
-from dmcmc.algorithms.dsa import ADSA, DSA, SlopeDSA
+from dmcmc.algorithms.dsa import ADSA, DSA, MixedDSA, SlopeDSA
 from dmcmc.algorithms.duct import DUCT
-from dmcmc.algorithms.max_sum import MAX_SUM
+from dmcmc.algorithms.k_opt import KOpt
+from dmcmc.algorithms.max_sum import AlternatingMaxSum, MaxSum, ValuePropagation
+from dmcmc.algorithms.mb_dpop import MBDPOP
 from dmcmc.algorithms.mgm import MGM, MGM2
+from dmcmc.algorithms.o_dpop import ODPOP
 from dmcmc.algorithms.syncbb import SyncBB
 from dmcmc.algorithms.tree import ADPOP, DPOP
+from dmcmc.algorithms.tree_search import NCBB, PTFB
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.plugins import Plugins
 
@@ -26,9 +32,9 @@ GROUP = "dmcmc.algorithms"
 OWN = "dmcmc"  # dmcmc's own algorithm, which is not in the registry
 AnyAlgorithm = Algorithm | Rewriting | type[DcopAgent]
 _BUILT_IN: tuple[AnyAlgorithm, ...] = (
-    *(MGM, MGM2, DSA, ADSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
-    *(MAX_SUM, AsyncMaxSum, GIBBS, DUCT),
-    *(SyncBB, AFB, Adopt, BnBAdopt, DPOP, ADPOP),
+    *(MGM, MGM2, KOpt, DSA, ADSA, MixedDSA, SlopeDSA, DBA, GDBA, DGLS, CoCoA),
+    *(MaxSum, AlternatingMaxSum, ValuePropagation, AsyncMaxSum, GIBBS, DUCT),
+    *(SyncBB, AFB, ConcFB, PTFB, NCBB, Adopt, BnBAdopt, DPOP, MBDPOP, ODPOP, ADPOP, BOUNDED_MAX_SUM),
 )
 
 

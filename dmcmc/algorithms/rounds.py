@@ -38,14 +38,15 @@ def run_in_rounds(
     stop : Deadline
         When to end. It is looked at between agents.
     """
-    run = _Rounds(Population(algorithm, network, given, seed), delays or Delays(), stop)
+    delays, rounds = delays or Delays(), algorithm.rounds_of(given)
+    run = _Rounds(Population(algorithm, network, given, seed), delays, stop)
     if not run.advance():
         return
     cycle, known_not_optimal = 0, False
     yield Snapshot(run.values(), None, cycle)
     while run.active:
         before, running = run.all_values, True
-        for _ in range(algorithm.rounds):
+        for _ in range(rounds):
             running = run.deliver() and run.advance()
             if not running:
                 return
@@ -54,7 +55,8 @@ def run_in_rounds(
             if (values != before).any():
                 known_not_optimal = False
             elif not known_not_optimal:
-                if _is_optimal(network, values, algorithm.optimal_for):
+                looks_at_all = algorithm.optimal_for > 2
+                if not delays.loss if looks_at_all else _is_optimal(network, values, algorithm.optimal_for):
                     return
                 known_not_optimal = True
         cycle += 1

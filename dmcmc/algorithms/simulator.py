@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from dmcmc.algorithms.agent import EVERYONE, DcopAgent, SynchronousAgent
+from dmcmc.algorithms.als import anytime
 from dmcmc.algorithms.contract import Value
 from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.algorithms.population import Delays, Population, Snapshot
@@ -43,6 +44,7 @@ def run_agents(
         When to end. It is looked at between the steps of agents.
     """
     if issubclass(algorithm, SynchronousAgent):
+        algorithm = anytime(algorithm) if given.get("anytime") else algorithm
         return run_in_rounds(algorithm, network, given, seed, delays, stop)
     population = Population(algorithm, network, given, seed)
     if network.world.size > 1:

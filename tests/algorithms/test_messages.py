@@ -46,11 +46,11 @@ class Recorder:
             self.count[kind, self.owner[sender]] += 1
             self.size[kind, self.owner[sender]] += size
 
-    def tell_neighbours(self, kind):
-        """Let every variable send one number to each agent that has a neighbour."""
+    def tell_neighbours(self, kind, size=NUMBER):
+        """Let every variable send one number, or more, to each agent that has a neighbour."""
         for v, neighbours in enumerate(self.neighbours):
             for agent in {self.owner[u] for u in neighbours}:
-                self.send_to_agent(kind, v, agent)
+                self.send_to_agent(kind, v, agent, size)
 
     def utility(self, values):
         """Return the utility of an assignment to all variables; the factors have no forbidden entries."""
@@ -102,7 +102,7 @@ def offers_and_answers(recorder, states, ended, rng):
                 accepted[v], best[v] = u, joint
         for u, v in to.items():
             recorder.send("ANSWER", v, u, 2 * NUMBER if accepted.get(v) == u else NUMBER)
-        recorder.tell_neighbours("GAIN")
+        recorder.tell_neighbours("GAIN", 2 * NUMBER)
         for v, u in accepted.items():
             recorder.send("GO", v, u)
             recorder.send("GO", u, v)
@@ -142,20 +142,19 @@ def penalties(recorder, states, ended, rng):
             for agent, factors in agents.items():
                 recorder.send_to_agent("PENALTY", v, agent, NUMBER * factors)
             penalised.update(found)
-        if stuck:
-            for f, i in enumerate(at):
-                penalty[f] = penalty[f] * kept // 1024
-                if f in penalised:
-                    penalty[f][i] += max(1, int(given["weight"].default * losses[f]))
+        for f, i in enumerate(at):
+            penalty[f] = penalty[f] * kept // 1024
+            if f in penalised:
+                penalty[f][i] += max(1, int(given["weight"].default * losses[f]))
 
 
 def to_factors_and_back(recorder, states, ended, rng):
-    """Max-Sum: the agent of a factor's first variable computes it, and exchanges messages with its other variables."""
-    for _, factor in product(states, recorder.factors):
-        for v in factor.scope:
-            size = NUMBER * int(recorder.problem.domains[v])
-            recorder.send("TO_FACTOR", v, factor.scope[0], size)
-            recorder.send("FROM_FACTOR", factor.scope[0], v, size)
+    """Max-Sum: the agent of a factor's lowest variable computes it; both variables of a pair exchange one message."""
+    shared = Counter((v, min(scope)) for scope in {tuple(sorted(f.scope)) for f in recorder.factors} for v in scope)
+    for _, ((v, first), factors) in product(states[1:], shared.items()):
+        size = NUMBER * int(recorder.problem.domains[v]) * factors
+        recorder.send("TO_FACTOR", v, first, size)
+        recorder.send("FROM_FACTOR", first, v, size)
 
 
 def parents_of(problem):

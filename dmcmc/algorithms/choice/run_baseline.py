@@ -158,7 +158,8 @@ def solve_in_cycles(
         config = with_memory_limit(settings, world)
         dense = with_dense_tables(problem, config)
         given = config.algorithm_settings
-        compiled = algorithm if isinstance(algorithm, Algorithm) else None if given.needs_agents else algorithm.compiled
+        needs_agents = given.needs_agents or bool(values.get("anytime"))
+        compiled = algorithm if isinstance(algorithm, Algorithm) else None if needs_agents else algorithm.compiled
         if compiled is not None and registry.is_built_in(algorithm.name):
             _compile_kernels(compiled, values)
         run = _AlgorithmRun(algorithm, problem, AgentNetwork(dense, world), config, progress)
@@ -395,19 +396,24 @@ class _AlgorithmRun:
         )
 
     def _proven(self, outcome: SolveOutcome) -> SolveOutcome:
-        """Return an outcome with what a complete algorithm has proven.
+        """Return an outcome with what a complete algorithm has proven, or one with a bound.
 
         Whole numbers are exact. Others are rounded to some twelve digits of their sum, so that the bound is as much
         looser, and nothing is called optimal.
         """
-        if not self.proven or outcome.status == "infeasible":
+        layout, score = self.network.layout, self.network.bound
+        if self.proven and outcome.status != "infeasible":
+            if outcome.objective is None:
+                return SolveOutcome("infeasible", None, None, None, None)
+            score = self.best_score
+        if score is None or outcome.objective is None or 2 * score > layout.violation:
             return outcome
-        if outcome.objective is None:
-            return SolveOutcome("infeasible", None, None, None, None)
-        if self.network.layout.scale == 1 and all(factor.table.dtype.kind == "i" for factor in self.problem.factors):
-            return outcome._replace(status="optimal", bound=outcome.objective, gap=0.0)
-        slack = len(self.problem.factors) / self.network.layout.scale
-        bound = outcome.objective + (slack if self.problem.sense == "max" else -slack)
+        is_exact = layout.scale == 1 and all(factor.table.dtype.kind == "i" for factor in self.problem.factors)
+        slack = 0 if is_exact else len(self.problem.factors)
+        utility = score + slack if is_exact else (score + slack) / layout.scale
+        bound = self.problem.to_own_sense(self.constant + utility)
+        if is_exact and bound == outcome.objective:
+            return outcome._replace(status="optimal", bound=bound, gap=0.0)
         return outcome._replace(bound=bound, gap=gap_of(outcome.objective, bound))
 
 
