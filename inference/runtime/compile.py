@@ -311,10 +311,22 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @cache
 def _check_array_indices() -> None:
-    """Let Numba's code generator for GPUs check array indices, which it never does by default."""
+    """Let Numba's code generator for GPUs check array indices, which it never does by default.
+
+    Kernels with ``debug=True`` report a failed check after their launch. They are compiled without debug information:
+    with it, NVIDIA's linker can end in a segmentation fault.
+    """
+    from numba.cuda import dispatcher
     from numba.cuda.target import CUDATargetContext
 
     CUDATargetContext.enable_boundscheck = True
+    compile_with_information = dispatcher.compile_cuda
+
+    def compile_cuda(*arguments: Any, debug: bool = False, nvvm_options: Any = None, **options: Any) -> Any:
+        plain = {name: value for name, value in (nvvm_options or {}).items() if name != "g"}
+        return compile_with_information(*arguments, debug=False, nvvm_options=plain, **options)
+
+    dispatcher.compile_cuda = compile_cuda
 
 
 def cuda_inline(function: Callable[..., Any]) -> Any:
