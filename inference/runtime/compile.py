@@ -299,6 +299,7 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
         if numba.config.ENABLE_CUDASIM:
             return cuda.jit(function)
+        _compile_once()
         if os.environ.get("DMCMC_CHECK_KERNELS") == "1":
             _check_array_indices()
             return cuda.jit(debug=True, opt=False, **options)(function)
@@ -307,6 +308,19 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         return _with_cache(cuda.jit(**options)(function), CUDACache)
 
     return decorate
+
+
+@cache
+def _compile_once() -> None:
+    """Let Numba compile a GPU kernel once, not twice, to the same code.
+
+    It compiles a kernel to PTX only to look there for calls of its own library, which stand in the LLVM code as well.
+    What it loads is compiled afterwards, with optimisation at link time.
+    """
+    with suppress(ImportError, AttributeError):
+        from numba.cuda.codegen import CUDACodeLibrary
+
+        CUDACodeLibrary.get_asm_str = lambda library, cc=None: library.get_llvm_str()
 
 
 @cache
