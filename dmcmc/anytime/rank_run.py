@@ -468,7 +468,7 @@ def keep_for_next_run(tables: RankTables, whole_problem: WholeProblemPart) -> No
         keep_agent(whole_problem.agent.agent, whole_problem.provider or "", retained, UNION_NAME)
 
 
-def improve_until_stop(
+def improve_until_stop(  # long: tables, plans and failures of a GPU in the order of a run
     setup: Setup,
     coordinator: Coordinator,
     search: IncumbentSearch | None,

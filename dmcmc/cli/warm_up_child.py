@@ -66,13 +66,12 @@ def tasks() -> dict[str, Callable[[str], object]]:
     """Return the functions that compile all kernels for a device, by name, in the order in which they are started."""
     found: dict[str, Callable[[str], object]] = {name: partial(_call, text) for name, text in _FUNCTIONS.items()}
     on_gpu: dict[str, Callable[[], Sequence[KernelSet]]] = {
-        f"{name}, tables of {width} columns": partial(_gpu_bounds, number, width)
-        for number, name in enumerate(_GPU_BOUNDS)
-        for width in _GPU_TABLE_WIDTHS
+        f"elimination, {dtype}": partial(_gpu_elimination, dtype) for dtype in _GPU_NUMBERS
     }
+    for (number, name), width in product(enumerate(_GPU_BOUNDS), _GPU_TABLE_WIDTHS):
+        on_gpu[f"{name}, tables of {width} columns"] = partial(_gpu_bounds, number, width)
     for size, stage in product(_GPU_SAMPLED_DOMAINS, range(GPU_STAGES)):
         on_gpu[f"Gibbs sampling, domains of {size} values, stage {stage}"] = partial(_gpu_sampling, size, stage)
-    on_gpu |= {f"elimination, {dtype}": partial(_gpu_elimination, dtype) for dtype in _GPU_NUMBERS}
     on_gpu["local search"] = _gpu_search
     relaxed: dict[str, int | None] = {f"domains of {size} values": size for size in _GPU_DOMAINS}
     relaxed["large arrays"] = None

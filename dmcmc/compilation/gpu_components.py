@@ -569,7 +569,7 @@ def load_sets(sets: list[KernelSet]) -> None:
 
 
 def _report(error: Exception) -> None:
-    """Report an error after which kernels are missing, unless the GPU has failed, which is reported elsewhere."""
+    """Report an error after which kernels are missing; a failure of the GPU has a line of its own."""
     if gpu_fault(error) is None:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded: {reason}")

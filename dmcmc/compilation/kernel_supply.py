@@ -54,7 +54,7 @@ class BackgroundCompiler:
     """Compiles kernel sets in several processes, those that bring most per second of compiling first.
 
     Sets for later, which no work waits for, have processes of their own. These work while nothing else waits, on at
-    most half of the cores: a set that is requested meanwhile finds a free process at once.
+    most half of the cores: a set that is requested then finds a free process at once.
     """
 
     def __init__(self) -> None:

@@ -299,6 +299,7 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
         if numba.config.ENABLE_CUDASIM:
             return cuda.jit(function)
+        _compile_once()
         if os.environ.get("DMCMC_CHECK_KERNELS") == "1":
             _check_array_indices()
             return cuda.jit(debug=True, opt=False, **options)(function)
@@ -310,11 +311,36 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 @cache
+def _compile_once() -> None:
+    """Let Numba compile a GPU kernel once, not twice, to the same code.
+
+    It compiles a kernel to PTX only to look there for calls of its own library, which stand in the LLVM code as well.
+    What it loads is compiled afterwards, with optimisation at link time.
+    """
+    with suppress(ImportError, AttributeError):
+        from numba.cuda.codegen import CUDACodeLibrary
+
+        CUDACodeLibrary.get_asm_str = lambda library, cc=None: library.get_llvm_str()
+
+
+@cache
 def _check_array_indices() -> None:
-    """Let Numba's code generator for GPUs check array indices, which it never does by default."""
+    """Let Numba's code generator for GPUs check array indices, which it never does by default.
+
+    Kernels with ``debug=True`` report a failed check after their launch. They are compiled without debug information:
+    with it, NVIDIA's linker can end in a segmentation fault.
+    """
+    from numba.cuda import dispatcher
     from numba.cuda.target import CUDATargetContext
 
     CUDATargetContext.enable_boundscheck = True
+    compile_with_information = dispatcher.compile_cuda
+
+    def compile_cuda(*arguments: Any, debug: bool = False, nvvm_options: Any = None, **options: Any) -> Any:
+        plain = {name: value for name, value in (nvvm_options or {}).items() if name != "g"}
+        return compile_with_information(*arguments, debug=False, nvvm_options=plain, **options)
+
+    dispatcher.compile_cuda = compile_cuda
 
 
 def cuda_inline(function: Callable[..., Any]) -> Any:

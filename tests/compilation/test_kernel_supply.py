@@ -212,7 +212,7 @@ def test_what_a_run_has_requested_is_compiled_after_its_end_if_it_had_a_time_bud
     assert second.is_compiled == timed
 
 
-def test_a_set_for_later_is_compiled_beside_no_other_and_holds_none_up(folder, monkeypatch):
+def test_a_set_for_later_begins_after_all_others_and_delays_none(folder, monkeypatch):
     monkeypatch.setattr(kernel_supply, "cores", lambda: 1)
     first, later = KernelSet("first", partial(time.sleep, 1.0)), KernelSet("later", partial(time.sleep, 600.0))
     quick = KernelSet("quick", partial(math.sqrt, 4.0))

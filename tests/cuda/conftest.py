@@ -62,6 +62,8 @@ def kind_of(argument):
     """Return what a kernel is compiled for: dtype and number of axes of an argument."""
     if hasattr(argument, "ndim") and argument.ndim > 0:
         return f"{argument.dtype}[{argument.ndim}]"
+    if isinstance(argument, tuple):
+        return f"{len(argument)} integers"
     return "int64" if type(argument) is int else str(np.dtype(type(argument)))
 
 
@@ -85,6 +87,21 @@ def launches(monkeypatch):
     monkeypatch.setattr(Device, "load", lambda self, compiled, arguments: loaded.add(named(compiled, arguments)))
     monkeypatch.setattr(kernel.FakeCUDAKernel, "__call__", record)
     return loaded, launched
+
+
+@pytest.fixture
+def recorded(launches, monkeypatch):
+    """Return the set of kernels that are loaded or launched, none of which runs."""
+    loaded, _ = launches
+    call = kernel.FakeCUDAKernel.__call__
+
+    def record(self, *arguments):
+        if self._device:
+            return call(self, *arguments)
+        return loaded.add(named(self, arguments))
+
+    monkeypatch.setattr(kernel.FakeCUDAKernel, "__call__", record)
+    return loaded
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from support.runs import HurriedProgress, record_late_compilation
 import dmcmc
 from dmcmc.anytime import solve_in_time
 from dmcmc.anytime.rank_run import RankImprovers, improve_until_stop
+from dmcmc.cli import warm_up_child
 from dmcmc.compilation import gpu_components
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.settings import settings_from
@@ -121,3 +122,12 @@ def test_without_its_kernels_a_gpu_changes_neither_methods_nor_what_is_compiled_
         dmcmc.solve(problem, device=device, **LARGE)
     assert begun[0] == begun[1]
     assert asked[0] == asked[1] and asked[0]
+
+
+def test_a_warm_up_compiles_few_kernels_for_a_gpu(recorded):
+    """A kernel is compiled for what it needs to know then: widths of tables, number types, places in memory."""
+    for name, task in warm_up_child.tasks().items():
+        if name.endswith("on a GPU"):
+            for kernels in task.args[0]():
+                kernels.compile()
+    assert 50 < len(recorded) <= 100

@@ -38,7 +38,6 @@ from dmcmc.inference.runtime.device import shared_device
 from dmcmc.inference.tuning import DEVICE_SHARE, MAX_CHECK_INTERVAL
 
 _INT64 = np.dtype(np.int64)
-_UINT8 = np.dtype(np.uint8)
 
 
 def load_kernels(width: int) -> None:
@@ -142,10 +141,10 @@ class DeviceNodeBuffer:
                 results[k] = result
         return [result for result in results if result is not None]
 
-    def read(self, position: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Copy an entry to the host: its tables (entry_size,), and its notes (``NOTE_FIELDS``,)."""
-        size, notes = self._entry_size, node_kernels.NOTE_FIELDS
-        tables: NDArray[np.int32] = self._buffer[position * size : (position + 1) * size].copy_to_host()
+    def read(self, position: int, size: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Copy an entry to the host: ``size`` int32 of an agent's tables, and its notes (``NOTE_FIELDS``,)."""
+        start, notes = position * self._entry_size, node_kernels.NOTE_FIELDS
+        tables: NDArray[np.int32] = self._buffer[start : start + size].copy_to_host()
         return tables, self._entry_notes[position * notes : (position + 1) * notes].copy_to_host()
 
     def _run(
@@ -219,7 +218,8 @@ class DeviceNodeBuffer:
             job_range = slice(int(groups[first]), int(groups[end]))
             host_masks = masks[job_range].reshape(-1)
             bounds, variables = (device.buffer(f"node {name}", count, _INT64) for name in ("bounds", "variables"))
-            device_first_values = device.buffer("node first values", first_values.size, _UINT8)
+            # the kernel writes those of nodes with a branching variable alone
+            device_first_values = device.upload("node first values", first_values[job_range].reshape(-1))
             device_masks = device.upload("node masks", host_masks)
             blocks = min(end - first, self._blocks)
             workspaces = device.buffer("node workspaces", blocks * self._workspace_size, np.dtype(np.int32))
@@ -283,9 +283,9 @@ class GpuDualBounder:
         hidden, width = self.state.layout.hidden, self.state.width
         n, m, t = hidden.domains.size, len(hidden.pairs), len(hidden.triangles)
         pairs_at, triplets_at = n * width, n * width + m * width * width
-        higher_at = triplets_at + 3 * t * width * width // 2
+        higher_at, (size, _) = triplets_at + 3 * t * width * width // 2, _table_sizes(self.state.layout, width)
         for node in np.flatnonzero(entries >= 0).tolist():
-            tables, notes = self.runner.read(int(self.part.place(entries[node : node + 1])[0]))
+            tables, notes = self.runner.read(int(self.part.place(entries[node : node + 1])[0]), size)
             potentials = DualPotentials(
                 tables[:pairs_at].reshape(n, width), tables[pairs_at:triplets_at].reshape(m, width, width),
                 cast(Any, tables[triplets_at:higher_at].view(np.int16).reshape(t, 3, width, width)), tables[higher_at:],
