@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.harness import Columns, Report, options
+from benchmarks.solving.budget_runs import launcher
 
 BUDGET = ("--memory", "1GiB")
 BUDGET_MIB = 1.3 * 1024 + 300e6 / 2**20  # of the processes with a memory budget of 1 GiB
@@ -94,7 +95,7 @@ def command_of(case: Case) -> list[str]:
     """Return the command line of a case."""
     words = case.command.split()
     command = [sys.executable, *(words if words[0].endswith(".py") else ["-m", "dmcmc", *words])]
-    return command if case.ranks == 1 else ["mpirun", "--allow-run-as-root", "-n", str(case.ranks), *command]
+    return command if case.ranks == 1 else [launcher(), "-n", str(case.ranks), *command]
 
 
 def carry_out(case: Case, folder: Path) -> tuple[object, ...]:
