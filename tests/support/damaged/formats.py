@@ -97,7 +97,7 @@ SEEDS = {
         b"  A: {people: [Ann, Bob], slots: 2, when: [Mon, Wed], after: B}\n  B: {people: [Bob], room: none}\n"
         b"  C: {people: [Ann], weight: 8, optional: {Bob: 2}, buffer: 30}\n  D: {people: [Ann], fixed: Wed 10:00}\n",
         b"calendar: x\nfirst_day: 2027-03-22\ndays: 10\nhours: 08:00-20:00\n"
-        b"people: {A: , B: {max_in_a_row: 120}}\nmeetings:\n  S: {people: [A, B], repeat: weekly}\n  T: {people: [A]}\n",
+        b"people: {A: , B: {max_in_a_row: 120}}\nmeetings:\n  S: {people: [A], repeat: weekly}\n  T: {people: [A]}\n",
     ],
     "ics": [
         b"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//a//b//EN\r\nBEGIN:VTIMEZONE\r\nTZID:Z\r\nBEGIN:STANDARD\r\n"
