@@ -261,7 +261,7 @@ def run(format: str, count: int, seed: int = 0) -> tuple[int, float]:
 
 
 def run_compressed(format: str, count: int, budget: int, seed: int = 0) -> tuple[int, int]:
-    """Read compressed files that expand to up to four times a memory budget; return how many are valid, and the peak.
+    """Read compressed files that expand to up to twice a memory budget; return how many are valid, and the peak.
 
     Half of them are valid texts or archives if they fit; the others are damaged, with a part repeated.
 
@@ -278,7 +278,7 @@ def run_compressed(format: str, count: int, budget: int, seed: int = 0) -> tuple
     rng, valid, growth, before = random.Random(f"{format} {seed}"), 0, 0, resident_memory()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
-            file, size = Path(folder) / f"{number}.gz", int(budget * 2 ** rng.uniform(-9, 2))
+            file, size = Path(folder) / f"{number}.gz", int(budget * 2 ** rng.uniform(-9, 1))
             if format in ARCHIVES:
                 file = file.with_suffix(f".{format}")
                 file.write_bytes(large_archive(rng, format, size))
@@ -312,7 +312,7 @@ def large_text(rng: random.Random, format: str, size: int) -> bytes:
     """Return a valid text of about some bytes: a large table where the format is simple, otherwise empty lines."""
     if format == "wcsp":
         values = max(2, int((size / 12) ** 0.5))
-        rows = b"".join(b"%d %d 1\n" % (i, j) for i in range(values) for j in range(values))
+        rows = b"".join(b"".join(b"%d %d 1\n" % (i, j) for j in range(values)) for i in range(values))
         return b"large 2 %d 1 9\n%d %d\n2 0 1 0 %d\n" % (values, values, values, values * values) + rows
     if format == "uai":
         values = max(2, int((size / 2) ** 0.5))
