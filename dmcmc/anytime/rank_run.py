@@ -31,6 +31,7 @@ from dmcmc.anytime.run_improvers import (
 from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Proposal, RankReport, ranks_of_work
 from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemPart
+from dmcmc.inference.bounds.branch_and_bound.cuda.check_bounds import check_dual_bounds
 from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, CancellationToken
 from dmcmc.inference.runtime.device import gpu_has_failed
@@ -430,10 +431,8 @@ class RankRun:
         def check() -> None:
             """Check agent by agent; each gets an equal part of the time."""
             for number, upper in enumerate(on_gpu, 1):
-                from dmcmc.inference.bounds.branch_and_bound.cuda.check_bounds import check_gpu_bounds
-
                 assert upper.dual is not None
-                check_gpu_bounds(upper.dual, upper.boundary_search, begin + seconds * number / len(on_gpu))
+                check_dual_bounds(upper.dual, upper.boundary_search, begin + seconds * number / len(on_gpu))
 
         try:
             self.world.on_all_ranks(check)
@@ -538,7 +537,8 @@ def improve_until_stop(  # long: tables, plans and failures of a GPU in the orde
             except (OutOfTime, OutOfMemory) as error:
                 run.give_up(error)
             run.check_gpu_bounds()
-            world.on_all_ranks(partial(keep_for_next_run, run.tables, run.whole_problem))
+            if run.whole_problem.check(world):
+                world.on_all_ranks(partial(keep_for_next_run, run.tables, run.whole_problem))
             return run.result()
 
         plan: Setup = setup

@@ -240,7 +240,8 @@ def prove_whole_problem(
         if whole_problem.is_waiting:
             whole_problem.start(setup)
         agent, best = whole_problem.agent, search.incumbent.values if search.incumbent.feasible else None
-        assert agent is not None, "it has been started"
+        if agent is None:  # its bound was wrong
+            return False
         state = RankState({agent.number: agent.agent}, {agent.number: agent.gap}, best, is_ready=methods.is_ready)
         proposals = [replace(one, awaited=True) for one in registry.proposals_of(improvers, state)]
         directive = Directive(False, allocations=director.decide_on_whole_problem(proposals, gains), best=best)
@@ -254,7 +255,7 @@ def prove_whole_problem(
     while not methods.are_ready():
         start = time.perf_counter()
         works = world.on_first_rank(improve_bound)
-        if world.on_first_rank(lambda: search.incumbent.reached):
+        if world.on_first_rank(lambda: search.incumbent.reached and whole_problem.check(World())):
             return True
         if not works or any(world.allgather(search.stop.over)):
             break

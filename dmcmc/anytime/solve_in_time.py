@@ -103,7 +103,7 @@ def _solve(  # long: the order of a run's steps
         if early is not None:
             early.take_first_answer(first)
         if problem is not None and first is not None:
-            handle.best = partial(result_of_first, problem, first, config, start, world.size)
+            handle.best = partial(_result_of_first, early, problem, first, config, start, world.size)
     if not components.can_plan_by(before_division):
         config = replace_settings(config, presolve="none")
     with handle.deliver_if_late(stop):
@@ -158,6 +158,14 @@ def _first_answer(
         return None
     is_ready = partial(components.is_first_search_ready, problem)
     return find_first_answer(problem, config, stop, start, watch.progress, is_ready, components.is_plan_ready)
+
+
+def _result_of_first(
+    early: EarlyEngine | None, problem: Problem, first: FirstAnswer, config: Settings, start: float, ranks: int
+) -> Result:
+    """Return the result of a run that ends before it has an incumbent: the first answer, or that of an engine."""
+    answer = first if early is None else early.better_answer(first)
+    return result_of_first(problem, answer, config, start, ranks)
 
 
 def _before_division(stop: Deadline, seconds: float) -> Deadline:

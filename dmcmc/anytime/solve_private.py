@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -22,11 +23,13 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
+from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
+from dmcmc.samplers.local_search.local_search import Ascent, UncompiledAscent, ascent_of
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
-from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
+from dmcmc.solving.planning.divided_problem import DividedProblem, with_memory_limit, work_deadline
 from dmcmc.solving.private.private_inputs import PrivateAnswer, PrivateInputs, RankInputs
 from dmcmc.solving.solve import carry_out
 from dmcmc.solving.warm_start.retained_work import RetainedWork
@@ -209,8 +212,9 @@ def _solve(
     retained: RetainedWork | None,
 ) -> tuple[Result | None, PrivateInputs]:
     """Solve with a fixed amount of work."""
-    setup, factors = inputs.plan(world, NO_DEADLINE, retained)
-    coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
+    divided, factors = inputs.divided(world, retained)
+    setup = inputs.plan(divided, world, NO_DEADLINE)
+    coordinator = inputs.coordinator(world, setup.divided, factors, start, None, watch.progress.point, share_assignment)
     watch = components.ahead(watch, can_end_early=False)
     return coordinator.with_moves(carry_out(setup, coordinator, watch)), coordinator
 
@@ -229,12 +233,26 @@ def solve_inputs_in_time(
     seconds, handle = inputs.config.budget.time or 0.0, watch.handle or RunHandle()
     stop = Deadline(work_deadline(start, seconds, len(inputs.index.agents)), cancellation=handle.cancellation)
     components.stop = stop
+    divided, factors = inputs.divided(world, retained)
+    report = watch.progress.point
+
+    def begun(divided: DividedProblem, start: float, stop: Deadline) -> PrivateInputs:
+        """Return the coordinator, with an assignment that every rank has found in its own factors."""
+        coordinator = inputs.coordinator(world, divided, factors, start, stop.until, report, share_assignment)
+        with handle.deliver_if_late(stop):
+            coordinator.take_initial(_ascent(inputs.view.problem, components, stop))
+            if known is not None:
+                coordinator.take(dict(known))
+        handle.save_partial = coordinator.save_partial
+        return coordinator
+
     try:
-        setup, factors = inputs.plan(world, stop, retained)
-    except OutOfTime as error:  # an answer needs a plan, also after the deadline
+        setup = inputs.plan(divided, world, stop)
+    except OutOfTime as error:
         if not world.is_agreed(error):
             raise
-        setup, factors = inputs.plan(world, NO_DEADLINE, retained)
+        coordinator = begun(divided, start, stop)
+        return coordinator.with_moves(coordinator.result_without_plan()), coordinator
     setup, seconds, gpu, goes_on_with_gpu = components.open_gpu(setup, watch.progress)
     delays = [seconds]
     methods = PlanComponents(components, setup, delay=delays.append, gpu=gpu)
@@ -245,13 +263,16 @@ def solve_inputs_in_time(
         stop = replace(stop, cancellation=next_plan.slice_end)
     start, stop = start + sum(delays), replace(stop, until=stop.until + sum(delays))
     setup = setup.with_stop(stop)
-    coordinator = inputs.coordinator(world, setup, factors, start, watch.progress.point, share_assignment)
-    with handle.deliver_if_late(stop):
-        coordinator.take_initial(setup)
-        if known is not None:
-            coordinator.take(dict(known))
-    handle.save_partial = coordinator.save_partial
+    coordinator = begun(setup.divided, start, stop)
     result = improve_until_stop(
         setup, coordinator, None, watch.with_handle(handle), methods.is_ready, next_plan=next_plan
     )
     return coordinator.with_moves(result), coordinator
+
+
+def _ascent(problem: Problem, components: RunComponents, stop: Deadline) -> Ascent:
+    """Return hill climbing on the factors that a rank knows: with kernels if they are compiled or there is time."""
+    if problem.tabular and not components.is_first_search_ready(problem):
+        return UncompiledAscent(problem, stop)
+    threads = max(1, cores() // components.world.core_sharers)
+    return ascent_of(problem, threads, stop, partial(components.is_first_search_ready, problem))

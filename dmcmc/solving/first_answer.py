@@ -121,8 +121,9 @@ def find_first_answer(
     """
     proof = None
     if problem.dense and problem.factors and config.local.bound != "none":
-        arithmetic = arithmetic_for(problem, config.combine)
-        proof = BoundProof([largest_total(problem, arithmetic)], arithmetic, len(problem.factors))
+        with suppress(OutOfTime):  # there is no bound then
+            arithmetic = arithmetic_for(problem, config.combine, stop)
+            proof = BoundProof([largest_total(problem, arithmetic)], arithmetic, len(problem.factors))
     trace, ascent = _FirstTrace(problem, proof, start, progress), None
     given = start_of(problem, config) if has_start(problem, config) else None
     if config.local_search != "none":

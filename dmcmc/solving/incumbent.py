@@ -4,6 +4,7 @@ Searches and combinations of tables record assignments and bounds here, also fro
 upper bounds on the utility in the number type of the tables (``Arithmetic``), in which −∞ is a sentinel.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,12 +25,14 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.sparse_table import SizeStatistics
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import LOCAL_SEARCH, RetainedEntries, TracePoint
-from dmcmc.solving.agent.bounds import ImproverRecord
+from dmcmc.solving.agent.bounds import ImproverRecord, largest_total
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.warm_start.start_assignment import SavedIncumbent
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.plan import Setup
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -174,6 +177,8 @@ class Incumbent:
                 self._add_trace_point(by)
                 if self.saved is not None:
                     self.saved.save(self.values)
+                if self._is_contradicted:
+                    self._replace_wrong_bound()
                 if self.feasible and len(self.trace) > n_points:  # otherwise the first answer is as good
                     self.on_better(self)
         return better
@@ -211,6 +216,24 @@ class Incumbent:
                 self.bound = bound
                 self._add_trace_point(by or ", ".join(parts or ()) or self.bound_source, parts)
         return tighter
+
+    @property
+    def _is_contradicted(self) -> bool:
+        """Whether the best assignment is better than the bound by more than the rounding error of the sums."""
+        utility, parts = self.utility, self.parts
+        if utility is None or self.bound is None or parts is None:
+            return False
+        return utility - 4 * parts.arithmetic.rounding(self.n_addends) > self.bound
+
+    def _replace_wrong_bound(self) -> None:
+        """Report an error of the program, and replace the bound by the sum of the factors' largest entries."""
+        assert self.parts is not None, "there is a bound"
+        _LOG.error(
+            f"dmcmc: error of the program: an assignment of {self.utility} is better than the bound {self.bound}"
+        )
+        self.forget_bound()
+        if not self.parts.scattered:
+            self.update_bound(largest_total(self.parts.problem, self.parts.arithmetic), "largest entries")
 
     def forget_bound(self) -> None:
         """Drop the bound, which is wrong, here and in the trace."""

@@ -250,7 +250,7 @@ def _check_shape(names: Sequence[str], domains: Sequence[Sequence[Label]], table
         sizes = ", ".join(f"{v} has {n}" for v, n in zip(names, shape, strict=True))
         values = f" (values: {sizes})" if sizes else ""
         raise ProblemError(f"{what}: expected a table of shape {shape}{values}, got {array.shape}")
-    return array
+    return table if isinstance(table, list | tuple) else array  # NumPy has rounded the integers of lists beyond int64
 
 
 def _unravelled(flat_index: int, shape: Sequence[int]) -> list[int]:

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.tuning import CELLS_PER_CHECK
 
 
 class FlatTables(NamedTuple):
@@ -178,20 +180,44 @@ class TableRanges(NamedTuple):
         return largest
 
 
-def table_ranges(flat: FlatTables) -> TableRanges:
-    """Return the smallest and largest finite entry of each table, and its number of forbidden entries."""
-    data, number, starts = flat.data, forbidden_value(flat.data.dtype), flat.at[:-1]
-    counts = np.zeros(flat.tables, dtype=np.int64)
-    if not flat.tables:
-        return TableRanges(data[:0], data[:0], counts)
+def table_ranges(flat: FlatTables, stop: Deadline = NO_DEADLINE) -> TableRanges:
+    """Return the smallest and largest finite entry of each table, and its number of forbidden entries.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline passes; it is checked between pieces of the entries.
+    """
+    starts, size = flat.at[:-1], flat.data.size
+    if size <= CELLS_PER_CHECK:
+        low, high, counts = _ranges(flat.data, starts)
+    else:
+        cuts = np.arange(0, size, CELLS_PER_CHECK)
+        pieces, parts = np.union1d(starts, cuts), list[tuple[Array, Array, NDArray[np.int64]]]()
+        for cut, (first, last) in zip(cuts, pairwise([*np.searchsorted(pieces, cuts), pieces.size]), strict=True):
+            stop.check()
+            parts.append(_ranges(flat.data[cut : cut + CELLS_PER_CHECK], pieces[first:last] - cut))
+        low, high, counts = (np.concatenate(part) for part in zip(*parts, strict=True))
+        tables = np.searchsorted(pieces, starts)
+        low, high = np.minimum.reduceat(low, tables), np.maximum.reduceat(high, tables)
+        counts = np.add.reduceat(counts, tables)
+    is_empty = high == forbidden_value(flat.data.dtype)
+    low[is_empty] = high[is_empty] = 0
+    return TableRanges(low, high, counts)
+
+
+def _ranges(data: Array, starts: NDArray[np.int64]) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Return the ranges of tables that begin at some positions; those without a finite entry keep the number of −∞."""
+    counts, number = np.zeros(starts.size, dtype=np.int64), forbidden_value(data.dtype)
+    if not starts.size:
+        return data[:0].copy(), data[:0].copy(), counts
     low, high = np.minimum.reduceat(data, starts), np.maximum.reduceat(data, starts)
     if low.min() == number:
         is_forbidden = data == number
         counts = np.add.reduceat(is_forbidden, starts, dtype=np.int64)
         largest = np.inf if data.dtype.kind == "f" else np.iinfo(data.dtype).max
         low = np.minimum.reduceat(np.where(is_forbidden, data.dtype.type(largest), data), starts)
-        low[high == number] = high[high == number] = 0
-    return TableRanges(low, high, counts)
+    return low, high, counts
 
 
 def varying_entries(flat: FlatTables, ranges: TableRanges) -> int:

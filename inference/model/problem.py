@@ -25,6 +25,7 @@ from dmcmc.inference.model.factor import has_booleans
 from dmcmc.inference.model.flat_tables import FlatTables, TableRanges, flatten, flatten_scopes, table_ranges
 from dmcmc.inference.model.names import list_values, suggest_name
 from dmcmc.inference.model.tables import TABLE_DTYPES, as_array, forbidden_value
+from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import DerivedFacts, Memo, digest, is_short_key
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
@@ -568,6 +569,11 @@ class Problem:
     def ranges(self) -> TableRanges:
         """The smallest and largest entries of each factor's table, in the order of the factors."""
         return table_ranges(self.flat)
+
+    def find_ranges(self, stop: Deadline) -> None:
+        """Compute ``ranges`` before a deadline, if that has not been done; raise OutOfTime after it."""
+        if "ranges" not in self.__dict__:
+            self.__dict__["ranges"] = table_ranges(self.flat, stop)
 
     @cached_property
     def magnitudes(self) -> list[int | float]:

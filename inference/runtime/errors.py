@@ -23,7 +23,21 @@ class ProblemError(DmcmcError):
 
 
 class FileError(DmcmcError):
-    """A file that cannot be read or written; the message names the file and the position in it."""
+    """A file that cannot be read or written; the message names the file and the position in it.
+
+    The middle of a very long message is left out, since a damaged file may have a word of any length.
+
+    Attributes
+    ----------
+    longest : int
+        Characters of the longest message.
+    """
+
+    longest = 800
+
+    def __init__(self, message: str = "") -> None:
+        half = self.longest // 2 - len(" ... ")
+        super().__init__(message if len(message) <= self.longest else f"{message[:half]} ... {message[-half:]}")
 
 
 class ConfigError(DmcmcError):

@@ -12,8 +12,8 @@ from support.problem_strategies import random_table
 
 import dmcmc
 from dmcmc import Factor, Problem, Settings
+from dmcmc.anytime import rank_run
 from dmcmc.anytime.rank_run import RankRun
-from dmcmc.inference.bounds.branch_and_bound.cuda import check_bounds
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.cost_model import CostModel
 from dmcmc.inference.runtime import device as device_module
@@ -135,7 +135,7 @@ def test_a_wrong_bound_is_reported_and_dropped(gpu, caplog):
         raise GpuFault("error of the program: the GPU's potentials are wrong")
 
     caplog.set_level(logging.WARNING, logger="dmcmc")
-    gpu.setattr(check_bounds, "check_gpu_bounds", wrong)
+    gpu.setattr(rank_run, "check_dual_bounds", wrong)
     dropped, on_gpu = [], SimpleNamespace(dual=SimpleNamespace(remote=object()), boundary_search=None)
     run = SimpleNamespace(
         tables=SimpleNamespace(agents={0: SimpleNamespace(upper=on_gpu)}),

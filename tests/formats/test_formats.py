@@ -66,7 +66,9 @@ def test_long_messages_are_cut():
     assert len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize("format", ["wcsp", "uai", "bif", "cfn"])
+@pytest.mark.filterwarnings("ignore::dmcmc.inference.runtime.errors.FileWarning")
+@pytest.mark.parametrize("format", ["wcsp", "uai", "bif", "cfn", "calendar", "ics", "npz", "zip"])
 def test_damaged_files_raise_only_dmcmc_errors(format):
     damaged_formats.run(format, 400, seed=1)
-    damaged_formats.run_compressed(format, 4, 32 << 20, seed=1)
+    if format != "ics":
+        damaged_formats.run_compressed(format, 4, 32 << 20, seed=1)

@@ -15,14 +15,15 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.cli.main import main
+from dmcmc.compilation.run_components import RunComponents
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files, native
 from dmcmc.inference.dpop.pseudotree import complete_tree, neighbours_of
 from dmcmc.inference.dpop.trees import depth_first
 from dmcmc.inference.model.flat_tables import flatten
-from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
+from dmcmc.samplers.local_search import local_search
 from dmcmc.solving.planning import divided_problem
 from dmcmc.solving.planning.rank_view import rank_view_of
 from dmcmc.solving.private import private_inputs as rank_inputs
@@ -150,16 +151,33 @@ def test_a_time_limit_before_the_first_tables_gives_an_initial_assignment(folder
 
 
 def test_a_time_limit_during_planning_gives_an_answer(folder, monkeypatch):
-    def late(parts, world, *others, stop, **keywords):
-        if stop is not NO_DEADLINE:
-            raise OutOfTime("too late")
-        return planned(parts, world, *others, stop=stop, **keywords)
+    def late(*_, **__):
+        raise OutOfTime("too late")
 
-    planned = rank_inputs.plan
     monkeypatch.setattr(rank_inputs, "plan", late)
     found = solve_directory(folder, settings(budget={"time": 5.0}), share_assignment=True)
-    assert found.violation == 0
+    assert found.status == "timeout" and found.violation == 0
     assert secret_problem().evaluate(found.assignment).objective == found.objective
+
+
+def test_a_session_without_compiled_kernels_answers_by_its_deadline(folder, monkeypatch):
+    """No kernel of the plan and of the first search is ever ready."""
+
+    def late(*_, **__):
+        raise OutOfTime("methods were still being compiled")
+
+    def never(*_, **__):
+        raise AssertionError("a kernel was called")
+
+    monkeypatch.setattr(rank_inputs, "plan", late)
+    monkeypatch.setattr(RunComponents, "is_first_search_ready", lambda *_: False)
+    monkeypatch.setattr(local_search, "choose_greedily", never)
+    monkeypatch.setattr(local_search, "ascend", never)
+    session = dmcmc.PrivateSession(folder, share_assignment=True)
+    for _ in range(2):
+        found = session.solve(5)
+        assert found.status == "timeout" and found.violation == 0
+        assert secret_problem().evaluate(found.assignment).objective == found.objective
 
 
 def test_options_that_need_the_whole_problem_are_refused(folder):
@@ -182,6 +200,7 @@ import json, pickle, sys
 from types import SimpleNamespace
 import numpy as np
 from dmcmc.files.document import Document
+from dmcmc.compilation.run_components import RunComponents
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.mpi.mailbox import Mailbox

@@ -13,9 +13,10 @@ from support.runs import solve_with
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.algorithms.layout import integer_tables
+from dmcmc.formats import registry as formats
 from dmcmc.formats.agent_files import write
 from dmcmc.inference.marginals.counting import count_solutions, log_partition
-from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.errors import DmcmcError, ProblemError
 
 METHODS = (
     *("auto", "exact", "blocks", "gibbs", "annealing", "tempering"),
@@ -169,3 +170,103 @@ def test_integers_of_more_than_60_bits_are_summed_exactly_in_one_file_and_in_pri
     assert [result.objective for result in results] == [best] * 7
     assert [(result.status, result.bound) for result in results[:6]] == [("optimal", best)] * 6
     assert problem.evaluate(dict(results[0].assignment)).objective == best
+
+
+def of_two(add, sense="max"):
+    """Return a problem of two variables with the factors that a function adds."""
+    build = Problem.build(sense=sense)
+    build.variable("x", 2, agent="a")
+    build.variable("y", 2, agent="b")
+    add(build)
+    return build.problem()
+
+
+def of_starts(first, second, add):
+    """Return a problem of two start times with the constraint that a function adds, and a utility for each pair."""
+    build = Problem.build()
+    build.variable("x", first)
+    build.variable("y", second)
+    return add(build).factor(("x", "y"), [[5, 1], [0, 4]]).problem()
+
+
+PYDCOP = (
+    "name: t\nobjective: max\ndomains: {{d: {{values: [0, 1]}}}}\nvariables: {{x: {{domain: d}}, y: {{domain: d}}}}\n"
+    "constraints: {{c: {{{}}}}}\nagents: [a, b]\n"
+)
+XCSP = (
+    '<instance><presentation maximalCost="infinity" format="XCSP 2.1_FRODO"/><agents nbAgents="1"><agent name="a"/>'
+    '</agents><domains nbDomains="1"><domain name="d" nbValues="2">0..1</domain></domains><variables nbVariables="2">'
+    '<variable name="x" domain="d" agent="a"/><variable name="y" domain="d" agent="a"/></variables>'
+    '<relations nbRelations="1"><relation name="r" arity="2" nbTuples="2" semantics="soft" defaultCost="{}">{}:0 1|{}:'
+    '1 0</relation></relations><constraints nbConstraints="1"><constraint name="c" arity="2" scope="x y" reference="r"'
+    "/></constraints></instance>"
+)
+CALENDAR = (
+    "calendar: c\nfirst_day: 2027-03-01\ndays: 1\nhours: 09:00-10:00\nslot: 60\npeople: {{A: , B: }}\n"
+    "meetings: {{M: {{people: [A], weight: {}}}, N: {{people: [A, B], weight: {}}}}}\n"
+)
+WITH_INTEGER = {  # by the place of an integer n: the problem, and its optimum
+    "table": (lambda n: of_two(lambda b: b.factor(("x", "y"), [[0, n], [n - 1, 1]])), lambda n: n),
+    "costs": (lambda n: of_two(lambda b: b.factor(("x", "y"), [[n + 1, n], [n + 3, n + 2]]), "min"), lambda n: n),
+    "negative": (lambda n: of_two(lambda b: b.factor(("x", "y"), [[-n - 1, -n], [-n - 3, -n]])), lambda n: -n),
+    "unary": (lambda n: of_two(lambda b: b.factor("x", [n, n - 1]).factor("x", [n + 1, 0])), lambda n: 2 * n + 1),
+    "function": (lambda n: of_two(lambda b: b.factor(("x", "y"), lambda x, y: n + x - 2 * y)), lambda n: n + 1),
+    "constraint's cost": (
+        lambda n: of_two(lambda b: b.all_different(["x", "y"], cost=n).factor(("x", "y"), [[0, -2 * n], [-2 * n, 0]])),
+        lambda n: -n,
+    ),
+    "duration": (lambda n: of_starts([0, n], [0, n], lambda b: b.no_overlap(["x", "y"], [n, n])), lambda n: 1),
+    "demand": (
+        lambda n: of_starts([0, 1], [0, 1], lambda b: b.cumulative(["x", "y"], [1, 1], [n, n], 2 * n - 1)),
+        lambda n: 1,
+    ),
+    "distance": (lambda n: of_starts([0, 1], [n, n + 1], lambda b: b.precedence("x", "y", n + 1)), lambda n: 1),
+    "wcsp": (
+        lambda n: formats.parse(f"e 2 2 1 {8 * n}\n2 2\n2 0 1 {2 * n} 2\n0 1 {n}\n1 0 {n + 1}\n".encode(), "wcsp"),
+        lambda n: n,
+    ),
+    "cfn": (
+        lambda n: formats.parse(
+            f"{{problem: {{name: m, mustbe: <{8 * n}}} variables: {{x: 2 y: 2}}"
+            f" functions: {{f: {{scope: [x y] costs: [{n + 1} {n} {n + 3} {n + 2}]}}}}}}".encode(),
+            "cfn",
+        ),
+        lambda n: n,
+    ),
+    "expression": (
+        lambda n: formats.parse(PYDCOP.format(f"type: intention, function: {n} + x - 2*y").encode(), "pydcop"),
+        lambda n: n + 1,
+    ),
+    "pydcop": (
+        lambda n: formats.parse(
+            PYDCOP.format(
+                f"type: extensional, variables: [x, y], default: 3, values: {{{n}: 0 1, {n - 1}: 1 0}}"
+            ).encode(),
+            "pydcop",
+        ),
+        lambda n: n,
+    ),
+    "xcsp": (lambda n: formats.parse(XCSP.format(2 * n, n, n + 1).encode(), "xcsp"), lambda n: n),
+    "calendar": (lambda n: formats.parse(CALENDAR.format(n, n - 1).encode(), "calendar"), lambda n: n),
+}
+
+
+@pytest.mark.parametrize("place", WITH_INTEGER)
+@settings(max_examples=6, deadline=None)
+@given(bits=st.integers(52, 70), offset=st.integers(-3, 3))
+@example(bits=61, offset=1)
+@example(bits=62, offset=1)
+@example(bits=63, offset=-1)
+@example(bits=63, offset=1)
+def test_a_large_integer_is_exact_or_refused_in_every_place(place, bits, offset):
+    make, optimum = WITH_INTEGER[place]
+    n = 2**bits + offset
+    try:
+        problem = make(n)
+        result = dmcmc.solve(problem)
+    except DmcmcError as error:
+        assert "\n" not in str(error)
+        return
+    assert type(result.objective) is int and result.objective == optimum(n)
+    better = result.bound >= result.objective if problem.sense == "max" else result.bound <= result.objective
+    assert better and (result.status == "optimal") == (result.bound == result.objective)

@@ -28,6 +28,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.presolve import PresolvedProblem
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.types import Number
+from dmcmc.results.outcome import quality_of
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, CostSearchEngine, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
@@ -114,6 +115,13 @@ class EarlyEngine:
         if first is not None and first.quality.negated_violation == 0:
             self._first = first
         self._is_answered.set()
+
+    def better_answer(self, first: FirstAnswer) -> FirstAnswer:
+        """Return the first answer of the run, or one with the engine's assignment if that is better."""
+        if self._found is None:
+            return first
+        quality = quality_of(self._problem, self._found)
+        return first._replace(values=self._found, quality=quality) if quality.is_better_than(first.quality) else first
 
     def hand_over(self, receiver: EngineReceiver) -> None:
         """Deliver all results so far, the first answer included, and deliver all later results at once."""

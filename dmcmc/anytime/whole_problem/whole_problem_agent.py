@@ -11,6 +11,8 @@ so that all ranks hold as many of the best ones. The bound of the whole problem 
 smallest one of the whole.
 """
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from dmcmc.anytime.improvers.protocol import TimeQuantum, TimeSlice
 from dmcmc.anytime.scheduler.proposal import MeasuredGain, union_number
+from dmcmc.inference.bounds.branch_and_bound.cuda.check_bounds import WrongBound, check_dual_bounds
 from dmcmc.inference.bounds.branch_and_bound.open_nodes import NodeMove, NodeParcel, planned_moves
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -27,12 +30,14 @@ from dmcmc.inference.bounds.search_rows import TighteningBudget, tighten
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.types import Ints, Number
+from dmcmc.inference.tuning import MAX_CHECK_INTERVAL
 from dmcmc.mpi.world import World
 from dmcmc.results.result import BOUND, BRANCH
 from dmcmc.samplers.auto.choose import count_agent_work, provider_of
 from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent.agent import Agent, AgentContext
+from dmcmc.solving.agent.bounds import largest_sum
 from dmcmc.solving.agent.checkpoint import UNION_NAME, resume_bound, start_bound
 from dmcmc.solving.agent.tables import LowerTable
 from dmcmc.solving.incumbent import Incumbent
@@ -43,6 +48,8 @@ from dmcmc.tuning import anytime as tuning
 
 if TYPE_CHECKING:
     from dmcmc.anytime.local_search import WholeSearches
+
+_LOG = logging.getLogger(__name__)
 
 
 class Leaves:
@@ -334,13 +341,13 @@ class WholeProblemAgent:
 
     def report(self) -> PartReport:
         """Return what all ranks need to know of this rank's part; the assignments reached are handed over with it."""
-        search, scale = self.agent.upper.boundary_search, self._dual.layout.scale
+        search, scale = self.agent.upper.boundary_search, self.dual.layout.scale
         part: Number | None = None
         if search is not None:
             _, bounds = search.part_bounds()
             part = scale.decode(int(bounds[0])) if bounds.size else None
         best = None if search is None else search.best_excesses(tuning.SHARED_NODES)
-        return PartReport(scale.decode(int(self._dual.bounds[0])), part, best, self._leaves.pop_all())
+        return PartReport(scale.decode(int(self.dual.bounds[0])), part, best, self._leaves.pop_all())
 
     def give(self, count: int) -> NodeParcel:
         """Remove and return about ``count`` of the best open nodes of this rank."""
@@ -362,12 +369,41 @@ class WholeProblemAgent:
         awaited : bool
             Whether other ranks wait for nodes.
         """
-        self._dual.lower([0], [bound])
+        self.dual.lower([0], [bound])
         self.agent.upper.search_awaited = awaited
         self.agent.update_bound()
 
     @property
-    def _dual(self) -> DualState:
+    def largest_sum(self) -> Number:
+        """The sum of the factors' largest entries, an upper bound that rests on nothing else."""
+        return largest_sum(self.agent.local.factors, self._arithmetic)
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether the dual bound is below the utility of the incumbent, which only an error of the program explains."""
+        utility, scale = self._utility(), self.dual.layout.scale
+        return utility is not None and int(self.dual.bounds[0]) + scale.threshold_error < scale.encode_up(utility)
+
+    def error(self, best: NDArray[np.int64] | None, until: float) -> str | None:
+        """Return what is wrong with the bound; None if nothing is known.
+
+        Parameters
+        ----------
+        best : (n,) int64 or None
+            Values of the incumbent; None if it is not feasible, or not known on this rank.
+        until
+            Time (``time.perf_counter``) at which the check of the open nodes ends.
+        """
+        utility = self._utility()
+        known = None if best is None or utility is None else (best[list(self.agent.local.hidden)], utility)
+        try:
+            check_dual_bounds(self.dual, self.agent.upper.boundary_search, until, known)
+        except WrongBound as error:
+            return str(error)
+        return None
+
+    @property
+    def dual(self) -> DualState:
         """The dual ascent of the whole problem."""
         dual = self.agent.upper.dual
         assert dual is not None, "the whole problem is bounded by a dual ascent"
@@ -417,7 +453,7 @@ class WholeProblemPart:
         shared = self._world.size > 1
         self.agent = WholeProblemAgent(setup, self.provider, utility, seconds, self._world.rank, shared)
         if is_first:
-            self._incumbent.update_bound(self.agent.bound, self.agent.bounded_by)
+            self.record(self.agent, (), (self.agent.bounded_by,))
 
     def anew(self) -> "WholeProblemPart":
         """Return a part without a bound, for another plan."""
@@ -452,4 +488,43 @@ class WholeProblemPart:
     ) -> None:
         """Record the assignments that a search has reached, and the bound that improvers have proven (rank 0)."""
         self._searches.record(leaves, whole_problem.searched_by)
+        if whole_problem.is_contradicted:
+            self._give_up("the bound of the whole problem is below the utility of an assignment")
+            return
         self._incumbent.update_bound(whole_problem.bound, ", ".join(improvers))
+
+    def check(self, world: World) -> bool:
+        """Check without kernels what the bound rests on, on the CPU; a wrong bound is replaced by a safe one.
+
+        Parameters
+        ----------
+        world
+            The ranks that take part; all of them call this method.
+
+        Returns
+        -------
+        bool
+            Whether the bound is right, as far as the check shows.
+        """
+        wrong = [text for text in world.allgather(world.on_all_ranks(self._error)) if text]
+        if wrong:
+            self._give_up(wrong[0])
+        return not wrong
+
+    def _error(self) -> str | None:
+        """Return what is wrong with the bound of this rank; None if nothing is known."""
+        if self.agent is None or self.agent.dual.remote is not None:  # a GPU's bounds have a check of their own
+            return None
+        feasible = self._world.rank == 0 and self._incumbent.feasible
+        seconds = min(
+            MAX_CHECK_INTERVAL, sampler_tuning.UNNOTICED_SHARE * (time.perf_counter() - self._incumbent.start)
+        )
+        return self.agent.error(self._incumbent.values if feasible else None, time.perf_counter() + seconds)
+
+    def _give_up(self, error: str) -> None:
+        """Report an error of the program, and go on with the sum of the factors' largest entries as the bound."""
+        agent, self.agent, self.provider = self.agent, None, None
+        if agent is not None and self._world.rank == 0:
+            _LOG.error(f"dmcmc: error of the program: {error}; the sum of the largest entries is the bound")
+            self._incumbent.forget_bound()
+            self._incumbent.update_bound(agent.largest_sum, agent.bounded_by)

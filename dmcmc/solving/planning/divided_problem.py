@@ -140,7 +140,7 @@ def _automatic_memory(ranks: int, _second: int) -> int:
     return automatic_memory(ranks)
 
 
-def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
+def arithmetic_for(problem: Problem, combine: Combine, stop: Deadline = NO_DEADLINE) -> Arithmetic:
     """Return the arithmetic for a problem, with headroom for moment matching if mini-buckets are asked for.
 
     Constants are left out: they are added at the end, exactly.
@@ -149,12 +149,15 @@ def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
     ------
     ProblemError
         If the sum of all utilities does not fit a float64.
+    OutOfTime
+        If the deadline passes while the entries of the tables are read.
     """
     constant_factors = [factor for factor in problem.factors if not factor.scope]
     # The tables lie in one array for the local search already; constants are not part of the sums.
     if constant_factors:
         arithmetic = choose_arithmetic(f for f in problem.factors if f.scope)
     else:
+        problem.find_ranges(stop)
         integral, magnitudes = problem.flat.data.dtype.kind == "i", problem.magnitudes
         arithmetic = problem.facts.get_or_compute("arithmetic", partial(arithmetic_of, magnitudes, integral))
     constant_sum = exact_sum(magnitude(f.table) for f in constant_factors)
@@ -197,13 +200,13 @@ def presolve_problem(
     if merged is not None:
         reduction = merged if reduction is None else merged.then(reduction)
     ends.check()
-    arithmetic = arithmetic_for(problem, config.combine)
+    arithmetic = arithmetic_for(problem, config.combine, ends)
     ends.check()
     if arithmetic.integral and not arithmetic.exact:  # the sums of the integers need more than 60 bits
         centred = with_centred_tables(original, reduction)
         dense = None if centred is None else densify(centred.problem, memory, relax=True, stop=ends).problem
         if centred is not None and dense is not None:
-            exact = arithmetic_for(dense, config.combine)
+            exact = arithmetic_for(dense, config.combine, ends)
             if exact.exact:
                 original, problem, reduction, arithmetic = centred.problem, dense, centred, exact
     return Presolved(OriginalProblem(asked, reduction, first), original, problem, arithmetic)

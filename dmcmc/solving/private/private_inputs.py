@@ -24,7 +24,7 @@ from dmcmc.mpi.compute_node import helpers_of, place
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Result, TracePoint
-from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.local_search.local_search import Ascent
 from dmcmc.solving.agent_steps import Sides
 from dmcmc.solving.combine_tables import Cycle
 from dmcmc.solving.coordinator import Coordinator
@@ -116,8 +116,8 @@ class PrivateInputs(Coordinator):
         Public data of all agents.
     view
         The problem as this rank knows it.
-    setup
-        The plan.
+    placement
+        The rank of each agent and factor.
     storage
         Storage of the values of this rank's agents.
     start
@@ -141,7 +141,7 @@ class PrivateInputs(Coordinator):
         incumbent: PrivateIncumbent,
         index: AgentIndex,
         view: RankView,
-        setup: Setup,
+        placement: AgreedPlacement,
         storage: RankAssignment,
         start: AgentsStart,
         share_assignment: bool,
@@ -150,8 +150,8 @@ class PrivateInputs(Coordinator):
         self._incumbent, self.factors = incumbent, incumbent.factors
         self.index, self.view, self.storage, self.share_assignment = index, view, storage, share_assignment
         self._start = start
-        self.mine = setup.agents_of_rank(world.rank)
-        self._counted = view.counted(self.mine, setup.tree.placed)
+        self.mine = _agents_of(placement.owner, world.rank)
+        self._counted = view.counted(self.mine, placement.tree.placed)
         self.known = KnownValues()
 
     @property
@@ -174,9 +174,15 @@ class PrivateInputs(Coordinator):
             self.known = dict(known)
             self.storage.keep(self.known)
 
-    def take_initial(self, setup: Setup) -> None:
-        """Take a greedy assignment of all agents, then the given start, and that of an earlier run if one was saved."""
-        saved, initial = self.world.on_all_ranks(self.storage.load), self._initial_values(setup)
+    def take_initial(self, ascent: Ascent) -> None:
+        """Take a greedy assignment of all agents, then the given start, and that of an earlier run if one was saved.
+
+        Parameters
+        ----------
+        ascent
+            Hill climbing on the factors that this rank knows.
+        """
+        saved, initial = self.world.on_all_ranks(self.storage.load), self._initial_values(ascent)
         self.take(self._with_shared_values(initial))  # this also saves it
         for known in (self._start.values(self.mine), saved):
             if any(self.world.allgather(bool(known))):
@@ -219,11 +225,19 @@ class PrivateInputs(Coordinator):
         """Return the result if the run ended now, without an assignment, which rank 0 does not know."""
         if self.world.rank > 0:
             return None
-        incumbent = self.incumbent
-        incumbent.timed_out = True
-        answer = Answer(incumbent.outcome, None, private=True)
+        self.incumbent.timed_out = True
+        return self._early_result(Answer(self.incumbent.outcome, None, private=True), tables.combinations)
+
+    def result_without_plan(self) -> Result | None:
+        """Return the result of a run without tables, since they cannot be planned in time; called by all ranks."""
+        self.incumbent.timed_out, answer = True, self.answer()
+        return None if answer is None else self._early_result(answer, 0)
+
+    def _early_result(self, answer: Answer, combinations: int) -> Result:
+        """Return the result with an answer and without the metrics of agents (rank 0)."""
+        assert self.incumbent.parts is not None, "the incumbent has been made with them"
         share = RankOutcome({}, Clock(), is_gpu_in_use(), {})
-        return result_of(tables.setup.divided, incumbent, answer, [share], self.world.size, tables.combinations)
+        return result_of(self.incumbent.parts, self.incumbent, answer, [share], self.world.size, combinations)
 
     def answer(self) -> Answer | None:
         """Deliver this rank's part of the assignment; return the answer on rank 0."""
@@ -238,11 +252,9 @@ class PrivateInputs(Coordinator):
         outcome = self.incumbent.outcome
         return Answer(outcome, None if outcome.status == "infeasible" else assignment, private=True)
 
-    def _initial_values(self, setup: Setup) -> KnownValues:
+    def _initial_values(self, ascent: Ascent) -> KnownValues:
         """Return a greedy assignment of this rank's agents, 1-optimal with respect to the factors that it knows."""
-        backend, problem = setup.backend, self.view.problem
-        search = LocalSearch(problem, problem, setup.divided.config.seed, backend.threads, backend.stop)
-        values = self.world.on_all_ranks(search.first)
+        values = self.world.on_all_ranks(lambda: ascent.climb(ascent.greedy()))
         return {v: int(values[v]) for agent in self.mine for v in self.index.variables_by_agent[agent]}
 
     def _with_shared_values(self, values: Mapping[int, int]) -> KnownValues:
@@ -329,15 +341,13 @@ class RankInputs:
         """Whether the tables of ``view`` are those of ``parts``, not centred around 0."""
         return len(self.view.division.constants) == len(self.index.constant_factors())
 
-    def plan(self, world: World, stop: Deadline, retained: RetainedWork | None = None) -> tuple[Setup, int]:
-        """Agree on the arithmetic, and plan; return the plan and the number of factors of the whole problem.
+    def divided(self, world: World, retained: RetainedWork | None = None) -> tuple[DividedProblem, int]:
+        """Agree on the arithmetic; return the divided problem and the number of factors of the whole problem.
 
         Parameters
         ----------
         world
             The ranks.
-        stop
-            Deadline of the plan.
         retained
             Work of earlier runs that may be used again, and receives that of this run; None to keep nothing.
         """
@@ -347,15 +357,19 @@ class RankInputs:
         share_magnitudes(view.division, mine, tree.placed, world)
         presolved = Presolved(OriginalProblem(view.problem), view.problem, view.problem, arithmetic)
         parts = DividedProblem(presolved, self.config, view.division)
-        parts = parts if retained is None else replace(parts, retained=retained)
-        return plan(parts, world, stop=stop, placed=self.placement), factors
+        return parts if retained is None else replace(parts, retained=retained), factors
+
+    def plan(self, divided: DividedProblem, world: World, stop: Deadline) -> Setup:
+        """Return the plan, which has to be made before a deadline; called by all ranks."""
+        return plan(divided, world, stop=stop, placed=self.placement)
 
     def coordinator(
         self,
         world: World,
-        setup: Setup,
+        divided: DividedProblem,
         factors: int,
         start: float,
+        deadline: float | None,
         report: Callable[[TracePoint], object],
         share_assignment: bool,
     ) -> PrivateInputs:
@@ -365,22 +379,21 @@ class RankInputs:
         ----------
         world
             The ranks.
-        setup
-            The plan.
-        factors
-            Number of factors of the whole problem.
-        start
-            Time at which the run's clock started (``time.perf_counter``).
+        divided, factors
+            The divided problem, and the number of factors of the whole problem.
+        start, deadline
+            Times at which the run's clock started and ends (``time.perf_counter``); None without a time budget.
         report
             Receives each point of the trace, on rank 0.
         share_assignment
             Whether rank 0 gathers the assignment. Otherwise each rank writes its agents' values into files.
         """
-        problem, mine = self.view.problem, setup.agents_of_rank(world.rank)
-        deadline = setup.backend.stop.until if setup.divided.timed else None
-        incumbent = PrivateIncumbent(problem, self.config, start, deadline, report, setup.divided, factors=factors)
+        problem, mine = self.view.problem, _agents_of(self.placement.owner, world.rank)
+        incumbent = PrivateIncumbent(problem, self.config, start, deadline, report, divided, factors=factors)
         storage = RankAssignment(self.index, mine, problem, self.parts, self.config)
-        return PrivateInputs(world, incumbent, self.index, self.view, setup, storage, self.start, share_assignment)
+        return PrivateInputs(
+            world, incumbent, self.index, self.view, self.placement, storage, self.start, share_assignment
+        )
 
 
 def _agents_of(owner: Sequence[int], rank: int) -> list[int]:

@@ -89,6 +89,7 @@ MIN_GAIN_SHARE = 0.25  # of the agents' mean gain per node: lower limit of an ag
 
 # Open nodes of an agent: 64 MiB, their share where a large workspace takes 256 MiB.
 MAX_FRONTIER_BYTES = int(MAX_WORKSPACE_BYTES * SHARE_PER_ITEM / WORKSPACE_SHARE)
+MAX_EVALUATED_ENTRIES = 1 << 14  # of factors, by random assignments that check a bound of the CPU; about 10 ms
 MAX_NODES_PER_BATCH = 512  # larger batches are no faster, and the time may run out between two batches
 PREPARED_CELLS = 8 * CELLS_PER_CHECK  # joined cells of a preparation that precedes the bounds: about 0.2 seconds
 TRIAL_SECONDS = 2 * MAX_CHECK_INTERVAL  # time after which two bounders of an agent are compared

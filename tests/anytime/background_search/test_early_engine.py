@@ -14,8 +14,11 @@ from dmcmc.anytime.engines import choose_engine, early_engine
 from dmcmc.anytime.engines.choose_engine import EngineStart
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.presolve.presolve import presolve
+from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.results.outcome import quality_of
 from dmcmc.samplers.cp_sat.solver import available
 from dmcmc.samplers.external.process import SearchProgress
+from dmcmc.solving.planning.presolve import FirstAnswer
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs ortools")
 
@@ -104,3 +107,24 @@ def test_results_before_the_run_has_an_incumbent_are_delivered_when_it_takes_the
         early.hand_over(early_engine.EngineReceiver(observer, lambda: None))
     utilities = utilities_of(problem)
     assert [utilities[tuple(found.tolist())] for found in values] == bounds == [max(utilities.values())]
+
+
+def test_what_the_engine_has_found_is_delivered_if_the_run_ends_before_it_has_an_incumbent(engine, monkeypatch):
+    def out_of_time(*_, **__):
+        early.search.wait(200)
+        assert early.search.complete
+        raise OutOfTime("out of time")
+
+    def first_is_known(self, first):
+        nonlocal early
+        early = self
+        take_first(self, None)
+
+    early, take_first = None, early_engine.EarlyEngine.take_first_answer
+    monkeypatch.setattr(early_engine.EarlyEngine, "take_first_answer", first_is_known)
+    monkeypatch.setattr(solve_in_time, "begin", out_of_time)
+    zeros = np.zeros(meetings().n_variables, dtype=np.int64)
+    worst = FirstAnswer(zeros, quality_of(meetings(), zeros), None, (), None)
+    monkeypatch.setattr(solve_in_time, "find_first_answer", lambda *_: worst)
+    result = dmcmc.solve(meetings(), search="cp-sat", timeout=600)
+    assert result.objective == max(utilities_of(meetings()).values()) and result.trace[-1].objective == result.objective

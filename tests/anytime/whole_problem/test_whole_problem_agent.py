@@ -28,6 +28,7 @@ from dmcmc.anytime.whole_problem.whole_problem_agent import (
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.config.settings import settings_of
 from dmcmc.files.document import Document
+from dmcmc.inference.bounds.search_rows import tighten
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.mpi.world import World
 from dmcmc.results.result import BOUND, BRANCH, RECOMBINATION
@@ -204,3 +205,40 @@ def test_the_gap_of_the_union_is_no_part_of_the_agents_gaps():
         scheduler.record(SchedulingState(1.0, 9.0, 90.0, 100.0), [])
         allocations = scheduler.decide([Proposal(BOUND, 1.0, UNION), Proposal(BOUND, gap_of_agent, 0), recombination])
         assert (allocations == (Allocation(RECOMBINATION, None, 0.1),)) == accepted
+
+
+def wrong_numbers(kind):
+    """Return a ``tighten`` after which the bound of the whole problem, or a table that it rests on, is too low."""
+
+    def wrong(requests, backend, budget):
+        spent = tighten(requests, backend, budget)
+        for request in requests:
+            dual = request.state.dual if hasattr(request.state, "dual") else request.state
+            if kind == "bound":
+                dual.bounds -= 1 << 19
+            else:
+                dual.potentials.unary[0] -= 1 << 19
+        return spent
+
+    return wrong
+
+
+@pytest.mark.parametrize("kind", ["bound", "potentials"])
+def test_a_wrong_bound_of_the_union_is_an_error_of_the_program_and_proves_nothing(kind, monkeypatch, caplog):
+    monkeypatch.setattr(whole_problem_agent, "tighten", wrong_numbers(kind))
+    problem = dense_problem(5, variables=14, domain=7)
+    found = dmcmc.solve(problem, timeout=3, search="none", device="cpu")
+    assert len([record for record in caplog.records if "error of the program" in record.getMessage()]) == 1
+    largest = sum(factor.table.max() for factor in problem.factors)
+    assert found.status != "optimal" and found.objective < found.bound <= largest
+
+
+def test_an_assignment_above_the_bound_is_an_error_of_the_program(caplog):
+    problem = dense_problem(5)
+    run = start_run(problem, budget={"time": 60.0})
+    incumbent = run.incumbent
+    incumbent.bound = 0
+    best = max(itertools.product(range(4), repeat=6), key=lambda v: problem.evaluate(v).objective)
+    assert incumbent.update(np.array(best))
+    assert any("error of the program" in record.getMessage() for record in caplog.records)
+    assert incumbent.bound >= incumbent.utility

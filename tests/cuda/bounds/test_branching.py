@@ -20,7 +20,7 @@ from dmcmc.inference.bounds.branch_and_bound.bounder import (
     SearchBatch,
     run_batches,
 )
-from dmcmc.inference.bounds.branch_and_bound.cuda.check_bounds import check_gpu_bounds
+from dmcmc.inference.bounds.branch_and_bound.cuda.check_bounds import check_dual_bounds
 from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.cuda.node_kernels import NOTE_FIELDS
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import (
@@ -162,7 +162,7 @@ def searched(hard, scopes, largest):
 @pytest.mark.parametrize("hard, scopes", [(0.0, SCOPES), (0.3, SCOPES), (0.0, [*SCOPES, (0, 2, 4), (1, 2, 3)])])
 def test_the_check_on_the_cpu_accepts_what_the_gpu_has_computed(hard, scopes):
     state, search = searched(hard, scopes, 4)
-    check_gpu_bounds(state, search, np.inf)
+    check_dual_bounds(state, search, np.inf)
 
 
 @pytest.mark.parametrize("part", ["potentials", "tables", "bounds"])
@@ -179,7 +179,7 @@ def test_the_check_on_the_cpu_finds_wrong_numbers(part, monkeypatch):
         lowered = nodes._replace(bound=nodes.bound - (1 << 20))
         monkeypatch.setattr(search, "best_nodes", lambda count: (lowered, thresholds))
     with pytest.raises(GpuFault, match="error of the program"):
-        check_gpu_bounds(state, search, np.inf)
+        check_dual_bounds(state, search, np.inf)
 
 
 def test_a_batch_after_the_deadline_stays_unprocessed():

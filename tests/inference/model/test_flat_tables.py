@@ -5,8 +5,11 @@ import pytest
 from support.problem_strategies import random_problem
 
 from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model import flat_tables
 from dmcmc.inference.model.flat_tables import flatten, table_ranges
 from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.runtime.deadline import Deadline
+from dmcmc.inference.runtime.errors import OutOfTime
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
@@ -23,6 +26,22 @@ def test_ranges_are_those_of_the_finite_entries(dtype, share):
     assert found.high.tolist() == [max(entries, default=0) for entries in allowed]
     assert found.forbidden.tolist() == [int(forbidden(table).sum()) for table in tables]
     assert found.magnitudes == [max(map(abs, entries), default=0) for entries in allowed]
+
+
+@pytest.mark.parametrize("step", [1, 3, 8])
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_pieces_of_tables_between_checks_of_the_deadline_have_the_same_ranges(step, share, monkeypatch):
+    rng = np.random.default_rng(4)
+    tables = [rng.integers(-99, 99, size).astype(np.int32) for size in (1, 2, 7, 50, 3)]
+    for table in tables:
+        table[rng.random(table.size) < share] = forbidden_value(table.dtype)
+    flat = flatten([(0,)] * len(tables), tables)
+    expected = table_ranges(flat)
+    monkeypatch.setattr(flat_tables, "CELLS_PER_CHECK", step)
+    for found, other in zip(table_ranges(flat), expected, strict=True):
+        np.testing.assert_array_equal(found, other)
+    with pytest.raises(OutOfTime):
+        table_ranges(flat, Deadline(0.0))
 
 
 def test_no_tables_have_no_ranges():

@@ -6,6 +6,7 @@ PYTHONPATH=tests python -m support.damaged.formats [--count 100000] [--seed 0] [
 import argparse
 import bz2
 import gzip
+import io
 import lzma
 import random
 import re
@@ -13,8 +14,15 @@ import resource
 import sys
 import tempfile
 import time
+import warnings
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
+from dmcmc import Factor, Problem
+from dmcmc.formats import native
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
@@ -81,7 +89,90 @@ SEEDS = {
         b" k: { scope: [v1 v2] type: knapsackp params: {capacity: 1 weightedvalues: [[[0 1]] [[1 2][2 1]]]}} } }\n",
         b"{{t <9} {[a b] 2} {{{0 1} {1 2 3 4}} {{0} 2 {a 1}}}}",
     ],
+    "calendar": [
+        b"calendar: c\nfirst_day: 2027-03-01\ndays: 5\nhours: 09:00-17:00\nslot: 30\ntimezone: Europe/Berlin\n"
+        b"everyone: {max_per_day: 4, lunch: 12:00-14:00}\npeople:\n  Ann: {busy: [Mon mornings, Thu 13:00-15:00],"
+        b" prefer: {mornings: 3, not Friday: 2}}\n  Bob: {busy: [Tue, Fri after 15:00], prefer: [afternoons]}\n"
+        b"rooms:\n  Blue: {capacity: 6}\n  Red: {capacity: 3, busy: Mon}\ntravel: {Blue - Red: 10}\nmeetings:\n"
+        b"  A: {people: [Ann, Bob], slots: 2, when: [Mon, Wed], after: B}\n  B: {people: [Bob], room: none}\n"
+        b"  C: {people: [Ann], weight: 8, optional: {Bob: 2}, buffer: 30}\n  D: {people: [Ann], fixed: Wed 10:00}\n",
+        b"calendar: x\nfirst_day: 2027-03-22\ndays: 10\nhours: 08:00-20:00\n"
+        b"people: {A: , B: {max_in_a_row: 120}}\nmeetings:\n  S: {people: [A], repeat: weekly}\n  T: {people: [A]}\n",
+    ],
+    "ics": [
+        b"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//a//b//EN\r\nBEGIN:VTIMEZONE\r\nTZID:Z\r\nBEGIN:STANDARD\r\n"
+        b"DTSTART:19701025T030000\r\nRRULE:FREQ=YEARLY;BYMONTH=10;BYDAY=-1SU\r\nTZOFFSETFROM:+0200\r\n"
+        b"TZOFFSETTO:+0100\r\nEND:STANDARD\r\nEND:VTIMEZONE\r\nBEGIN:VEVENT\r\nUID:1\r\n"
+        b"DTSTART;TZID=Europe/Berlin:20270302T090000\r\nDTEND;TZID=Europe/Berlin:20270302T103000\r\n"
+        b"RRULE:FREQ=WEEKLY;COUNT=4;BYDAY=TU,TH\r\nEXDATE;TZID=Europe/Berlin:20270304T090000\r\nSUMMARY:a\\,b\r\n"
+        b"END:VEVENT\r\nBEGIN:VEVENT\r\nUID:2\r\nDTSTART;VALUE=DATE:20270305\r\nDURATION:P1D\r\n"
+        b"TRANSP:OPAQUE\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n",
+        b"BEGIN:VCALENDAR\r\nBEGIN:VFREEBUSY\r\nUID:3\r\nFREEBUSY;FBTYPE=BUSY:20270303T100000Z/PT1H,20270304T100000Z/"
+        b"20270304T110000Z\r\nEND:VFREEBUSY\r\nBEGIN:VEVENT\r\nUID:4\r\nDTSTART;TZID=Europe/London:20270301T100000\r\n"
+        b"RDATE;TZID=Europe/London:20270308T100000\r\nDURATION:PT45M\r\nSTATUS:TENTATIVE\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n",
+    ],
 } | DCOP_SEEDS
+
+OF_BUSY_PERSON = """calendar: busy
+first_day: 2027-03-01
+days: 20
+hours: 08:00-18:00
+timezone: Europe/Berlin
+people: {Ann: {busy: [{ics: given.ics}]}}
+meetings: {M: {people: [Ann]}}
+"""
+ARCHIVES = {"npz": zipfile.ZIP_STORED, "zip": zipfile.ZIP_DEFLATED}  # compression of the members
+
+
+def archive(kind: str, problem: Problem | None = None) -> bytes:
+    """Return a native archive of a small problem, or of another one, with compressed members or not."""
+    if problem is None:
+        problem = formats.parse(SEEDS["wcsp"][0], "wcsp")
+    with tempfile.TemporaryDirectory() as folder:
+        native.save(problem, Path(folder) / "p.npz")
+        return packed(unpacked((Path(folder) / "p.npz").read_bytes()), ARCHIVES[kind])
+
+
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """Return the members of an archive."""
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def packed(members: Mapping[str, bytes], compression: int) -> bytes:
+    """Return an archive with some members, whose checksums are right."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as file:
+        for name, member in members.items():
+            file.writestr(name, member)
+    return stream.getvalue()
+
+
+def damaged_archive(rng: random.Random, kind: str, whole: bytes) -> bytes:
+    """Return an archive with changed bytes, or one with changed members, whose checksums are right."""
+    if rng.random() < 0.3:
+        return mutate(rng, [whole])
+    members = unpacked(whole)
+    name = rng.choice(sorted(members))
+    members[name] = mutate(rng, [members[name]])
+    if rng.random() < 0.1:
+        members.pop(rng.choice(sorted(members)))
+    return packed(members, ARCHIVES[kind])
+
+
+def read(data: bytes, format: str) -> Problem:
+    """Read a problem of a format; an .ics file has the busy times of a person of a calendar."""
+    if format != "ics" and format not in ARCHIVES:
+        return formats.parse(data, format)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"given.{format}"
+        file.write_bytes(data)
+        if format in ARCHIVES:
+            return formats.load(file)
+        calendar = Path(folder) / "calendar.yaml"
+        calendar.write_text(OF_BUSY_PERSON)
+        return formats.load(calendar)
+
 
 _TOKEN = re.compile(rb"[A-Za-z_]\w*|[+-]?[\d.]+(?:[eE][+-]?\d+)?|[^\s\w]|\s+")
 _NUMBERS = [
@@ -137,7 +228,7 @@ def attempt(data: bytes, format: str) -> float:
     """Read one input, evaluate the problem if it is valid, and return the processor time."""
     start = time.process_time()
     try:
-        problem = formats.parse(data, format)
+        problem = read(data, format)
     except DmcmcError as error:
         assert "\n" not in str(error), str(error)
         assert len(str(error)) < 1000, str(error)
@@ -152,10 +243,11 @@ def run(format: str, count: int, seed: int = 0) -> tuple[int, float]:
     """Read damaged files of a format; return the approximate number of valid ones and the longest time."""
     rng = random.Random(f"{format} {seed}")
     valid, longest = 0, 0.0
-    for seed_file in SEEDS[format]:
-        formats.parse(seed_file, format)
+    whole = archive(format) if format in ARCHIVES else b""
+    for seed_file in SEEDS.get(format, [whole]):
+        read(seed_file, format)
     for number in range(count):
-        data = mutate(rng, SEEDS[format])
+        data = damaged_archive(rng, format, whole) if whole else mutate(rng, SEEDS[format])
         try:
             seconds = attempt(data, format)
         except BaseException:
@@ -169,26 +261,35 @@ def run(format: str, count: int, seed: int = 0) -> tuple[int, float]:
 
 
 def run_compressed(format: str, count: int, budget: int, seed: int = 0) -> tuple[int, int]:
-    """Read compressed files, damaged and with a part repeated; return how many are valid, and the largest growth.
+    """Read compressed files that expand to up to twice a memory budget; return how many are valid, and the peak.
+
+    Half of them are valid texts or archives if they fit; the others are damaged, with a part repeated.
 
     Parameters
     ----------
     budget : int
         Memory budget in bytes; an eighth of it is the largest text.
+
+    Returns
+    -------
+    valid, growth : int
+        Number of files that could be read, and the largest growth of the resident memory in bytes.
     """
     rng, valid, growth, before = random.Random(f"{format} {seed}"), 0, 0, resident_memory()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
-            data = mutate(rng, SEEDS[format])
-            i, j = sorted(rng.randrange(len(data) + 1) for _ in range(2))
-            data = data[:j] + data[i:j] * (int(budget / 8 * 2 ** -rng.uniform(0, 8)) // max(1, j - i)) + data[j:]
-            file = Path(folder) / f"{number}.gz"
-            file.write_bytes(rng.choice((gzip.compress, bz2.compress, lzma.compress))(data))
-            del data
+            file, size = Path(folder) / f"{number}.gz", int(budget * 2 ** rng.uniform(-9, 1))
+            if format in ARCHIVES:
+                file = file.with_suffix(f".{format}")
+                file.write_bytes(large_archive(rng, format, size))
+            else:
+                data = large_text(rng, format, size) if number % 2 else repeated_part(rng, format, size)
+                file.write_bytes(rng.choice((gzip.compress, bz2.compress, lzma.compress))(data))
+                del data
             Path("/proc/self/clear_refs").write_text("5")  # the peak of the resident memory begins anew
             with MEMORY_ACCOUNT.open(budget, resident_memory()):
                 try:
-                    formats.load(file, format)
+                    formats.load(file, None if format in ARCHIVES else format)
                     valid += 1
                 except DmcmcError as error:
                     assert "\n" not in str(error) and len(str(error)) < 1000, str(error)
@@ -196,12 +297,43 @@ def run_compressed(format: str, count: int, budget: int, seed: int = 0) -> tuple
             assert peak is not None, "only on Linux"
             growth = max(growth, int(peak[1]) * 1024 - before)
             assert growth <= 1.3 * budget + 300e6, f"{format}, input {number}: {growth} bytes"
+            file.unlink()
     return valid, growth
+
+
+def repeated_part(rng: random.Random, format: str, size: int) -> bytes:
+    """Return a damaged text of about some bytes, in which a part is repeated."""
+    data = mutate(rng, SEEDS[format])
+    i, j = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+    return data[:j] + data[i:j] * (size // max(1, j - i)) + data[j:]
+
+
+def large_text(rng: random.Random, format: str, size: int) -> bytes:
+    """Return a valid text of about some bytes: a large table where the format is simple, otherwise empty lines."""
+    if format == "wcsp":
+        values = max(2, int((size / 12) ** 0.5))
+        rows = b"".join(b"".join(b"%d %d 1\n" % (i, j) for j in range(values)) for i in range(values))
+        return b"large 2 %d 1 9\n%d %d\n2 0 1 0 %d\n" % (values, values, values, values * values) + rows
+    if format == "uai":
+        values = max(2, int((size / 2) ** 0.5))
+        head = b"MARKOV\n2\n%d %d\n1\n2 0 1\n\n%d\n" % (values, values, values * values)
+        return head + b"1 " * (values * values)
+    return rng.choice(SEEDS[format]) + b"\n" * size
+
+
+def large_archive(rng: random.Random, kind: str, size: int) -> bytes:
+    """Return a native archive with a table of about some bytes, zeros or, in small ones, random numbers."""
+    values = max(2, int((size / 4) ** 0.5))
+    table = np.zeros((values, values), dtype=np.int32)
+    if size < 1 << 22:
+        table += np.random.default_rng(rng.randrange(99)).integers(0, 99, table.shape, dtype=np.int32)
+    names = ("x", "y")
+    return archive(kind, Problem(names, [values] * 2, names, (0, 1), (Factor.of((0, 1), table),)))
 
 
 def _valid(data: bytes, format: str) -> bool:
     try:
-        formats.parse(data, format)
+        read(data, format)
     except DmcmcError:
         return False
     return True
@@ -210,18 +342,19 @@ def _valid(data: bytes, format: str) -> bool:
 def main() -> None:
     """Fuzz formats from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("formats", nargs="*", choices=[[], *SEEDS])
+    parser.add_argument("formats", nargs="*", choices=[[], *SEEDS, *ARCHIVES])
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compressed", type=int, help="memory budget in MiB for compressed files, which are read then")
     arguments = parser.parse_args()
     if arguments.compressed:
-        for format in arguments.formats or SEEDS:
+        for format in arguments.formats or [*(f for f in SEEDS if f != "ics"), *ARCHIVES]:
             valid, growth = run_compressed(format, arguments.count, arguments.compressed << 20, arguments.seed)
             print(f"{format}: {arguments.count} files, {valid} valid, peak {growth >> 20} MiB more", flush=True)
         return
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for format in arguments.formats or SEEDS:
+    warnings.simplefilter("ignore")  # of parts of .ics files that are not understood
+    for format in arguments.formats or [*SEEDS, *ARCHIVES]:
         start = time.perf_counter()
         valid, longest = run(format, arguments.count, arguments.seed)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

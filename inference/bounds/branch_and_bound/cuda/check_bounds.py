@@ -1,4 +1,4 @@
-"""Check on the CPU, without the kernels, what the bounds of a GPU rest on: its potentials and the tables of open nodes.
+"""Check without the kernels what the bounds of a dual ascent rest on: its potentials, and the open nodes of a search.
 
 The tables of a dual ascent are valid if no assignment has a larger utility than the sum of the entries that it selects.
 The bound of a node is valid if no assignment of the node that matters has a larger utility. Both are compared with the
@@ -9,16 +9,16 @@ assignments at once, so an error in a table shows in most assignments that selec
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder, StoredNode
+from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuBatchRunner
 from dmcmc.inference.bounds.branch_and_bound.node_kernels import FORBIDDEN_INT16
 from dmcmc.inference.bounds.branch_and_bound.open_nodes import OpenNodes, utilities_of
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearch
-from dmcmc.inference.bounds.contract.tuning import MAX_NODES_PER_BATCH
-from dmcmc.inference.bounds.dual.cuda.device_ascent import DevicePlacement
+from dmcmc.inference.bounds.contract.tuning import MAX_EVALUATED_ENTRIES, MAX_NODES_PER_BATCH
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import DualGraph, DualPotentials
 from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BELOW, MINUS_INFINITY
@@ -26,49 +26,80 @@ from dmcmc.inference.runtime.errors import GpuFault
 from dmcmc.inference.runtime.types import Ints
 from dmcmc.inference.tuning import SAMPLE_SIZE
 
+if TYPE_CHECKING:
+    from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import StoredNode
+
 _NODES_AT_ONCE = 64  # nodes whose assignments are evaluated together
 _ASSIGNMENTS_PER_NODE = 4  # an error shows in most assignments
 
 
-def check_gpu_bounds(state: DualState, search: BoundarySearch | None, until: float) -> None:
-    """Check the potentials of an agent on a GPU, and the open nodes of its search, the ones with the best bounds first.
+class WrongBound(RuntimeError):
+    """A dual bound below the utility of an assignment that it covers; this is an error of the program."""
+
+
+def check_dual_bounds(
+    state: DualState, search: BoundarySearch | None, until: float, best: tuple[Ints, int | float] | None = None
+) -> None:
+    """Check the potentials of an agent, and the open nodes of its search, the ones with the best bounds first.
 
     Parameters
     ----------
     state : DualState
-        The agent's dual ascent; nothing is checked if it is not on a GPU.
+        The agent's dual ascent, on the CPU or on a GPU.
     search : BoundarySearch or None
         The branch and bound over its rows.
     until : float
         Time (``time.perf_counter``) at which the check of the nodes ends early.
+    best : tuple of (n,) int64 and utility, or None
+        Values of the hidden variables and utility of an assignment of an agent without boundary variables.
 
     Raises
     ------
     GpuFault
-        If a table or a bound is wrong; this is an error of the program or of the device.
+        If a number that a GPU has computed is wrong; this is an error of the program or of the device.
+    WrongBound
+        If a number of the CPU is wrong.
     """
     rng = np.random.default_rng(state.sweeps_done)
-    if isinstance(state.remote, DevicePlacement):
-        _check_potentials(state, rng)
-    if search is not None and isinstance(search.bounder, GpuDualBounder):
+    if best is not None:
+        utility = np.array([state.layout.scale.encode_up(best[1])])
+        _compare(state, "bounds", state.bounds[:1] + state.layout.scale.threshold_error, utility)
+        _compare(state, "potentials", sums_of(state.layout.whole, state.potentials, best[0][None]), utility)
+    affordable = MAX_EVALUATED_ENTRIES // max(1, len(state.local.factors))
+    count = SAMPLE_SIZE if state.remote is not None else min(SAMPLE_SIZE, affordable)
+    _check_potentials(state, rng, count)
+    if search is not None and count and search.bounder.scale == state.layout.scale:
         nodes, thresholds = search.best_nodes(2 * MAX_NODES_PER_BATCH)
-        stored = search.bounder.stored_nodes(nodes.entry)
+        stored = stored_nodes_of(search, nodes)
         while time.perf_counter() < until and (batch := list(islice(stored, _NODES_AT_ONCE))):
             numbers = np.array([node for node, _ in batch])
             _check_nodes(state, nodes.where(numbers), [tables for _, tables in batch], thresholds[numbers], rng)
 
 
-def _check_potentials(state: DualState, rng: np.random.Generator) -> None:
+def stored_nodes_of(search: BoundarySearch, nodes: OpenNodes) -> "Iterator[tuple[int, StoredNode | None]]":
+    """Yield the numbers of some open nodes, with the tables of those that a GPU holds, and None on the CPU."""
+    if isinstance(search.bounder.runner, CpuBatchRunner):
+        return ((number, None) for number in range(nodes.row.size))
+    from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
+
+    return search.bounder.stored_nodes(nodes.entry) if isinstance(search.bounder, GpuDualBounder) else iter(())
+
+
+def _check_potentials(state: DualState, rng: np.random.Generator, count: int) -> None:
     """Check the potentials of the whole graph by random assignments of all variables."""
     graph, shape, n = state.layout.whole, state.local.interface_shape, state.layout.n_hidden
-    values = _random_values(np.arange(state.width) < graph.domains[:, None], SAMPLE_SIZE, rng)
+    values = _random_values(np.arange(state.width) < graph.domains[:, None], count, rng)
     digits = tuple(values[:, n:].T)
     rows = np.ravel_multi_index(digits, shape) if shape else np.zeros(len(values), dtype=np.int64)
     _compare(state, "potentials", sums_of(graph, state.potentials, values), _encoded(state, rows, values[:, :n]))
 
 
 def _check_nodes(
-    state: DualState, nodes: OpenNodes, stored: Sequence[StoredNode], thresholds: Ints, rng: np.random.Generator
+    state: DualState,
+    nodes: OpenNodes,
+    stored: "Sequence[StoredNode | None]",
+    thresholds: Ints,
+    rng: np.random.Generator,
 ) -> None:
     """Check the tables and the bounds of some nodes by random assignments of the values that remain.
 
@@ -76,24 +107,24 @@ def _check_nodes(
     """
     count, graph = _ASSIGNMENTS_PER_NODE, state.layout.hidden
     values = [_random_values(mask, count, rng) for mask in nodes.masks(state.layout.n_hidden)]
-    sums = [
-        node.constant + sums_of(graph, node.potentials, own, node.bit_shift)
-        for node, own in zip(stored, values, strict=True)
-    ]
     utilities = _encoded(state, np.repeat(nodes.row, count), np.concatenate(values))
-    _compare(state, "tables of a node", np.concatenate(sums), utilities)
+    for number, (node, own) in enumerate(zip(stored, values, strict=True)):
+        if node is not None:
+            sums = node.constant + sums_of(graph, node.potentials, own, node.bit_shift)
+            _compare(state, "tables of a node", sums, utilities[count * number : count * (number + 1)])
     matters = np.repeat(thresholds, count) <= utilities
     _compare(state, "bound of a node", np.repeat(nodes.bound, count)[matters], utilities[matters])
 
 
 def _compare(state: DualState, what: str, found: Ints, utilities: Ints) -> None:
-    """Raise an error if a number of the GPU is less than the utility of the assignment that it has to cover."""
+    """Raise an error if a number is less than the utility of the assignment that it has to cover."""
     wrong = np.flatnonzero(np.maximum(found, MINUS_INFINITY) < utilities)  # constants below minus infinity
     if wrong.size:
-        raise GpuFault(
-            f"error of the program: the GPU's {what} of agent {state.local.agent} give {found[wrong[0]]}, less than the"
-            f" utility {utilities[wrong[0]]} of an assignment; the bound is computed again on the CPU"
-        )
+        what = f"the {'GPU' if state.remote is not None else 'CPU'}'s {what} of agent {state.local.agent}"
+        text = f"{what} give {found[wrong[0]]}, less than the utility {utilities[wrong[0]]} of an assignment"
+        if state.remote is not None:
+            raise GpuFault(f"error of the program: {text}; the bound is computed again on the CPU")
+        raise WrongBound(text)
 
 
 def sums_of(graph: DualGraph, tables: DualPotentials, values: Ints, bit_shift: int | None = None) -> Ints:
