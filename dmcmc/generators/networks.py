@@ -21,6 +21,7 @@ from dmcmc.generators.parameters import (
     Parameters,
     Ratio,
     agents_problem,
+    binary_factors,
     binary_problem,
     check_size,
     edge_count,
@@ -275,27 +276,37 @@ class Torus(GridNetwork, frozen=True, kw_only=True):
                 raise ConfigError(f"{name}: must be at least 3, not {length}")
 
 
-class SpinGlass(Parameters, frozen=True, kw_only=True):
-    """Parameters of ``spin-glass``: rows × columns spins of a torus; a square if ``columns`` is absent.
+class Spins(Parameters, frozen=True, kw_only=True):
+    """Parameters of spins on a torus of rows × columns; a square if ``columns`` is absent.
 
     Attributes
     ----------
     rows, columns : int
         Size of the torus, at least 3 each.
-    positive : float
-        Probability that a coupling is +1 instead of -1; 1 gives the ferromagnetic Ising model.
     agents : int, optional
         Number of agents, which own contiguous blocks of variables; by default one agent per variable.
     """
 
     rows: Count = 10
     columns: Count | None = None
-    positive: Ratio = 0.5
     agents: Count | None = None
 
     def check(self) -> None:
         """Check the sizes as for a torus of two values per variable."""
         Torus(rows=self.rows, columns=self.columns, agents=self.agents, domain_size=2)
+
+
+class SpinGlass(Spins, frozen=True, kw_only=True):
+    """Parameters of ``spin-glass``; ``positive`` is the probability that a coupling is +1 (1: the ferromagnet)."""
+
+    positive: Ratio = 0.5
+
+
+class Ising(Spins, frozen=True, kw_only=True):
+    """Parameters of ``ising``: couplings uniform in ±``coupling``, and fields uniform in ±``field``."""
+
+    coupling: Count = 1600
+    field: Count = 50
 
 
 class SmallWorld(NetworkParameters, frozen=True, kw_only=True):
@@ -399,6 +410,24 @@ def spin_glass(params: SpinGlass) -> Problem:
     tables = np.where(is_positive[:, None, None], ferromagnet, -ferromagnet)
     name = f"spin-glass_{rows}x{columns}_p{params.positive:g}_s{params.seed}"
     return binary_problem(edges, tables, lambda factors: _problem(name, n, 2, agents, factors))
+
+
+def ising(params: Ising) -> Problem:
+    """Return an Ising model with random fields: the energy -J·s·t per edge of a torus and -h·s per spin is minimised.
+
+    References
+    ----------
+    pyDCOP's generator ``ising``, with its default ranges in thousandths: J in ±1.6, h in ±0.05.
+    """
+    rows, columns = params.rows, params.columns or params.rows
+    n, agents = rows * columns, params.agents or rows * columns
+    check_size(agents, n, 3 * n, 10 * n)
+    edges = _torus_edges(rows, columns)
+    coupling = uniform(stream(params.seed, 1), -params.coupling, params.coupling, (len(edges), 1, 1))
+    field = uniform(stream(params.seed, 2), -params.field, params.field, (n, 1)) * np.array([-1, 1], dtype=np.int32)
+    factors = binary_factors(edges, coupling * np.array([[1, -1], [-1, 1]], dtype=np.int32))
+    name = f"ising_{rows}x{columns}_j{params.coupling}_h{params.field}_s{params.seed}"
+    return _problem(name, n, 2, agents, factors + tuple(Factor.of((v,), field[v]) for v in range(n)))
 
 
 def _torus_edges(rows: int, columns: int) -> Edges:
