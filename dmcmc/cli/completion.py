@@ -22,7 +22,11 @@ VALUES = {
     "--drop": ("agents", "digits", "labels", "names", "sense"),
 }
 """Possible values of some options; all others are completed with file names."""
-_WORDS = {"init": ("calendar", "configuration"), "completion": SHELLS}  # arguments of commands
+_WORDS = {
+    "init": ("calendar", "configuration"),
+    "completion": SHELLS,
+    "benchmark": ("list", "run", "page", "update"),
+}  # arguments of commands
 
 
 def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:

@@ -1,0 +1,102 @@
+"""``dmcmc benchmark``: run algorithms on the fixed problems of the benchmark set, and draw the page that compares them.
+
+The actions are ``list``, ``run``, ``page`` and ``update``.
+"""
+
+import sys
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dmcmc.cli.progress import emit
+from dmcmc.experiments import benchmark as sets
+from dmcmc.experiments.journal import Record, read_records
+from dmcmc.experiments.plan import RESULTS
+from dmcmc.files.document import suggestion, value_of
+from dmcmc.inference.runtime.errors import ConfigError, FileError
+
+ACTIONS = ("list", "run", "page", "update")
+_print_line = partial(print, file=sys.stderr, flush=True)
+
+
+def benchmark(arguments: Namespace) -> int:
+    """Carry out an action on the benchmark set; return the exit code."""
+    if arguments.action not in ACTIONS:
+        raise ConfigError(f"benchmark: unknown action '{arguments.action}'; {suggestion(arguments.action, ACTIONS)}")
+    path = sets.SET if arguments.file is None else Path(arguments.file)
+    problems = sets.read_set(path)
+    if arguments.action == "update":
+        improved = sets.updated(problems, _records(arguments.folder))
+        sets.write_set(improved, path)
+        changes = sum(old != new for old, new in zip(problems, improved, strict=True))
+        emit(f"{path}: {changes} of {len(problems)} problems improved, {sum(p.proven for p in improved)} proven")
+        return 0
+    chosen = sets.selected(problems, arguments.size, arguments.problem)
+    if arguments.action == "run":
+        return _run(arguments, chosen)
+    if arguments.action == "list":
+        emit(sets.json_of(chosen) if arguments.json else _table(chosen))
+        return 0
+    from dmcmc.report.experiment.benchmark_page import write_page
+
+    output = Path(arguments.output or Path(arguments.folder[0] if arguments.folder else ".") / "benchmark.html")
+    files = write_page(chosen, _records(arguments.folder), output)
+    emit(f"{files[0]}: written, with {', '.join(file.name for file in files[1:])}")
+    return 0
+
+
+def _run(arguments: Namespace, chosen: list[sets.BenchmarkProblem]) -> int:
+    """Run all methods on the chosen problems."""
+    from dmcmc.experiments.run_experiment import run_experiment
+
+    if arguments.output is None:
+        raise ConfigError("benchmark run: --output: give the folder of the results")
+    if not arguments.algorithm and not arguments.solver:
+        raise ConfigError("benchmark run: give --algorithm or --solver")
+    seconds = _number(arguments.timeout, "--timeout", float) or sets.SECONDS
+    cycles, settings = _number(arguments.cycles, "--cycles", int), arguments.set
+    methods = {
+        sets.label_of(name, settings): sets.method_of(name, False, settings, seconds, cycles)
+        for name in arguments.algorithm
+    }
+    methods |= {name: sets.method_of(name, True, settings, seconds, cycles) for name in arguments.solver}
+    folder, seeds = Path(arguments.output), _number(arguments.seeds, "--seeds", int) or 1
+    experiment, runs = sets.planned(chosen, methods, seeds, folder)
+    jobs = _number(arguments.jobs, "--jobs", int) or 1
+    counts = run_experiment(experiment, runs, folder, resume=True, jobs=jobs, report=_print_line)
+    failed = f", {counts.failed} of them failed" if counts.failed else ""
+    emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
+    return 0
+
+
+def _number(text: str | None, option: str, kind: type[int] | type[float]) -> Any:
+    """Return the number of an option, or None if it is not given."""
+    if text is None:
+        return None
+    value = value_of(text, option)
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float) or value <= 0:
+        raise ConfigError(f"{option}: expected a {'whole ' * (kind is int)}number > 0, got {text!r}")
+    return kind(value)
+
+
+def _records(folders: list[str]) -> list[Record]:
+    """Return the results in the folders of runs."""
+    records = list[Record]()
+    for folder in folders:
+        path = Path(folder) / RESULTS
+        if not path.exists():
+            raise FileError(f"{folder}: has no results of 'dmcmc benchmark run'")
+        records += read_records(path)
+    return records
+
+
+def _table(problems: list[sets.BenchmarkProblem]) -> Any:
+    """Return the problems as a table for the terminal."""
+    from rich.table import Table
+
+    table = Table("problem", "variables", "sense", "best known", "bound", "", box=None, pad_edge=False)
+    for p in problems:
+        numbers = ("-" if value is None else f"{value:,}" for value in (p.best, p.bound))
+        table.add_row(p.name, str(p.variables), p.sense, *numbers, "proven" if p.proven else "")
+    return table
