@@ -26,7 +26,7 @@ from dmcmc.inference.runtime.memory import format_bytes, process_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.storage.cache_folders import describe_cache
-from dmcmc.results.result import FORMAT_VERSION
+from dmcmc.results.result import FORMAT_VERSION, Effort
 from dmcmc.results.version import __version__
 
 Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
@@ -102,6 +102,7 @@ class StoredResult(msgspec.Struct, kw_only=True):
     sense: str = ""
     assignment: dict[str, Any] | None = None
     trace: list[StoredPoint]
+    course: list[Effort] = []
     agents: list[StoredAgent]
     work: list[StoredWork] | None = None
     provenance: StoredProvenance

@@ -82,7 +82,7 @@ def test_confidence_intervals_use_students_t():
     assert Mean.of([]) is None and Mean.of([None, 4]) == Mean(4.0, None)
     mean = Mean.of([1, 2, 3, 4])
     assert mean.value == 2.5 and mean.half == pytest.approx(3.182 * (5 / 3) ** 0.5 / 2)
-    assert mean.text() == "2.5 ± 2.1" and Mean(12345.6, 0.04).text() == "12346 ± 0.04"
+    assert mean.text() == "2.5 ± 2.1" and Mean(12345.6, 0.04).text() == "12345.600 ± 0.040"
 
 
 @pytest.mark.parametrize(("sense", "bound"), [("max", 10), ("min", 4)])

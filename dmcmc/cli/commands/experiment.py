@@ -63,7 +63,7 @@ def report(arguments: Namespace) -> int:
             from dmcmc.report.experiment.report import check_figures
 
             check_figures(arguments.figures)
-        files = write_report(path, arguments.figures)
+        files = write_report(path, arguments.figures, arguments.x, arguments.y)
         emit(f"{files[0]}: written, with {', '.join(file.name for file in files[1:])}")
         return 0
     if arguments.figures is not None:
@@ -76,5 +76,5 @@ def report(arguments: Namespace) -> int:
         return 0
     from dmcmc.report.experiment.single_run import write_single
 
-    emit(f"{write_single(path, output)}: written")
+    emit(f"{write_single(path, output, arguments.x, arguments.y)}: written")
     return 0
