@@ -5,8 +5,10 @@ Read a result from a JSON file, which may be damaged, with all fields checked.
 The provenance of results: versions, hardware and settings, without names of hosts, users or folders.
 """
 
+import hashlib
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -164,8 +166,12 @@ def provenance(
     device
         ``cuda`` if any rank used a GPU, otherwise ``cpu``.
     """
+    problem = getattr(config, "problem", None) or {}
     return {
+        "command": _command(),
         "config": msgspec.to_builtins(config),
+        "problem_sha256": _hash_of(problem.get("file")),
+        "plugin": _package_of(config.algorithm_settings.name),
         "plan": None if plan is None else dict(plan),
         "seed": config.seed,
         "versions": versions(),
@@ -174,6 +180,37 @@ def provenance(
         "ranks": ranks,
         "threads": threads,
     }
+
+
+def _command() -> str | None:
+    """Return the command line of dmcmc; None in another program."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return shlex.join(["dmcmc", *sys.argv[1:]]) if name == "dmcmc" else None
+
+
+def _hash_of(file: str | None) -> str | None:
+    """Return the SHA-256 hash of a problem file; None without one, or for standard input."""
+    try:
+        return None if file is None else _hash_at(file, os.stat(file).st_mtime_ns)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _hash_at(file: str, _changed: int) -> str:
+    """Return the hash of a file as it was at a time."""
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@lru_cache
+def _package_of(algorithm: str) -> str | None:
+    """Return name and version of the package that an algorithm is from; None for dmcmc's own ones."""
+    for entry in metadata.entry_points(group="dmcmc.algorithms", name=algorithm):
+        if entry.dist is not None:
+            return f"{entry.dist.name} {entry.dist.version}"
+    return None
 
 
 def machine() -> dict[str, Any]:

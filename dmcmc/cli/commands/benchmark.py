@@ -5,7 +5,6 @@ The actions are ``list``, ``run``, ``page`` and ``update``.
 
 import sys
 from argparse import Namespace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from dmcmc.files.document import suggestion, value_of
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 
 ACTIONS = ("list", "run", "page", "update")
-_print_line = partial(print, file=sys.stderr, flush=True)
 
 
 def benchmark(arguments: Namespace) -> int:
@@ -68,6 +66,11 @@ def _run(arguments: Namespace, chosen: list[sets.BenchmarkProblem]) -> int:
     failed = f", {counts.failed} of them failed" if counts.failed else ""
     emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
     return 0
+
+
+def _print_line(line: str) -> None:
+    """Print a line to standard error."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def _number(text: str | None, option: str, kind: type[int] | type[float]) -> Any:
