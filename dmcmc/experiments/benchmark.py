@@ -23,6 +23,7 @@ from dmcmc.config.configuration import config_of
 from dmcmc.experiments.journal import Record
 from dmcmc.experiments.peers import PEERS
 from dmcmc.experiments.plan import PLAN, Experiment, PlannedRun, RunLimits, read_plan, with_keys
+from dmcmc.experiments.run_experiment import Report, RunCounts, run_experiment
 from dmcmc.files.document import Document, suggestion, value_of
 from dmcmc.files.write import replace_file
 from dmcmc.generators import registry as generators
@@ -35,7 +36,7 @@ from dmcmc.results.version import __version__
 SET = Path(__file__).with_name("benchmark.csv")
 SIZES = ("small", "medium", "large", "huge")  # about 15, 50, 200 and 1,000 variables
 SECONDS = 12.0  # time limit of a run: 120 problems take at most 24 minutes of one process
-_END_SECONDS = 120.0  # after the time limit of a run, until its process is ended
+_LONGEST_SECONDS = 3600.0  # until the process of a run is ended that does not obey its time limit
 _HASH_DIGITS = 16  # hexadecimal
 
 
@@ -161,17 +162,24 @@ def write_set(problems: Iterable[BenchmarkProblem], path: Path = SET) -> None:
     replace_file(path, [stream.getvalue()])
 
 
-def method_of(name: str, solver: bool, settings: Sequence[str], seconds: float, cycles: int | None) -> dict[str, Any]:
+def method_of(
+    name: str,
+    settings: Sequence[str] = (),
+    *,
+    solver: bool = False,
+    seconds: float = SECONDS,
+    cycles: int | None = None,
+) -> dict[str, Any]:
     """Return the keys of a method, as an experiment file has them.
 
     Parameters
     ----------
     name
         Name of an algorithm (``dmcmc``, too) or of another solver.
-    solver
-        Whether it is another solver.
     settings
         Further settings as ``key=value``, such as ``algorithm.parameters.variant=B``.
+    solver
+        Whether it is another solver.
     seconds
         Time limit of a run.
     cycles
@@ -206,25 +214,43 @@ def method_of(name: str, solver: bool, settings: Sequence[str], seconds: float, 
     return keys
 
 
-def planned(
-    problems: Sequence[BenchmarkProblem], methods: Mapping[str, dict[str, Any]], seeds: int, folder: Path
-) -> tuple[Experiment, list[PlannedRun]]:
-    """Return the experiment of some methods on some problems, which may continue the one in a folder.
+def run_benchmark(
+    problems: Sequence[BenchmarkProblem],
+    methods: Mapping[str, dict[str, Any]],
+    folder: Path,
+    *,
+    seeds: int = 1,
+    jobs: int = 1,
+    report: Report = print,
+) -> RunCounts:
+    """Run methods on problems; runs that are finished in the folder are not repeated.
+
+    Parameters
+    ----------
+    problems
+        The problems.
+    methods
+        Keys of :func:`method_of` by name of the method.
+    folder
+        The folder of the results; it may have results of other methods and of other problems of the set.
+    seeds
+        Number of runs per problem and method.
+    jobs, report
+        As for :func:`dmcmc.experiments.run_experiment.run_experiment`.
 
     Raises
     ------
     ConfigError
-        If a problem has another hash than the set says.
+        If a problem has another hash than the set says, or the folder has results of other settings.
     """
     try:
         earlier = read_plan(folder / PLAN).experiment.get("methods") or {}
     except FileNotFoundError:
         earlier = {}
-    longest = max(float(keys.get("seconds") or keys["budget.time"]) for keys in (earlier | methods).values())
-    experiment = Experiment(
-        title="Benchmark", base={}, methods=earlier | methods, limits=RunLimits(time=longest + _END_SECONDS)
-    )
-    return experiment, list(_runs(problems, methods, seeds))
+    limits = RunLimits(time=_LONGEST_SECONDS)  # the methods' own limits end a run before
+    experiment = Experiment(title="Benchmark", base={}, methods=earlier | methods, limits=limits)
+    runs = list(_runs(problems, methods, seeds))
+    return run_experiment(experiment, runs, folder, resume=True, jobs=jobs, report=report)
 
 
 def _runs(
@@ -310,14 +336,9 @@ def label_of(name: str, settings: Sequence[str]) -> str:
     >>> label_of("dsa", ["algorithm.parameters.variant=B"])
     'dsa (variant=B)'
     """
-    changed = ", ".join(text.rpartition(".")[2] if "=" not in text else _last(text) for text in settings)
+    pairs = (text.partition("=") for text in settings)
+    changed = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs)
     return f"{name} ({changed})" if changed else name
-
-
-def _last(text: str) -> str:
-    """Return a setting with the last part of its key only."""
-    key, _, value = text.partition("=")
-    return f"{key.rpartition('.')[2]}={value}"
 
 
 def json_of(problems: Iterable[BenchmarkProblem]) -> str:

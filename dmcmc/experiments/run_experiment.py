@@ -74,8 +74,8 @@ def run_experiment(
     resume
         Whether to continue an experiment that was interrupted.
     jobs
-        Number of parallel processes. With several MPI ranks, all ranks work on one run together, and limits are not
-        enforced.
+        Number of parallel processes; 0 for this process, which knows the algorithms that were registered in it. There,
+        and with several MPI ranks, which work on one run together, limits are not enforced.
     world
         The MPI ranks; None for this process alone.
     report
@@ -110,7 +110,7 @@ def run_experiment(
     )
     log = _RunLog(journal, todo, len(known) + len(todo), report, time.perf_counter())
     try:
-        if world.size > 1:
+        if world.size > 1 or not jobs:
             for place, run in enumerate(todo):
                 answer = carry_out(_job(run), world)
                 assert answer is not None

@@ -173,12 +173,12 @@ def test_the_course_of_a_run_gives_the_effort_until_it_is_close():
 )
 def test_a_wrong_method_is_refused(name, solver, settings, cycles, message):
     with pytest.raises(ConfigError, match=message):
-        method_of(name, solver, settings, 12.0, cycles)
+        method_of(name, settings, solver=solver, cycles=cycles)
 
 
 def test_a_method_has_the_cycles_of_its_algorithm_and_settings_in_its_name():
-    assert method_of("dsa", False, [], 12.0, None)["algorithm.cycles"] == registry.get("dsa").cycles
-    assert "algorithm.cycles" not in method_of("dpop", False, [], 12.0, None)
+    assert method_of("dsa")["algorithm.cycles"] == registry.get("dsa").cycles
+    assert "algorithm.cycles" not in method_of("dpop")
     assert label_of("dsa", ["algorithm.parameters.variant=B", "seed=3"]) == "dsa (variant=B, seed=3)"
 
 

@@ -46,23 +46,18 @@ def benchmark(arguments: Namespace) -> int:
 
 def _run(arguments: Namespace, chosen: list[sets.BenchmarkProblem]) -> int:
     """Run all methods on the chosen problems."""
-    from dmcmc.experiments.run_experiment import run_experiment
-
     if arguments.output is None:
         raise ConfigError("benchmark run: --output: give the folder of the results")
     if not arguments.algorithm and not arguments.solver:
         raise ConfigError("benchmark run: give --algorithm or --solver")
-    seconds = _number(arguments.timeout, "--timeout", float) or sets.SECONDS
-    cycles, settings = _number(arguments.cycles, "--cycles", int), arguments.set
+    given = {"seconds": _number(arguments.timeout, "--timeout", float) or sets.SECONDS}
+    given["cycles"] = _number(arguments.cycles, "--cycles", int)
+    settings, folder = arguments.set, Path(arguments.output)
     methods = {
-        sets.label_of(name, settings): sets.method_of(name, False, settings, seconds, cycles)
-        for name in arguments.algorithm
-    }
-    methods |= {name: sets.method_of(name, True, settings, seconds, cycles) for name in arguments.solver}
-    folder, seeds = Path(arguments.output), _number(arguments.seeds, "--seeds", int) or 1
-    experiment, runs = sets.planned(chosen, methods, seeds, folder)
-    jobs = _number(arguments.jobs, "--jobs", int) or 1
-    counts = run_experiment(experiment, runs, folder, resume=True, jobs=jobs, report=_print_line)
+        sets.label_of(name, settings): sets.method_of(name, settings, **given) for name in arguments.algorithm
+    } | {name: sets.method_of(name, settings, solver=True, **given) for name in arguments.solver}
+    options = {name: _number(getattr(arguments, name), f"--{name}", int) or 1 for name in ("seeds", "jobs")}
+    counts = sets.run_benchmark(chosen, methods, folder, **options, report=_print_line)
     failed = f", {counts.failed} of them failed" if counts.failed else ""
     emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
     return 0
