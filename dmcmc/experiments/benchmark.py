@@ -8,7 +8,6 @@ the mean objective of random assignments that break no hard constraint of any si
 import csv
 import hashlib
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import ceil, floor
@@ -37,6 +36,7 @@ SET = Path(__file__).with_name("benchmark.csv")
 SIZES = ("small", "medium", "large", "huge")  # about 15, 50, 200 and 1,000 variables
 SECONDS = 12.0  # time limit of a run: 120 problems take at most 24 minutes of one process
 _LONGEST_SECONDS = 3600.0  # until the process of a run is ended that does not obey its time limit
+_ROUNDING = 1e-6  # of bounds that are floats
 _HASH_DIGITS = 16  # hexadecimal
 
 
@@ -296,7 +296,7 @@ def _improved(row: BenchmarkProblem, record: Record) -> BenchmarkProblem:
     sign, where = (1 if row.sense == "max" else -1), f"{row.name}: {record['method']}, seed {record['seed']}"
     best, bound = record["objective"], record["bound"]
     if isinstance(bound, float):  # all problems of the set have whole utilities
-        bound = floor(bound) if sign > 0 else ceil(bound)
+        bound = floor(bound + _ROUNDING) if sign > 0 else ceil(bound - _ROUNDING)
     if record["status"] == "infeasible" and row.best is not None:
         raise DmcmcError(f"{where}: says that there is no solution, but one of objective {row.best} is known")
     if best is None or (row.best is not None and sign * best <= sign * row.best):
@@ -339,8 +339,3 @@ def label_of(name: str, settings: Sequence[str]) -> str:
     pairs = (text.partition("=") for text in settings)
     changed = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, _, value in pairs)
     return f"{name} ({changed})" if changed else name
-
-
-def json_of(problems: Iterable[BenchmarkProblem]) -> str:
-    """Return the problems as JSON."""
-    return json.dumps([msgspec.to_builtins(p) | {"proven": p.proven} for p in problems], indent=1)

@@ -4,32 +4,19 @@ The papers describe their problems in words; numbers that they leave open are ch
 All random numbers are whole, so that equal parameters give equal problems on every platform.
 """
 
-from collections.abc import Sequence
 from itertools import combinations, product
+from typing import Annotated
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.generators.networks import random_subset
-from dmcmc.generators.parameters import Count, Parameters, check_size, stream, uniform
+from dmcmc.generators.parameters import Count, Parameters, check_size, problem_of_domains, stream, uniform
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import ConfigError
 
-
-def problem_of_domains(
-    name: str, names: Sequence[str], domains: Sequence[int], owner: Sequence[int], factors: list[Factor], sense: str
-) -> Problem:
-    """Return a problem whose agents, ``a0`` and so on, own the variables by number."""
-    return Problem(
-        variables=tuple(names),
-        domains=np.array(domains, dtype=np.int64),
-        agents=tuple(f"a{a}" for a in range(max(owner) + 1)),
-        owner=np.array(owner, dtype=np.int64),
-        factors=tuple(factors),
-        sense=sense,
-        name=name,
-    )
+AtLeastTwo = Annotated[int, msgspec.Meta(ge=2, le=2**63 - 1)]
 
 
 class Sensors(Parameters, frozen=True, kw_only=True):
@@ -45,16 +32,10 @@ class Sensors(Parameters, frozen=True, kw_only=True):
         Number of sensors that have to track a target for its full worth.
     """
 
-    rows: Count = 4
-    columns: Count = 4
+    rows: AtLeastTwo = 4
+    columns: AtLeastTwo = 4
     targets: Count = 9
     needed: Count = 3
-
-    def check(self) -> None:
-        """Check that there is a cell between four sensors."""
-        for name, length in (("rows", self.rows), ("columns", self.columns)):
-            if length < 2:
-                raise ConfigError(f"{name}: must be at least 2, not {length}")
 
 
 def sensors(params: Sensors) -> Problem:
@@ -71,16 +52,16 @@ def sensors(params: Sensors) -> Problem:
     check_size(n, n, params.targets, params.targets * 5**4)
     cells = stream(params.seed, 0).integers((rows - 1) * (columns - 1), size=params.targets)
     worth = uniform(stream(params.seed, 1), 1, 100, (params.targets,))
-    corners = [int(c) // (columns - 1) * columns + int(c) % (columns - 1) + np.array([0, 1, columns, columns + 1])
-               for c in cells]  # fmt: skip
-    seen: list[list[int]] = [[t for t, four in enumerate(corners) if s in four] for s in range(n)]
+    corner = cells // (columns - 1) * columns + cells % (columns - 1)
+    corners = corner[:, None] + np.array([0, 1, columns, columns + 1])
+    seen = [np.flatnonzero((corners == s).any(axis=1)) for s in range(n)]
     factors = []
     for t, four in enumerate(corners):
-        tracks = [np.equal(seen[s], t).astype(np.int64) for s in four]
+        tracks = [(seen[s] == t).astype(np.int64) for s in four]
         count = sum(np.ix_(*tracks), np.int64(0))
         factors.append(Factor.of(four.tolist(), int(worth[t]) * np.minimum(count, params.needed) // params.needed))
     name = f"sensors_{rows}x{columns}_t{params.targets}_k{params.needed}_s{params.seed}"
-    domains = [max(1, len(targets)) for targets in seen]
+    domains = [max(1, targets.size) for targets in seen]
     return problem_of_domains(name, [f"s{s}" for s in range(n)], domains, range(n), factors, "max")
 
 
@@ -164,17 +145,13 @@ class SmartHomes(Parameters, frozen=True, kw_only=True):
 
     homes: Count = 5
     devices: Count = 3
-    slots: Count = 12
+    slots: Annotated[int, msgspec.Meta(ge=6, le=2**20)] = 12
     neighbours: Count = 1
     peak: Count = 1
 
-    def check(self) -> None:
-        """Check that two devices fit one after the other."""
-        if self.slots < 2 * _MAX_DURATION:
-            raise ConfigError(f"slots: must be at least {2 * _MAX_DURATION}, not {self.slots}")
 
-
-_MAX_DURATION, _MAX_POWER, _MAX_PRICE = 3, 5, 10  # durations, powers and prices are uniform from 1 to these
+# Durations, powers and prices are uniform from 1 to these. Two devices fit into six slots one after the other.
+_MAX_DURATION, _MAX_POWER, _MAX_PRICE = 3, 5, 10
 
 
 def smart_homes(params: SmartHomes) -> Problem:
@@ -197,9 +174,10 @@ def smart_homes(params: SmartHomes) -> Problem:
     duration, power = uniform(rng, 1, _MAX_DURATION, (h * k,)), uniform(rng, 1, _MAX_POWER, (h * k,)).astype(np.int64)
     runs: list[NDArray[np.int64]] = []  # (starts, slots) 0 or 1: the slots in which a device runs, by its start
     for device in range(h * k):
-        starts = slots - int(duration[device]) + 1
-        first = int(rng.integers(starts // 2 + 1)) if device % k > 1 else 0
-        last = int(rng.integers(max(first + 1, starts // 2), starts)) + 1 if device % k > 1 else starts
+        first, last = 0, slots - int(duration[device]) + 1
+        if device % k > 1:
+            first = int(rng.integers(last // 2 + 1))
+            last = int(rng.integers(max(first + 1, last // 2), last)) + 1
         start, slot = np.arange(first, last)[:, None], np.arange(slots)
         runs.append(((slot >= start) & (slot < start + duration[device])).astype(np.int64))
     factors = [Factor.of((v,), power[v] * (runs[v] @ price), "min") for v in range(h * k)]

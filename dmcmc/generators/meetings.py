@@ -36,6 +36,7 @@ from dmcmc.formats.meetings.timefold import MeetingPlan, TimefoldMeeting, proble
 from dmcmc.generators.networks import connected, random_subset, recursive_tree
 from dmcmc.generators.parameters import (
     Count,
+    MultiVariableAgents,
     Parameters,
     Ratio,
     agents_problem,
@@ -43,6 +44,7 @@ from dmcmc.generators.parameters import (
     binary_problem,
     check_size,
     edge_count,
+    problem_of_domains,
     share,
     stream,
     uniform,
@@ -117,7 +119,7 @@ _FORBIDDEN = int(forbidden_value(np.dtype(np.int32)))
 _GRAPH, _UNIFORM, _GAPS, _PREFERENCES, _BUSY, _SCHEDULE = range(6)
 
 
-class Meetings(Parameters, frozen=True, kw_only=True):
+class Meetings(MultiVariableAgents, frozen=True, kw_only=True):
     """Parameters of ``meeting-scheduling``; the defaults of |A|, |X_i|, |D_i| and p_l are the paper's (§6).
 
     Attributes
@@ -140,20 +142,10 @@ class Meetings(Parameters, frozen=True, kw_only=True):
     """
 
     agents: Count = 10
-    variables_per_agent: Count = 10
     domain_size: Count = 24
     local_density: Ratio = 0.5
-    interface_variables: Count = 1
     tables: Literal["preferences", "uniform", "hard"] = "preferences"
     busy: Ratio = 0.2
-
-    def check(self) -> None:
-        """Check that an agent has at least as many variables as interface variables."""
-        if self.interface_variables > self.variables_per_agent:
-            raise ConfigError(
-                f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
-                f" not {self.interface_variables}"
-            )
 
 
 def generate_meetings(params: Meetings) -> Problem:
@@ -336,14 +328,8 @@ def generate_dimes(params: Dimes) -> Problem:
         for (u, first), (v, second) in combinations(entries, 2):
             overlaps[u, v] = np.where(first.astype(np.int64) @ second.T.astype(np.int64), -np.inf, 0.0)
     factors += [Factor.of(scope, table) for scope, table in overlaps.items()]
-    return Problem(
-        variables=tuple(names),
-        domains=np.array(domains, dtype=np.int64),
-        agents=tuple(f"a{a}" for a in range(params.persons)),
-        owner=np.array(owner, dtype=np.int64),
-        factors=tuple(factors),
-        name=f"dimes-{params.model}_p{params.persons}_e{params.events}_t{params.slots}_s{params.seed}",
-    )
+    name = f"dimes-{params.model}_p{params.persons}_e{params.events}_t{params.slots}_s{params.seed}"
+    return problem_of_domains(name, names, domains, owner, factors, "max")
 
 
 MAX_DIFFERENCE = 2

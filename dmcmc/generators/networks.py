@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dmcmc.generators.parameters import (
     Count,
+    MultiVariableAgents,
     Parameters,
     Ratio,
     agents_problem,
@@ -199,19 +200,24 @@ class NetworkParameters(Parameters, frozen=True, kw_only=True):
             raise ConfigError(f"agents: must be at most one per variable ({self.size}), not {self.agents}")
 
 
-class RandomNetwork(NetworkParameters, frozen=True, kw_only=True):
-    """Parameters of ``random-network``: n = ``nodes`` variables.
-
-    The network has ⌊n(n−1)p1/2⌋ edges, at least those of a spanning tree; ``density`` is p1.
-    """
+class NodeNetwork(NetworkParameters, frozen=True, kw_only=True):
+    """Parameters of networks with a given number of variables, ``nodes``."""
 
     nodes: Count = 10
-    density: Ratio = 0.3
 
     @property
     def size(self) -> int:
         """Number of variables."""
         return self.nodes
+
+
+class RandomNetwork(NodeNetwork, frozen=True, kw_only=True):
+    """Parameters of ``random-network``: n = ``nodes`` variables.
+
+    The network has ⌊n(n−1)p1/2⌋ edges, at least those of a spanning tree; ``density`` is p1.
+    """
+
+    density: Ratio = 0.3
 
 
 class Colouring(Parameters, frozen=True, kw_only=True):
@@ -242,15 +248,8 @@ class Colouring(Parameters, frozen=True, kw_only=True):
             raise ConfigError(f"agents: must be at most one per variable ({self.nodes}), not {self.agents}")
 
 
-class ScaleFree(NetworkParameters, frozen=True, kw_only=True):
+class ScaleFree(NodeNetwork, frozen=True, kw_only=True):
     """Parameters of ``scale-free``: n = ``nodes`` variables and 2(n−2)+1 edges."""
-
-    nodes: Count = 10
-
-    @property
-    def size(self) -> int:
-        """Number of variables."""
-        return self.nodes
 
 
 class GridNetwork(NetworkParameters, frozen=True, kw_only=True):
@@ -309,7 +308,7 @@ class Ising(Spins, frozen=True, kw_only=True):
     field: Count = 50
 
 
-class SmallWorld(NetworkParameters, frozen=True, kw_only=True):
+class SmallWorld(NodeNetwork, frozen=True, kw_only=True):
     """Parameters of ``small-world``: n = ``nodes`` variables on a ring, with random shortcuts.
 
     Attributes
@@ -322,7 +321,6 @@ class SmallWorld(NetworkParameters, frozen=True, kw_only=True):
         φ: probability that an edge of the ring adds one shortcut.
     """
 
-    nodes: Count = 10
     neighbours: Count = 2
     shortcuts: Ratio = 0.3
 
@@ -331,11 +329,6 @@ class SmallWorld(NetworkParameters, frozen=True, kw_only=True):
         super().check()
         if 2 * self.neighbours >= self.nodes:
             raise ConfigError(f"neighbours: must be less than half of nodes ({self.nodes}), not {self.neighbours}")
-
-    @property
-    def size(self) -> int:
-        """Number of variables."""
-        return self.nodes
 
 
 def random_network(params: RandomNetwork) -> Problem:
@@ -505,7 +498,7 @@ def _problem(name: str, n: int, d: int, agents: int, factors: tuple[Factor, ...]
     )
 
 
-class RandomDcop(Parameters, frozen=True, kw_only=True):
+class RandomDcop(MultiVariableAgents, frozen=True, kw_only=True):
     """Parameters of ``random``; the defaults are from the paper's Fig. 5, which leaves ``interface_variables`` open.
 
     Attributes
@@ -523,20 +516,8 @@ class RandomDcop(Parameters, frozen=True, kw_only=True):
         Seed of the random streams; equal seeds give equal problems.
     """
 
-    agents: Count = 5
-    variables_per_agent: Count = 10
-    domain_size: Count = 10
     local_density: Ratio = 0.5
     global_density: Ratio = 0.5
-    interface_variables: Count = 1
-
-    def check(self) -> None:
-        """Check that an agent has at least as many variables as interface variables."""
-        if self.interface_variables > self.variables_per_agent:
-            raise ConfigError(
-                f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
-                f" not {self.interface_variables}"
-            )
 
 
 def generate_random_dcop(params: RandomDcop) -> Problem:

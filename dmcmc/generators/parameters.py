@@ -61,6 +61,29 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """Check conditions that involve several parameters."""
 
 
+class MultiVariableAgents(Parameters, frozen=True, kw_only=True):
+    """Parameters of agents that own several variables, of which the first ones are interface variables.
+
+    Attributes
+    ----------
+    agents, variables_per_agent, domain_size, interface_variables : int
+        Number of agents; numbers of variables, of values and of interface variables of each.
+    """
+
+    agents: Count = 5
+    variables_per_agent: Count = 10
+    domain_size: Count = 10
+    interface_variables: Count = 1
+
+    def check(self) -> None:
+        """Check that an agent has at least as many variables as interface variables."""
+        if self.interface_variables > self.variables_per_agent:
+            raise ConfigError(
+                f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
+                f" not {self.interface_variables}"
+            )
+
+
 def _problem(kind: inspect.Type, value: object) -> str:
     """Return an error message that states the expected value; empty if the value is valid."""
     if isinstance(kind, inspect.UnionType):
@@ -193,3 +216,18 @@ def binary_problem(edges: NDArray[np.int64], tables: Array, make: Callable[[tupl
         FlatTables(np.arange(0, 2 * len(edges) + 1, 2), edges.reshape(-1).astype(np.int64), table_begin, data)
     )
     return problem
+
+
+def problem_of_domains(
+    name: str, names: Sequence[str], domains: Sequence[int], owner: Sequence[int], factors: Sequence[Factor], sense: str
+) -> Problem:
+    """Return a problem whose variables have different domain sizes; agent ``a0`` and so on own them by number."""
+    return Problem(
+        variables=tuple(names),
+        domains=np.array(domains, dtype=np.int64),
+        agents=tuple(f"a{a}" for a in range(max(owner) + 1)),
+        owner=np.array(owner, dtype=np.int64),
+        factors=tuple(factors),
+        sense=sense,
+        name=name,
+    )

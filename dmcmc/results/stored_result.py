@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -191,26 +192,15 @@ def _command() -> str | None:
 
 def _hash_of(file: str | None) -> str | None:
     """Return the SHA-256 hash of a problem file; None without one, or for standard input."""
-    try:
-        return None if file is None else _hash_at(file, os.stat(file).st_mtime_ns)
-    except OSError:
-        return None
-
-
-@lru_cache(maxsize=1)
-def _hash_at(file: str, _changed: int) -> str:
-    """Return the hash of a file as it was at a time."""
-    with open(file, "rb") as stream:
+    with suppress(OSError), open(file or "", "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+    return None
 
 
-@lru_cache
 def _package_of(algorithm: str) -> str | None:
     """Return name and version of the package that an algorithm is from; None for dmcmc's own ones."""
-    for entry in metadata.entry_points(group="dmcmc.algorithms", name=algorithm):
-        if entry.dist is not None:
-            return f"{entry.dist.name} {entry.dist.version}"
-    return None
+    found = (entry.dist for entry in metadata.entry_points(group="dmcmc.algorithms", name=algorithm))
+    return next((f"{package.name} {package.version}" for package in found if package is not None), None)
 
 
 def machine() -> dict[str, Any]:

@@ -3,17 +3,22 @@
 The actions are ``list``, ``run``, ``page`` and ``update``.
 """
 
-import sys
+import json
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from rich.table import Table
+
+from dmcmc.cli.commands.experiment import emit_counts, print_line
 from dmcmc.cli.progress import emit
 from dmcmc.experiments import benchmark as sets
 from dmcmc.experiments.journal import Record, read_records
 from dmcmc.experiments.plan import RESULTS
 from dmcmc.files.document import suggestion, value_of
 from dmcmc.inference.runtime.errors import ConfigError, FileError
+from dmcmc.report.experiment.benchmark_page import write_page
 
 ACTIONS = ("list", "run", "page", "update")
 
@@ -34,11 +39,10 @@ def benchmark(arguments: Namespace) -> int:
     if arguments.action == "run":
         return _run(arguments, chosen)
     if arguments.action == "list":
-        emit(sets.json_of(chosen) if arguments.json else _table(chosen))
+        plain = [msgspec.to_builtins(p) | {"proven": p.proven} for p in chosen]
+        emit(json.dumps(plain, indent=1) if arguments.json else _table(chosen))
         return 0
-    from dmcmc.report.experiment.benchmark_page import write_page
-
-    output = Path(arguments.output or Path(arguments.folder[0] if arguments.folder else ".") / "benchmark.html")
+    output = Path(arguments.output or Path(*arguments.folder[:1], "benchmark.html"))
     files = write_page(chosen, _records(arguments.folder), output)
     emit(f"{files[0]}: written, with {', '.join(file.name for file in files[1:])}")
     return 0
@@ -52,20 +56,15 @@ def _run(arguments: Namespace, chosen: list[sets.BenchmarkProblem]) -> int:
         raise ConfigError("benchmark run: give --algorithm or --solver")
     given = {"seconds": _number(arguments.timeout, "--timeout", float) or sets.SECONDS}
     given["cycles"] = _number(arguments.cycles, "--cycles", int)
-    settings, folder = arguments.set, Path(arguments.output)
-    methods = {
-        sets.label_of(name, settings): sets.method_of(name, settings, **given) for name in arguments.algorithm
-    } | {name: sets.method_of(name, settings, solver=True, **given) for name in arguments.solver}
+    settings, folder, methods = arguments.set, Path(arguments.output), dict[str, dict[str, Any]]()
+    for name in arguments.algorithm:
+        methods[sets.label_of(name, settings)] = sets.method_of(name, settings, **given)
+    for name in arguments.solver:
+        methods[name] = sets.method_of(name, settings, solver=True, **given)
     options = {name: _number(getattr(arguments, name), f"--{name}", int) or 1 for name in ("seeds", "jobs")}
-    counts = sets.run_benchmark(chosen, methods, folder, **options, report=_print_line)
-    failed = f", {counts.failed} of them failed" if counts.failed else ""
-    emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
+    counts = sets.run_benchmark(chosen, methods, folder, **options, report=print_line)
+    emit_counts(folder, counts)
     return 0
-
-
-def _print_line(line: str) -> None:
-    """Print a line to standard error."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def _number(text: str | None, option: str, kind: type[int] | type[float]) -> Any:
@@ -89,10 +88,8 @@ def _records(folders: list[str]) -> list[Record]:
     return records
 
 
-def _table(problems: list[sets.BenchmarkProblem]) -> Any:
+def _table(problems: list[sets.BenchmarkProblem]) -> Table:
     """Return the problems as a table for the terminal."""
-    from rich.table import Table
-
     table = Table("problem", "variables", "sense", "best known", "bound", "", box=None, pad_edge=False)
     for p in problems:
         numbers = ("-" if value is None else f"{value:,}" for value in (p.best, p.bound))

@@ -8,12 +8,16 @@
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dmcmc.cli.progress import emit
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.files.document import value_of
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.results.questions import has_events
+
+if TYPE_CHECKING:
+    from dmcmc.experiments.run_experiment import RunCounts
 
 _MAX_JOBS = 512  # parallel processes
 
@@ -34,17 +38,22 @@ def experiment(arguments: Namespace) -> int:
     plan, runs = world.on_first_rank(lambda: read_experiment(arguments.config, arguments.quick))
     methods = selected_methods(plan, arguments.method)
     options = {"methods": methods, "resume": arguments.resume, "jobs": jobs}
-    counts = run_experiment(plan, runs, folder, **options, world=world, report=_print_line)
+    counts = run_experiment(plan, runs, folder, **options, world=world, report=print_line)
     if world.rank != 0:
         return 0
-    failed = f", {counts.failed} of them failed" if counts.failed else ""
-    emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
+    emit_counts(folder, counts)
     for line in counts.unanswered:
-        _print_line(f"dmcmc: no answer: {line}; 'dmcmc report {folder}' shows the details")
+        print_line(f"dmcmc: no answer: {line}; 'dmcmc report {folder}' shows the details")
     return 1 if counts.unanswered else 0
 
 
-def _print_line(line: str) -> None:
+def emit_counts(folder: Path, counts: "RunCounts") -> None:
+    """Print how many runs a folder has."""
+    failed = f", {counts.failed} of them failed" if counts.failed else ""
+    emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
+
+
+def print_line(line: str) -> None:
     """Print a line to standard error."""
     print(line, file=sys.stderr, flush=True)
 

@@ -128,36 +128,23 @@ class ImproverGains:
         """Return a bar chart of seconds, one of shares, and a table; nothing if the result has no ``work``."""
         if not self.work:
             return []
-        improvers = [str(entry["improver"]) for entry in self.work]
-        seconds = [float(entry["seconds"]) for entry in self.work]
         rows = [
             [
-                improver,
-                f"{improver_seconds:.3f}",
+                str(entry["improver"]),
+                f"{entry['seconds']:.3f}",
                 f"{entry['objective_gain']:,.6g}",
                 f"{entry['bound_gain']:,.6g}",
                 f"{100 * share:.3g} %",
-                f"{_gain(entry) / improver_seconds:,.4g}",
+                f"{_gain(entry) / entry['seconds']:,.4g}",
             ]
-            for improver, improver_seconds, entry, share in zip(improvers, seconds, self.work, self.shares, strict=True)
+            for entry, share in zip(self.work, self.shares, strict=True)
         ]
         head = ["improver", "seconds", "objective gain", "bound gain", "share of all gains", "gain per second"]
+        seconds = [(row[0], round(float(entry["seconds"]), 2)) for row, entry in zip(rows, self.work, strict=True)]
+        shares = [(row[0], round(100 * share, 2)) for row, share in zip(rows, self.shares, strict=True)]
         return [
-            bars(
-                "Seconds per improver",
-                [
-                    (improver, round(improver_seconds, 2))
-                    for improver, improver_seconds in zip(improvers, seconds, strict=True)
-                ],
-                "s",
-                self.colours,
-            ),
-            bars(
-                "Share of all gains per improver",
-                [(improver, round(100 * share, 2)) for improver, share in zip(improvers, self.shares, strict=True)],
-                "%",
-                self.colours,
-            ),
+            bars("Seconds per improver", seconds, "s", self.colours),
+            bars("Share of all gains per improver", shares, "%", self.colours),
             f'{table(head, rows)}<p class="soft">{_SECONDS_NOTE}</p>',
         ]
 
