@@ -26,6 +26,7 @@ from dmcmc.generators.parameters import (
     binary_problem,
     check_size,
     edge_count,
+    problem_of_domains,
     share,
     stream,
     uniform,
@@ -487,15 +488,8 @@ def _costs(params: NetworkParameters, edges: NDArray[np.int64], name: str) -> Pr
 
 def _problem(name: str, n: int, d: int, agents: int, factors: tuple[Factor, ...]) -> Problem:
     """Return a minimisation problem whose agents own contiguous blocks of variables."""
-    return Problem(
-        variables=tuple(f"x{i}" for i in range(n)),
-        domains=np.full(n, d, dtype=np.int64),
-        agents=tuple(f"a{i}" for i in range(agents)),
-        owner=np.arange(n, dtype=np.int64) * agents // n,
-        factors=factors,
-        sense="min",
-        name=name,
-    )
+    owner = np.arange(n, dtype=np.int64) * agents // n
+    return problem_of_domains(name, [f"x{i}" for i in range(n)], np.full(n, d), owner, factors, "min")
 
 
 class RandomDcop(MultiVariableAgents, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 from msgspec import inspect
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.flat_tables import FlatTables
@@ -185,14 +185,9 @@ def agents_problem(
 
     Variables are named by agent and ``letter``: ``a3.x7`` is the eighth variable of the fourth agent.
     """
-    return Problem(
-        variables=tuple(f"a{a}.{letter}{i}" for a in range(agents) for i in range(each)),
-        domains=np.full(agents * each, domain_size, dtype=np.int64),
-        agents=tuple(f"a{a}" for a in range(agents)),
-        owner=np.repeat(np.arange(agents, dtype=np.int64), each),
-        factors=factors,
-        name=name,
-    )
+    names = [f"a{a}.{letter}{i}" for a in range(agents) for i in range(each)]
+    owner = np.repeat(np.arange(agents), each)
+    return problem_of_domains(name, names, np.full(agents * each, domain_size), owner, factors, "max")
 
 
 def binary_problem(edges: NDArray[np.int64], tables: Array, make: Callable[[tuple[Factor, ...]], Problem]) -> Problem:
@@ -219,15 +214,9 @@ def binary_problem(edges: NDArray[np.int64], tables: Array, make: Callable[[tupl
 
 
 def problem_of_domains(
-    name: str, names: Sequence[str], domains: Sequence[int], owner: Sequence[int], factors: Sequence[Factor], sense: str
+    name: str, names: Sequence[str], domains: ArrayLike, owner: ArrayLike, factors: Sequence[Factor], sense: str
 ) -> Problem:
-    """Return a problem whose variables have different domain sizes; agent ``a0`` and so on own them by number."""
-    return Problem(
-        variables=tuple(names),
-        domains=np.array(domains, dtype=np.int64),
-        agents=tuple(f"a{a}" for a in range(max(owner) + 1)),
-        owner=np.array(owner, dtype=np.int64),
-        factors=tuple(factors),
-        sense=sense,
-        name=name,
-    )
+    """Return a problem whose variables have these domain sizes; agent ``a0`` and so on own them by number."""
+    agents = tuple(f"a{a}" for a in range(int(np.max(owner)) + 1))
+    given = np.asarray(domains, dtype=np.int64), agents, np.asarray(owner, dtype=np.int64)
+    return Problem(tuple(names), *given, tuple(factors), sense=sense, name=name)

@@ -17,7 +17,7 @@ such a cell, and the other formats drop the mark.
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import exp, inf, log
 from pathlib import PurePosixPath
@@ -445,20 +445,41 @@ def point_of(x: float, mean: Mean) -> tuple[float, float, float, float]:
 def over_time(findings: Findings) -> list[Chart]:
     """Return one chart per case: the quality of each method's best answer over time, as a mean over seeds."""
     compare = (findings.experiment.get("report") or {}).get("compare", BOUND)
-    references, names = reference_of(findings.records, compare), quantities_of(findings)
+    references, ratio = reference_of(findings.records, compare), quantities_of(findings).ratio
+
+    def points(runs: Sequence[Record]) -> list[Point]:
+        return _mean_over_time([run for run in runs if run.get("trace")], references)
+
+    return _of_cases(findings, Chart(f"{ratio} over time", "seconds", ratio), points, _limits_of_ratios(findings))
+
+
+def over_measure(findings: Findings, x: str, y: str) -> list[Chart]:
+    """Return one chart per case: a measure of the course of each method over another one, as a mean over seeds."""
+    check_measures(x, y)
+
+    def points(runs: Sequence[Record]) -> list[Point]:
+        return mean_line([course_of(run.get("course") or [], x, y) for run in runs], MEASURES[x].first)
+
+    (x_name, _), (y_name, _) = MEASURES[x], MEASURES[y]
+    return _of_cases(findings, Chart(f"{y_name} over {x_name}", x_name, y_name), points)
+
+
+def _of_cases(
+    findings: Findings,
+    chart: Chart,
+    points: Callable[[Sequence[Record]], list[Point]],
+    limits: tuple[float, float] = (-inf, inf),
+) -> list[Chart]:
+    """Return a chart for each case with a line per method, whose points come from its finished runs."""
     charts = []
     for case in findings.cases[:_MAX_CASES]:
         lines = []
         for number, method in enumerate(findings.methods):
             of_line = [r for r in findings.records if r["case"] == case and r["method"] == method]
-            runs = [r for r in of_line if r["outcome"] == "done" and r.get("trace")]
-            points = _mean_over_time(runs, references)
-            if points:
-                lines.append(Series(method, points, steps=True, colour=number))
-        if lines:
-            lines = fitted(lines, _limits_of_ratios(findings))
-            title = f"{_capital(names.ratio)} over time: {case_title(case, findings)}"
-            charts.append(Chart(title, "seconds", names.ratio, lines, True))
+            found = points([record for record in of_line if record["outcome"] == "done"])
+            lines += [Series(method, found, steps=True, colour=number)] if found else []
+        title = f"{_capital(chart.title)}: {case_title(case, findings)}"
+        charts += [replace(chart, title=title, series=fitted(lines, limits), log_x=True)] if lines else []
     return charts
 
 
@@ -508,22 +529,6 @@ def _value_at(course: Sequence[tuple[float, float]], now: float) -> float | None
             break
         value = found
     return value
-
-
-def over_measure(findings: Findings, x: str, y: str) -> list[Chart]:
-    """Return one chart per case: a measure of the course of each method over another one, as a mean over seeds."""
-    check_measures(x, y)
-    charts = []
-    for case in findings.cases[:_MAX_CASES]:
-        lines = []
-        for number, method in enumerate(findings.methods):
-            runs = [r for r in findings.records if r["case"] == case and r["method"] == method]
-            points = mean_line([course_of(run.get("course") or [], x, y) for run in runs], MEASURES[x].first)
-            lines.append(Series(method, points, steps=True, colour=number))
-        lines = fitted([line for line in lines if line.points])
-        title = f"{_capital(MEASURES[y].name)} over {MEASURES[x].name}: {case_title(case, findings)}"
-        charts += [Chart(title, MEASURES[x].name, MEASURES[y].name, lines, True)] if lines else []
-    return charts
 
 
 def course_of(points: Sequence[Sequence[Any]], x: str, y: str) -> list[tuple[float, float]]:
