@@ -8,8 +8,9 @@ the mean objective of random assignments that break no hard constraint of any si
 import csv
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import product
 from math import ceil, floor
 from pathlib import Path
 from typing import Any, Literal
@@ -17,12 +18,11 @@ from typing import Any, Literal
 import msgspec
 
 from dmcmc.algorithms import registry as algorithms
-from dmcmc.algorithms.contract import Rewriting, checked
+from dmcmc.algorithms.contract import checked
 from dmcmc.config.configuration import config_of
 from dmcmc.experiments.journal import Record
 from dmcmc.experiments.peers import PEERS
 from dmcmc.experiments.plan import PLAN, Experiment, PlannedRun, RunLimits, read_plan, with_keys
-from dmcmc.experiments.run_experiment import Report, RunCounts, run_experiment
 from dmcmc.files.document import Document, suggestion, value_of
 from dmcmc.files.write import replace_file
 from dmcmc.generators import registry as generators
@@ -137,17 +137,14 @@ def read_set(path: Path = SET) -> list[BenchmarkProblem]:
     FileError
         If the file cannot be read or a line is damaged; names the line.
     """
+    problems = list[BenchmarkProblem]()
     try:
-        lines = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    problems = []
-    for number, line in enumerate(lines, start=2):
-        given = {key: value for key, value in line.items() if value not in ("", None) and key != "proven"}
-        try:
+        for line in csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))):
+            given = {key: value for key, value in line.items() if value and key != "proven"}
             problems.append(msgspec.convert(given, BenchmarkProblem, strict=False))
-        except ValueError as error:
-            raise FileError(f"{path}: line {number}: is not a problem of a benchmark set: {error}") from None
+    except (OSError, ValueError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or f"line {len(problems) + 2}: is no benchmark problem: {error}"
+        raise FileError(f"{path}: {reason}") from None
     return problems
 
 
@@ -197,33 +194,26 @@ def method_of(
             raise ConfigError("--solver: takes neither --set nor --cycles")
         return {"peer": name, "seconds": seconds}
     keys: dict[str, Any] = {"algorithm.name": name, "budget.time": seconds, "device": "cpu"}
-    if name != algorithms.OWN:
-        algorithm = algorithms.get(name)
-        count = cycles or (None if isinstance(algorithm, Rewriting) else algorithm.cycles or None)
-        keys |= {} if count is None else {"algorithm.cycles": count}
-    elif cycles:
-        raise ConfigError("--cycles: dmcmc has none; use --timeout")
+    algorithm = None if name == algorithms.OWN else algorithms.get(name)
+    if cycles and not hasattr(algorithm, "cycles"):
+        raise ConfigError(f"--cycles: {name} has none; use --timeout")
+    if count := cycles or getattr(algorithm, "cycles", 0):
+        keys["algorithm.cycles"] = count
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"--set {text}: expected KEY=VALUE, such as algorithm.parameters.variant=B")
         keys[key] = value_of(value, f"--set {key}")
     given = config_of(Document("", with_keys({"problem": {"generator": "grid"}}, keys, "--set")))
-    if name != algorithms.OWN:
-        checked(algorithms.get(name), given.algorithm_settings.parameters, "algorithm.parameters")
+    if algorithm is not None:
+        checked(algorithm, given.algorithm_settings.parameters, "algorithm.parameters")
     return keys
 
 
-def run_benchmark(
-    problems: Sequence[BenchmarkProblem],
-    methods: Mapping[str, dict[str, Any]],
-    folder: Path,
-    *,
-    seeds: int = 1,
-    jobs: int = 1,
-    report: Report = print,
-) -> RunCounts:
-    """Run methods on problems; runs that are finished in the folder are not repeated.
+def planned(
+    problems: Sequence[BenchmarkProblem], methods: Mapping[str, dict[str, Any]], folder: Path, seeds: int = 1
+) -> tuple[Experiment, list[PlannedRun]]:
+    """Return an experiment and its runs by seed, problem and method; it continues the one in a folder, if there is one.
 
     Parameters
     ----------
@@ -235,37 +225,25 @@ def run_benchmark(
         The folder of the results; it may have results of other methods and of other problems of the set.
     seeds
         Number of runs per problem and method.
-    jobs, report
-        As for :func:`dmcmc.experiments.run_experiment.run_experiment`.
 
     Raises
     ------
     ConfigError
-        If a problem has another hash than the set says, or the folder has results of other settings.
+        If a problem has another hash than the set says.
     """
     try:
         earlier = read_plan(folder / PLAN).experiment.get("methods") or {}
     except FileNotFoundError:
         earlier = {}
-    limits = RunLimits(time=_LONGEST_SECONDS)  # the methods' own limits end a run before
-    experiment = Experiment(title="Benchmark", base={}, methods=earlier | methods, limits=limits)
-    runs = list(_runs(problems, methods, seeds))
-    return run_experiment(experiment, runs, folder, resume=True, jobs=jobs, report=report)
-
-
-def _runs(
-    problems: Sequence[BenchmarkProblem], methods: Mapping[str, dict[str, Any]], seeds: int
-) -> Iterator[PlannedRun]:
-    """Yield the runs by seed, problem and method."""
     for problem in problems:
         problem.generate()
-    for seed in range(seeds):
-        for problem in problems:
-            for method, given in methods.items():
-                keys = dict(given)
-                peer, seconds = keys.pop("peer", None), keys.pop("seconds", None)
-                data = with_keys({"problem": problem.section()}, keys | {"seed": seed}, "--set")
-                yield PlannedRun({"problem": problem.name}, method, seed, data, peer, seconds)
+    limits, runs = RunLimits(time=_LONGEST_SECONDS), []  # the methods' own limits end a run before
+    for seed, problem, (method, given) in product(range(seeds), problems, methods.items()):
+        keys = {key: value for key, value in given.items() if key not in ("peer", "seconds")}
+        data = with_keys({"problem": problem.section()}, keys | {"seed": seed}, "--set")
+        case = {"problem": problem.name}
+        runs.append(PlannedRun(case, method, seed, data, given.get("peer"), given.get("seconds")))
+    return Experiment(title="Benchmark", base={}, methods=earlier | methods, limits=limits), runs
 
 
 def updated(problems: Sequence[BenchmarkProblem], records: Iterable[Record]) -> list[BenchmarkProblem]:

@@ -195,7 +195,7 @@ def smart_homes(params: SmartHomes) -> Problem:
     return problem_of_domains(name, names, domains, owner, factors, "min")
 
 
-class Allocation(Parameters, frozen=True, kw_only=True):
+class ResourceAllocation(Parameters, frozen=True, kw_only=True):
     """Parameters of ``resource-allocation``.
 
     Attributes
@@ -214,7 +214,7 @@ class Allocation(Parameters, frozen=True, kw_only=True):
     bundle: Count = 3
 
 
-def allocation(params: Allocation) -> Problem:
+def allocation(params: ResourceAllocation) -> Problem:
     """Return a problem of bundles of resources: the sum of what agents give for theirs is maximised.
 
     A bundle of k resources is worth a number uniform in k..100·k. Two agents that want a common resource share a

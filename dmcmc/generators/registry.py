@@ -134,6 +134,6 @@ _FAMILIES = {
         "devices of homes along a street start when energy is cheap", applications.SmartHomes, applications.smart_homes
     ),
     "resource-allocation": Family(
-        "agents get bundles of resources that do not overlap", applications.Allocation, applications.allocation
+        "agents get bundles of resources that do not overlap", applications.ResourceAllocation, applications.allocation
     ),
 }

@@ -23,7 +23,7 @@ from dmcmc.experiments.benchmark import (
 from dmcmc.experiments.job import carry_out, warm_up
 from dmcmc.experiments.journal import COURSE, read_records
 from dmcmc.experiments.peers import PEERS
-from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
 from dmcmc.report.experiment.benchmark_page import BenchmarkRun, runs_of, summary
 
 SET = read_set()
@@ -197,3 +197,12 @@ def test_a_plug_in_is_not_run_before_its_clock_starts():
 def test_the_list_has_all_problems_of_a_size_as_json(capfd):
     assert main(["benchmark", "list", "--size", "medium", "--json"]) == 0
     assert len(json.loads(capfd.readouterr().out)) == 30
+
+
+def test_a_damaged_set_is_one_line_that_names_the_line(tmp_path):
+    write_set(SET[:3], tmp_path / "set.csv")
+    assert read_set(tmp_path / "set.csv") == SET[:3]
+    text = (tmp_path / "set.csv").read_text().replace("random-dense-small-1,small", "random-dense-small-1,tiny")
+    (tmp_path / "set.csv").write_text(text)
+    with pytest.raises(FileError, match=r"set\.csv: line 4: is no benchmark problem: .*tiny"):
+        read_set(tmp_path / "set.csv")

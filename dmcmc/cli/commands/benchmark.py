@@ -16,6 +16,7 @@ from dmcmc.cli.progress import emit
 from dmcmc.experiments import benchmark as sets
 from dmcmc.experiments.journal import Record, read_records
 from dmcmc.experiments.plan import RESULTS
+from dmcmc.experiments.run_experiment import run_experiment
 from dmcmc.files.document import suggestion, value_of
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.report.experiment.benchmark_page import write_page
@@ -61,8 +62,9 @@ def _run(arguments: Namespace, chosen: list[sets.BenchmarkProblem]) -> int:
         methods[sets.label_of(name, settings)] = sets.method_of(name, settings, **given)
     for name in arguments.solver:
         methods[name] = sets.method_of(name, settings, solver=True, **given)
-    options = {name: _number(getattr(arguments, name), f"--{name}", int) or 1 for name in ("seeds", "jobs")}
-    counts = sets.run_benchmark(chosen, methods, folder, **options, report=print_line)
+    seeds, jobs = (_number(getattr(arguments, name), f"--{name}", int) or 1 for name in ("seeds", "jobs"))
+    experiment, runs = sets.planned(chosen, methods, folder, seeds)
+    counts = run_experiment(experiment, runs, folder, resume=True, jobs=jobs, report=print_line)
     emit_counts(folder, counts)
     return 0
 
