@@ -365,10 +365,10 @@ def _add_benchmark(commands: Commands) -> None:
     benchmark.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="run: a setting of the algorithms (repeatable)"
     )
-    benchmark.add_argument("--timeout", metavar="SECONDS", help="run: time limit of a run (default 12)")
+    benchmark.add_argument("--timeout", metavar="SECONDS", default="12", help="run: time limit of a run (default 12)")
     benchmark.add_argument("--cycles", metavar="N", help="run: number of cycles (default: the algorithm's)")
-    benchmark.add_argument("--seeds", metavar="N", help="run: number of runs per problem and algorithm (default 1)")
-    benchmark.add_argument("--jobs", metavar="N", help="run: number of parallel runs (default 1)")
+    benchmark.add_argument("--seeds", metavar="N", default="1", help="run: runs per problem and algorithm (default 1)")
+    benchmark.add_argument("--jobs", metavar="N", default="1", help="run: number of parallel runs (default 1)")
     benchmark.add_argument("--output", metavar="PATH", help="run: folder of the results; page: the file to write")
     benchmark.add_argument("--file", metavar="SET.csv", help="another set than that of dmcmc")
     benchmark.add_argument("--json", action="store_true", help="list: print JSON instead of a table")

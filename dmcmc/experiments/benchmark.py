@@ -8,7 +8,7 @@ the mean objective of random assignments that break no hard constraint of any si
 import csv
 import hashlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import product
 from math import ceil, floor
@@ -187,6 +187,8 @@ def method_of(
     ConfigError
         If the name, a parameter or a setting is wrong.
     """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise ConfigError(f"--timeout: expected a number > 0, got {seconds!r}")
     if solver:
         if name not in PEERS:
             raise ConfigError(f"--solver: unknown solver '{name}'; {suggestion(name, PEERS, 'solvers')}")
@@ -211,7 +213,7 @@ def method_of(
 
 
 def planned(
-    problems: Sequence[BenchmarkProblem], methods: Mapping[str, dict[str, Any]], folder: Path, seeds: int = 1
+    problems: Sequence[BenchmarkProblem], methods: dict[str, dict[str, Any]], folder: Path, seeds: int = 1
 ) -> tuple[Experiment, list[PlannedRun]]:
     """Return an experiment and its runs by seed, problem and method; it continues the one in a folder, if there is one.
 

@@ -310,7 +310,7 @@ def generate_dimes(params: Dimes) -> Problem:
         start, slot = np.arange(params.slots - length + 1)[:, None], np.arange(params.slots)
         taken = np.zeros((len(start) + 1, params.slots), dtype=bool)  # the last value: the event does not take place
         taken[:-1] = (slot >= start) & (slot < start + length)
-        copies = []
+        copies = list[int]()
         for person in people:
             value = int(rng.integers(length, 100 * length + 1))
             if peav or not copies:

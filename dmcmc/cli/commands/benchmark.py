@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from dmcmc.cli.commands.experiment import emit_counts, print_line
+from dmcmc.cli.commands.experiment import MAX_JOBS, emit_counts, print_line, whole_number
 from dmcmc.cli.progress import emit
 from dmcmc.experiments import benchmark as sets
 from dmcmc.experiments.journal import Record, read_records
@@ -22,6 +22,7 @@ from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.report.experiment.benchmark_page import write_page
 
 ACTIONS = ("list", "run", "page", "update")
+_MOST = 10**9  # cycles, and seeds
 
 
 def benchmark(arguments: Namespace) -> int:
@@ -55,39 +56,27 @@ def _run(arguments: Namespace, chosen: list[sets.BenchmarkProblem]) -> int:
         raise ConfigError("benchmark run: --output: give the folder of the results")
     if not arguments.algorithm and not arguments.solver:
         raise ConfigError("benchmark run: give --algorithm or --solver")
-    given = {"seconds": _number(arguments.timeout, "--timeout", float) or sets.SECONDS}
-    given["cycles"] = _number(arguments.cycles, "--cycles", int)
-    settings, folder, methods = arguments.set, Path(arguments.output), dict[str, dict[str, Any]]()
+    seconds = value_of(arguments.timeout, "--timeout")
+    cycles = arguments.cycles and whole_number(arguments.cycles, "--cycles", _MOST)
+    folder, methods = Path(arguments.output), dict[str, dict[str, Any]]()
     for name in arguments.algorithm:
-        methods[sets.label_of(name, settings)] = sets.method_of(name, settings, **given)
+        label = sets.label_of(name, arguments.set)
+        methods[label] = sets.method_of(name, arguments.set, seconds=seconds, cycles=cycles)
     for name in arguments.solver:
-        methods[name] = sets.method_of(name, settings, solver=True, **given)
-    seeds, jobs = (_number(getattr(arguments, name), f"--{name}", int) or 1 for name in ("seeds", "jobs"))
+        methods[name] = sets.method_of(name, arguments.set, solver=True, seconds=seconds, cycles=cycles)
+    seeds, jobs = whole_number(arguments.seeds, "--seeds", _MOST), whole_number(arguments.jobs, "--jobs", MAX_JOBS)
     experiment, runs = sets.planned(chosen, methods, folder, seeds)
     counts = run_experiment(experiment, runs, folder, resume=True, jobs=jobs, report=print_line)
     emit_counts(folder, counts)
     return 0
 
 
-def _number(text: str | None, option: str, kind: type[int] | type[float]) -> Any:
-    """Return the number of an option, or None if it is not given."""
-    if text is None:
-        return None
-    value = value_of(text, option)
-    if isinstance(value, bool) or not isinstance(value, int if kind is int else int | float) or value <= 0:
-        raise ConfigError(f"{option}: expected a {'whole ' * (kind is int)}number > 0, got {text!r}")
-    return kind(value)
-
-
 def _records(folders: list[str]) -> list[Record]:
     """Return the results in the folders of runs."""
-    records = list[Record]()
     for folder in folders:
-        path = Path(folder) / RESULTS
-        if not path.exists():
+        if not (Path(folder) / RESULTS).exists():
             raise FileError(f"{folder}: has no results of 'dmcmc benchmark run'")
-        records += read_records(path)
-    return records
+    return [record for folder in folders for record in read_records(Path(folder) / RESULTS)]
 
 
 def _table(problems: list[sets.BenchmarkProblem]) -> Table:

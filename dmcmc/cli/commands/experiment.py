@@ -19,7 +19,7 @@ from dmcmc.results.questions import has_events
 if TYPE_CHECKING:
     from dmcmc.experiments.run_experiment import RunCounts
 
-_MAX_JOBS = 512  # parallel processes
+MAX_JOBS = 512  # parallel processes
 
 
 def experiment(arguments: Namespace) -> int:
@@ -28,9 +28,7 @@ def experiment(arguments: Namespace) -> int:
     from dmcmc.experiments.run_experiment import run_experiment
     from dmcmc.mpi.world import connect
 
-    jobs = value_of(arguments.jobs, "--jobs")
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= _MAX_JOBS:
-        raise ConfigError(f"--jobs: expected a whole number from 1 to {_MAX_JOBS}, got {arguments.jobs!r}")
+    jobs = whole_number(arguments.jobs, "--jobs", MAX_JOBS)
     with SIGNALS.default_handling():
         world = connect()
     SIGNALS.processes.world = world
@@ -45,6 +43,14 @@ def experiment(arguments: Namespace) -> int:
     for line in counts.unanswered:
         print_line(f"dmcmc: no answer: {line}; 'dmcmc report {folder}' shows the details")
     return 1 if counts.unanswered else 0
+
+
+def whole_number(text: str, option: str, most: int) -> int:
+    """Return the whole number of an option, from 1 to ``most``."""
+    number = value_of(text, option)
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+        raise ConfigError(f"{option}: expected a whole number from 1 to {most}, got {text!r}")
+    return number
 
 
 def emit_counts(folder: Path, counts: "RunCounts") -> None:
