@@ -332,13 +332,10 @@ def _add_report(commands: Commands) -> None:
     )
     report.add_argument("input", metavar="DIR|RESULT.json|EVENTS.jsonl", help="an experiment's folder, or a result")
     report.add_argument("--output", metavar="FILE.html", help="the page of a result (default: in the same folder)")
+    measures = "cycle, messages, bytes, ncccs, operations, simulated_time, time, now or best"
     for axis in ("x", "y"):
-        report.add_argument(
-            f"--{axis}",
-            metavar="MEASURE",
-            help=f"the {axis} axis of a chart of an algorithm's course: cycle, messages, bytes, ncccs, operations,"
-            " simulated_time, time, now or best (objective now, best so far)",
-        )
+        text = f"the {axis} axis of a chart of an algorithm's course: {measures} (objective now, best so far)"
+        report.add_argument(f"--{axis}", metavar="MEASURE", help=text)
     report.add_argument(
         "--figures", metavar="pdf|png|svg", help="also draw the charts of an experiment with matplotlib"
     )

@@ -123,17 +123,11 @@ _FAMILIES = {
     "small-world": Family(
         "Newman-Watts network, costs 0..100, some forbidden", networks.SmallWorld, networks.small_world
     ),
-    "dimes": Family(
-        "events of persons get time slots or none (DiMES), as PEAV or EAV", meetings.Dimes, meetings.generate_dimes
-    ),
-    "sensors": Family(
-        "sensors on a grid choose the target that they track", applications.Sensors, applications.sensors
-    ),
+    "dimes": Family("events of persons in slots (DiMES, PEAV or EAV)", meetings.Dimes, meetings.generate_dimes),
+    "sensors": Family("each sensor of a grid tracks a target", applications.Sensors, applications.sensors),
     "secp": Family("smart lighting: lights, places and rules", applications.Lighting, applications.lighting),
-    "smart-homes": Family(
-        "devices of homes along a street start when energy is cheap", applications.SmartHomes, applications.smart_homes
-    ),
+    "smart-homes": Family("start times of homes' devices", applications.SmartHomes, applications.smart_homes),
     "resource-allocation": Family(
-        "agents get bundles of resources that do not overlap", applications.ResourceAllocation, applications.allocation
+        "bundles of resources that do not overlap", applications.ResourceAllocation, applications.allocation
     ),
 }

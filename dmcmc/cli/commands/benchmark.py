@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from dmcmc.cli.commands.experiment import MAX_JOBS, emit_counts, print_line, whole_number
+from dmcmc.cli.commands.experiment import MAX_JOBS, print_line, whole_number
 from dmcmc.cli.progress import emit
 from dmcmc.experiments import benchmark as sets
 from dmcmc.experiments.journal import Record, read_records
@@ -67,7 +67,7 @@ def _run(arguments: Namespace, chosen: list[sets.BenchmarkProblem]) -> int:
     seeds, jobs = whole_number(arguments.seeds, "--seeds", _MOST), whole_number(arguments.jobs, "--jobs", MAX_JOBS)
     experiment, runs = sets.planned(chosen, methods, folder, seeds)
     counts = run_experiment(experiment, runs, folder, resume=True, jobs=jobs, report=print_line)
-    emit_counts(folder, counts)
+    emit(f"{folder}: {counts.text}")
     return 0
 
 

@@ -8,16 +8,12 @@
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dmcmc.cli.progress import emit
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.files.document import value_of
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.results.questions import has_events
-
-if TYPE_CHECKING:
-    from dmcmc.experiments.run_experiment import RunCounts
 
 MAX_JOBS = 512  # parallel processes
 
@@ -39,7 +35,7 @@ def experiment(arguments: Namespace) -> int:
     counts = run_experiment(plan, runs, folder, **options, world=world, report=print_line)
     if world.rank != 0:
         return 0
-    emit_counts(folder, counts)
+    emit(f"{folder}: {counts.text}")
     for line in counts.unanswered:
         print_line(f"dmcmc: no answer: {line}; 'dmcmc report {folder}' shows the details")
     return 1 if counts.unanswered else 0
@@ -51,12 +47,6 @@ def whole_number(text: str, option: str, most: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
         raise ConfigError(f"{option}: expected a whole number from 1 to {most}, got {text!r}")
     return number
-
-
-def emit_counts(folder: Path, counts: "RunCounts") -> None:
-    """Print how many runs a folder has."""
-    failed = f", {counts.failed} of them failed" if counts.failed else ""
-    emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
 
 
 def print_line(line: str) -> None:

@@ -117,14 +117,10 @@ def page_of(problems: Sequence[BenchmarkProblem], runs: Runs) -> str:
         count = sum(problem.size == size for problem in problems)
         charts = (_over(_of_size(runs, size), measure) for measure in EFFORTS)
         parts += _section(f"{size.capitalize()}: {count} problems", charts)
-    failures = [
-        [method, run.problem.name, run.record["outcome"], run.record.get("error", "")]
-        for method, group in runs.items()
-        for run in group
-        if run.record["outcome"] != "done"
-    ]
+    failures = [run.record for group in runs.values() for run in group if run.record["outcome"] != "done"]
+    rows = [[r["method"], r["case"]["problem"], r["outcome"], r.get("error", "")] for r in failures]
     if failures:
-        parts += ["<h2>Failed runs</h2>", table(["method", "problem", "outcome", "error"], failures)]
+        parts += ["<h2>Failed runs</h2>", table(["method", "problem", "outcome", "error"], rows)]
     return page("Benchmark of DCOP algorithms", parts)
 
 

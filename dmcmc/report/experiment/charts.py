@@ -133,8 +133,7 @@ def summary(findings: Findings) -> tuple[list[str], Rows, frozenset[int]]:
     """
     names = quantities_of(findings)
     head = ["case", "method", names.objective, names.ratio, "gap", f"{names.time} (s)", "simulated time (s)"]
-    head += ["messages"]
-    head += ["runs proven", "runs with answer", "runs"]
+    head += ["messages", "runs proven", "runs with answer", "runs"]
     rows, groups, last = Rows(), set[int](), None
     for cell in findings.cells:
         name = case_title(cell.case, findings)
