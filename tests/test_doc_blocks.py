@@ -93,9 +93,10 @@ def test_python_of_the_documents_runs(page):
             run(text, names)
 
 
-def test_the_notebook_runs():
+@pytest.mark.parametrize("notebook", ["first-steps", "your-algorithm"])
+def test_a_notebook_runs(notebook):
     names = {}
-    for cell in json.loads((ROOT / "docs" / "first-steps.ipynb").read_text(encoding="utf-8"))["cells"]:
+    for cell in json.loads((ROOT / "docs" / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "code":
             run("".join(cell["source"]), names)
 

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = {  # name: module in dmcmc.cli.commands, and its f
     "graph": "problem_files:graph",
     "experiment": "experiment:experiment",
     "report": "experiment:report",
+    "benchmark": "benchmark:benchmark",
     "samplers": "problem_files:samplers",
     "algorithms": "problem_files:algorithms",
     "info": "problem_files:info",
@@ -47,7 +48,7 @@ _EXITS = (
     " was found, or an error, 2 bad input or not available, 3 proven infeasible, 130 or 143 interrupted before a result"
 )
 # Commands that compile kernels, or describe where they are kept
-_WITH_CACHE = ("run", "solve", "generate", "convert", "split", "graph", "experiment", "info", "warm-up")
+_WITH_CACHE = ("run", "solve", "generate", "convert", "split", "graph", "experiment", "benchmark", "info", "warm-up")
 
 Commands = Any  # argparse._SubParsersAction
 
@@ -133,6 +134,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     _add_graph(commands)
     _add_experiment(commands)
     _add_report(commands)
+    _add_benchmark(commands)
     for name, text in (
         ("samplers", "list the methods for the tables of agents"),
         ("algorithms", "list the algorithms"),
@@ -330,9 +332,43 @@ def _add_report(commands: Commands) -> None:
     )
     report.add_argument("input", metavar="DIR|RESULT.json|EVENTS.jsonl", help="an experiment's folder, or a result")
     report.add_argument("--output", metavar="FILE.html", help="the page of a result (default: in the same folder)")
+    measures = "cycle, messages, bytes, ncccs, operations, simulated_time, time, now or best"
+    for axis in ("x", "y"):
+        text = f"the {axis} axis of a chart of an algorithm's course: {measures} (objective now, best so far)"
+        report.add_argument(f"--{axis}", metavar="MEASURE", help=text)
     report.add_argument(
         "--figures", metavar="pdf|png|svg", help="also draw the charts of an experiment with matplotlib"
     )
+
+
+def _add_benchmark(commands: Commands) -> None:
+    """Add the command ``benchmark``."""
+    benchmark = commands.add_parser(
+        "benchmark",
+        help="compare algorithms on 120 fixed problems with known optima and bounds",
+        description="list: show the problems, their best known values and proven bounds. run: run algorithms or other"
+        " solvers on them; finished runs are not repeated. page: draw one page from the folders of runs. update: take"
+        " better values and bounds from the folders of runs into the set.",
+    )
+    benchmark.add_argument("action", metavar="ACTION", help="list, run, page or update")
+    benchmark.add_argument("folder", metavar="DIR", nargs="*", help="page and update: the folders of runs")
+    for option, text in (
+        ("algorithm", "run: an algorithm ('dmcmc algorithms' lists them, plug-ins too) or dmcmc (repeatable)"),
+        ("solver", "run: another solver: toulbar2, cp-sat, pydcop-dsa, ... (repeatable)"),
+        ("size", "only problems of this size: small, medium, large or huge (repeatable)"),
+        ("problem", "only problems with this word in their names (repeatable)"),
+    ):
+        benchmark.add_argument(f"--{option}", metavar="NAME", action="append", default=[], help=text)
+    benchmark.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="run: a setting of the algorithms (repeatable)"
+    )
+    benchmark.add_argument("--timeout", metavar="SECONDS", default="12", help="run: time limit of a run (default 12)")
+    benchmark.add_argument("--cycles", metavar="N", help="run: number of cycles (default: the algorithm's)")
+    benchmark.add_argument("--seeds", metavar="N", default="1", help="run: runs per problem and algorithm (default 1)")
+    benchmark.add_argument("--jobs", metavar="N", default="1", help="run: number of parallel runs (default 1)")
+    benchmark.add_argument("--output", metavar="PATH", help="run: folder of the results; page: the file to write")
+    benchmark.add_argument("--file", metavar="SET.csv", help="another set than that of dmcmc")
+    benchmark.add_argument("--json", action="store_true", help="list: print JSON instead of a table")
 
 
 def _add_warm_up(commands: Commands) -> None:

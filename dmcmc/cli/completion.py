@@ -22,7 +22,8 @@ VALUES = {
     "--drop": ("agents", "digits", "labels", "names", "sense"),
 }
 """Possible values of some options; all others are completed with file names."""
-_WORDS = {"init": ("calendar", "configuration"), "completion": SHELLS}  # arguments of commands
+_ACTIONS = ("list", "run", "page", "update")  # of the command benchmark
+_WORDS = {"init": ("calendar", "configuration"), "completion": SHELLS, "benchmark": _ACTIONS}  # arguments of commands
 
 
 def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:

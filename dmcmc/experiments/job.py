@@ -7,8 +7,9 @@ the problem, or None for dmcmc), ``seconds`` (time limit of that solver, or None
 ``max-marginals``, ``bucket``, or None to find an assignment). It is sent to worker processes as JSON.
 
 A *record* is a mapping: ``outcome`` (``done``, ``failed`` or ``out of memory``) with ``error``, or with ``status``,
-``objective``, ``bound``, ``violation``, ``sense``, ``time`` and ``time_compiling`` in seconds, ``trace``, and the sizes
-of the problem. Objective and bound are in the problem's own sense.
+``objective``, ``bound``, ``violation``, ``sense``, ``time`` and ``time_compiling`` in seconds, ``trace``, ``course``
+(the measures of an algorithm after some cycles) and the sizes of the problem. Objective and bound are in the problem's
+own sense.
 
 The experiment task ``bucket``: time the largest bucket of a bucket elimination alone (GpuBE, Figure 10).
 
@@ -23,7 +24,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dmcmc.algorithms import registry
 from dmcmc.config.configuration import Config, config_of, problem_of
+from dmcmc.experiments.journal import COURSE
 from dmcmc.experiments.peers import PEERS
 from dmcmc.files.document import Document
 from dmcmc.inference.elimination.plan import plan_elimination, plan_flat
@@ -166,12 +169,13 @@ def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
 
 
 def _warm_up_method(job: Mapping[str, Any], data: dict[str, Any], warmed: set[str]) -> None:
-    """Solve two small problems with a job's method, if it is the first of this method.
+    """Solve two small problems with a job's method, if it is the first of this method; plug-ins compile nothing here.
 
     ``data`` is the configuration without its problem, seed and output.
     """
     method = json.dumps([data, job.get("task")], sort_keys=True)
-    if method in warmed:
+    algorithm = config_of(Document("", {**data, "problem": job["data"]["problem"]})).algorithm_settings.name
+    if method in warmed or not (algorithm == registry.OWN or registry.is_built_in(algorithm)):
         return
     warmed.add(method)
     if (data.get("budget") or {}).get("time"):
@@ -284,6 +288,7 @@ def record_of(result: Result) -> dict[str, Any]:
         "device": plain["provenance"].get("device"),
         "methods": methods,
         "trace": thinned(trace),
+        "course": [[point[name] for name in COURSE] for point in last_of_each(plain["course"], _MAX_POINTS)],
     }
 
 
@@ -292,8 +297,13 @@ def thinned(trace: list[tuple[float, Any, Any]]) -> list[list[Any]]:
 
     A point is (seconds, objective, bound); seconds are rounded to microseconds.
     """
-    step = max(1, -(-len(trace) // _MAX_POINTS))
-    return [[round(t, 6), objective, bound] for t, objective, bound in trace[::-1][::step][::-1]]
+    return [[round(t, 6), objective, bound] for t, objective, bound in last_of_each(trace, _MAX_POINTS)]
+
+
+def last_of_each(points: list[Any], parts: int) -> list[Any]:
+    """Return the last point of each of at most so many equal parts of a list."""
+    step = max(1, -(-len(points) // parts))
+    return points[::-1][::step][::-1]
 
 
 def elapsed(since: float) -> float:

@@ -13,10 +13,13 @@ from msgspec import Meta
 from dmcmc.files.write import plain_json
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
+from dmcmc.results.result import Effort
 
 Record = Mapping[str, Any]
 Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
 Count = Annotated[int, Meta(ge=0)]
+
+COURSE = Effort.__struct_fields__  # names of the numbers of each point of a course
 
 
 class JournalLine(msgspec.Struct, kw_only=True):
@@ -43,6 +46,7 @@ class JournalLine(msgspec.Struct, kw_only=True):
     msg_size: Count | None = None
     cycle: Count | None = None
     trace: list[tuple[Seconds, Number | None, Number | None]] = []
+    course: list[list[Number | None]] = []
 
 
 class FinishedLine(JournalLine, kw_only=True):

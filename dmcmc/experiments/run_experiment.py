@@ -44,6 +44,12 @@ class RunCounts(NamedTuple):
     failed: int
     unanswered: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """The numbers in words."""
+        failed = f", {self.failed} of them failed" if self.failed else ""
+        return f"{self.runs} runs, {self.runs - self.before} of them new{failed}"
+
 
 @compiling_first()
 def run_experiment(
@@ -74,8 +80,8 @@ def run_experiment(
     resume
         Whether to continue an experiment that was interrupted.
     jobs
-        Number of parallel processes. With several MPI ranks, all ranks work on one run together, and limits are not
-        enforced.
+        Number of parallel processes; 0 for this process, which knows the algorithms that were registered in it. There,
+        and with several MPI ranks, which work on one run together, limits are not enforced.
     world
         The MPI ranks; None for this process alone.
     report
@@ -103,14 +109,10 @@ def run_experiment(
             carry_out(_job(run), world)
         return RunCounts(len(known) + len(todo), len(known), 0)
     journal = Journal(folder / RESULTS)
-    report(
-        f"{count_of(experiment, list(runs))}; {len(known)} are already finished"
-        if known
-        else count_of(experiment, list(runs))
-    )
-    log = _RunLog(journal, todo, len(known) + len(todo), report, time.perf_counter())
+    report(count_of(experiment, list(runs)) + (f"; {len(known)} are already finished" if known else ""))
+    log = _RunLog(journal, todo, len(known), len(known) + len(todo), report, time.perf_counter())
     try:
-        if world.size > 1:
+        if world.size > 1 or not jobs:
             for place, run in enumerate(todo):
                 answer = carry_out(_job(run), world)
                 assert answer is not None
@@ -134,8 +136,8 @@ class _RunLog:
         The file of results.
     todo : sequence of PlannedRun
         The runs to carry out.
-    total : int
-        Number of runs that are finished or to be carried out.
+    finished, total : int
+        Number of finished runs, and of those that are finished or to be carried out.
     report : callable
         Called with a line of text per finished run.
     begun : float
@@ -146,6 +148,7 @@ class _RunLog:
 
     journal: Journal
     todo: Sequence[PlannedRun]
+    finished: int
     total: int
     report: Report
     begun: float
@@ -156,7 +159,8 @@ class _RunLog:
         run = self.todo[place]
         self.failed += answer["outcome"] != "done"
         self.journal.add({"key": run.key, "case": dict(run.case), "method": run.method, "seed": run.seed} | answer)
-        self.report(_line(len(self.journal.records), self.total, run, answer, elapsed(self.begun)))
+        self.finished += 1
+        self.report(_line(self.finished, self.total, run, answer, elapsed(self.begun)))
 
 
 def _job(run: PlannedRun) -> dict[str, Any]:

@@ -16,6 +16,8 @@ The model is that of Bofill et al. (JAIR 74, 2022). A participant has at most on
 number of tables is used at a time. A break is a hole between two meetings of a participant that follow each other. The
 sum of all breaks is minimised; the numbers of breaks of two participants differ by at most two.
 
+Events of persons in the framework DiMES, modelled with events (EAV) or private events (PEAV) as variables.
+
 Meetings with required and preferred attendees in rooms, like the data sets of Timefold's meeting scheduling.
 
 Build a feasible diary: a slot for each event of one member, around which a hard meeting problem is generated.
@@ -23,6 +25,7 @@ Build a feasible diary: a slot for each event of one member, around which a hard
 Slots are numbered from 0; the gap of two joined events is the number of slots by which their starts must differ.
 """
 
+from itertools import combinations
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -33,6 +36,7 @@ from dmcmc.formats.meetings.timefold import MeetingPlan, TimefoldMeeting, proble
 from dmcmc.generators.networks import connected, random_subset, recursive_tree
 from dmcmc.generators.parameters import (
     Count,
+    MultiVariableAgents,
     Parameters,
     Ratio,
     agents_problem,
@@ -40,6 +44,7 @@ from dmcmc.generators.parameters import (
     binary_problem,
     check_size,
     edge_count,
+    problem_of_domains,
     share,
     stream,
     uniform,
@@ -114,7 +119,7 @@ _FORBIDDEN = int(forbidden_value(np.dtype(np.int32)))
 _GRAPH, _UNIFORM, _GAPS, _PREFERENCES, _BUSY, _SCHEDULE = range(6)
 
 
-class Meetings(Parameters, frozen=True, kw_only=True):
+class Meetings(MultiVariableAgents, frozen=True, kw_only=True):
     """Parameters of ``meeting-scheduling``; the defaults of |A|, |X_i|, |D_i| and p_l are the paper's (§6).
 
     Attributes
@@ -137,20 +142,10 @@ class Meetings(Parameters, frozen=True, kw_only=True):
     """
 
     agents: Count = 10
-    variables_per_agent: Count = 10
     domain_size: Count = 24
     local_density: Ratio = 0.5
-    interface_variables: Count = 1
     tables: Literal["preferences", "uniform", "hard"] = "preferences"
     busy: Ratio = 0.2
-
-    def check(self) -> None:
-        """Check that an agent has at least as many variables as interface variables."""
-        if self.interface_variables > self.variables_per_agent:
-            raise ConfigError(
-                f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
-                f" not {self.interface_variables}"
-            )
 
 
 def generate_meetings(params: Meetings) -> Problem:
@@ -268,6 +263,73 @@ def _availability(busy: NDArray[np.bool_], events: int) -> tuple[Factor, ...]:
     tables = np.where(busy, np.int32(_FORBIDDEN), np.int32(0)).astype(np.int32)
     tables.flags.writeable = False
     return tuple(Factor((agent * events + e,), tables[agent]) for agent in range(len(busy)) for e in range(events))
+
+
+class Dimes(Parameters, frozen=True, kw_only=True):
+    """Parameters of ``dimes``, distributed scheduling of multiple events.
+
+    Attributes
+    ----------
+    persons, events, slots : int
+        Numbers of persons, of events, and of time slots.
+    attendees, length : int
+        Largest number of persons that an event needs, and largest number of slots that it takes.
+    model : {"peav", "eav"}
+        ``eav``: a variable per event. ``peav``: a variable per event and person, which must be equal.
+    """
+
+    persons: Count = 8
+    events: Count = 10
+    slots: Count = 8
+    attendees: Count = 3
+    length: Count = 2
+    model: Literal["peav", "eav"] = "peav"
+
+
+def generate_dimes(params: Dimes) -> Problem:
+    """Return a problem of events that persons attend, each in some slots or not at all.
+
+    A person's value of an event is uniform in 1..100 per slot of the event, that of a slot without an event in 0..50.
+    The sum of the values of all events that take place is maximised, less those of the slots that they take. Both
+    models have the same optimum.
+
+    References
+    ----------
+    R. T. Maheswaran et al.: Taking DCOP to the real world: efficient complete solutions for distributed multi-event
+    scheduling. AAMAS 2004.
+    """
+    rng, peav = stream(params.seed, 0), params.model == "peav"
+    size, longest = min(params.attendees, params.persons), min(params.length, params.slots)
+    check_size(params.persons, params.events * size, params.events**2, (params.events * (params.slots + 1)) ** 2)
+    free = uniform(stream(params.seed, 1), 0, 50, (params.persons, params.slots)).astype(np.int64)
+    factors, names, domains, owner = list[Factor](), list[str](), list[int](), list[int]()
+    diary: list[list[tuple[int, NDArray[np.bool_]]]] = [[] for _ in range(params.persons)]
+    for event in range(params.events):
+        people = random_subset(rng, params.persons, int(rng.integers(1, size + 1))).tolist()
+        length = int(rng.integers(1, longest + 1))
+        start, slot = np.arange(params.slots - length + 1)[:, None], np.arange(params.slots)
+        taken = np.zeros((len(start) + 1, params.slots), dtype=bool)  # the last value: the event does not take place
+        taken[:-1] = (slot >= start) & (slot < start + length)
+        copies = list[int]()
+        for person in people:
+            value = int(rng.integers(length, 100 * length + 1))
+            if peav or not copies:
+                copies.append(len(names))
+                names.append(f"a{person}.e{event}")
+                domains.append(len(taken))
+                owner.append(person)
+            worth = value * taken.any(axis=1) - taken @ free[person]
+            factors.append(Factor.of((copies[-1],), worth))
+            diary[person].append((copies[-1], taken))
+        same = np.where(np.eye(len(taken), dtype=bool), 0.0, -np.inf)
+        factors += [Factor.of((copies[0], copy), same) for copy in copies[1:]]
+    overlaps = {}
+    for entries in diary:
+        for (u, first), (v, second) in combinations(entries, 2):
+            overlaps[u, v] = np.where(first.astype(np.int64) @ second.T.astype(np.int64), -np.inf, 0.0)
+    factors += [Factor.of(scope, table) for scope, table in overlaps.items()]
+    name = f"dimes-{params.model}_p{params.persons}_e{params.events}_t{params.slots}_s{params.seed}"
+    return problem_of_domains(name, names, domains, owner, factors, "max")
 
 
 MAX_DIFFERENCE = 2

@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from dmcmc.generators.parameters import (
     Count,
+    MultiVariableAgents,
     Parameters,
     Ratio,
     agents_problem,
+    binary_factors,
     binary_problem,
     check_size,
     edge_count,
+    problem_of_domains,
     share,
     stream,
     uniform,
@@ -198,19 +201,24 @@ class NetworkParameters(Parameters, frozen=True, kw_only=True):
             raise ConfigError(f"agents: must be at most one per variable ({self.size}), not {self.agents}")
 
 
-class RandomNetwork(NetworkParameters, frozen=True, kw_only=True):
-    """Parameters of ``random-network``: n = ``nodes`` variables.
-
-    The network has ⌊n(n−1)p1/2⌋ edges, at least those of a spanning tree; ``density`` is p1.
-    """
+class NodeNetwork(NetworkParameters, frozen=True, kw_only=True):
+    """Parameters of networks with a given number of variables, ``nodes``."""
 
     nodes: Count = 10
-    density: Ratio = 0.3
 
     @property
     def size(self) -> int:
         """Number of variables."""
         return self.nodes
+
+
+class RandomNetwork(NodeNetwork, frozen=True, kw_only=True):
+    """Parameters of ``random-network``: n = ``nodes`` variables.
+
+    The network has ⌊n(n−1)p1/2⌋ edges, at least those of a spanning tree; ``density`` is p1.
+    """
+
+    density: Ratio = 0.3
 
 
 class Colouring(Parameters, frozen=True, kw_only=True):
@@ -241,15 +249,8 @@ class Colouring(Parameters, frozen=True, kw_only=True):
             raise ConfigError(f"agents: must be at most one per variable ({self.nodes}), not {self.agents}")
 
 
-class ScaleFree(NetworkParameters, frozen=True, kw_only=True):
+class ScaleFree(NodeNetwork, frozen=True, kw_only=True):
     """Parameters of ``scale-free``: n = ``nodes`` variables and 2(n−2)+1 edges."""
-
-    nodes: Count = 10
-
-    @property
-    def size(self) -> int:
-        """Number of variables."""
-        return self.nodes
 
 
 class GridNetwork(NetworkParameters, frozen=True, kw_only=True):
@@ -275,22 +276,19 @@ class Torus(GridNetwork, frozen=True, kw_only=True):
                 raise ConfigError(f"{name}: must be at least 3, not {length}")
 
 
-class SpinGlass(Parameters, frozen=True, kw_only=True):
-    """Parameters of ``spin-glass``: rows × columns spins of a torus; a square if ``columns`` is absent.
+class Spins(Parameters, frozen=True, kw_only=True):
+    """Parameters of spins on a torus of rows × columns; a square if ``columns`` is absent.
 
     Attributes
     ----------
     rows, columns : int
         Size of the torus, at least 3 each.
-    positive : float
-        Probability that a coupling is +1 instead of -1; 1 gives the ferromagnetic Ising model.
     agents : int, optional
         Number of agents, which own contiguous blocks of variables; by default one agent per variable.
     """
 
     rows: Count = 10
     columns: Count | None = None
-    positive: Ratio = 0.5
     agents: Count | None = None
 
     def check(self) -> None:
@@ -298,7 +296,20 @@ class SpinGlass(Parameters, frozen=True, kw_only=True):
         Torus(rows=self.rows, columns=self.columns, agents=self.agents, domain_size=2)
 
 
-class SmallWorld(NetworkParameters, frozen=True, kw_only=True):
+class SpinGlass(Spins, frozen=True, kw_only=True):
+    """Parameters of ``spin-glass``; ``positive`` is the probability that a coupling is +1 (1: the ferromagnet)."""
+
+    positive: Ratio = 0.5
+
+
+class Ising(Spins, frozen=True, kw_only=True):
+    """Parameters of ``ising``: couplings uniform in ±``coupling``, and fields uniform in ±``field``."""
+
+    coupling: Count = 1600
+    field: Count = 50
+
+
+class SmallWorld(NodeNetwork, frozen=True, kw_only=True):
     """Parameters of ``small-world``: n = ``nodes`` variables on a ring, with random shortcuts.
 
     Attributes
@@ -311,7 +322,6 @@ class SmallWorld(NetworkParameters, frozen=True, kw_only=True):
         φ: probability that an edge of the ring adds one shortcut.
     """
 
-    nodes: Count = 10
     neighbours: Count = 2
     shortcuts: Ratio = 0.3
 
@@ -320,11 +330,6 @@ class SmallWorld(NetworkParameters, frozen=True, kw_only=True):
         super().check()
         if 2 * self.neighbours >= self.nodes:
             raise ConfigError(f"neighbours: must be less than half of nodes ({self.nodes}), not {self.neighbours}")
-
-    @property
-    def size(self) -> int:
-        """Number of variables."""
-        return self.nodes
 
 
 def random_network(params: RandomNetwork) -> Problem:
@@ -401,6 +406,24 @@ def spin_glass(params: SpinGlass) -> Problem:
     return binary_problem(edges, tables, lambda factors: _problem(name, n, 2, agents, factors))
 
 
+def ising(params: Ising) -> Problem:
+    """Return an Ising model with random fields: the energy -J·s·t per edge of a torus and -h·s per spin is minimised.
+
+    References
+    ----------
+    pyDCOP's generator ``ising``, with its default ranges in thousandths: J in ±1.6, h in ±0.05.
+    """
+    rows, columns = params.rows, params.columns or params.rows
+    n, agents = rows * columns, params.agents or rows * columns
+    check_size(agents, n, 3 * n, 10 * n)
+    edges = _torus_edges(rows, columns)
+    coupling = uniform(stream(params.seed, 1), -params.coupling, params.coupling, (len(edges), 1, 1))
+    field = uniform(stream(params.seed, 2), -params.field, params.field, (n, 1)) * np.array([-1, 1], dtype=np.int32)
+    factors = binary_factors(edges, coupling * np.array([[1, -1], [-1, 1]], dtype=np.int32))
+    name = f"ising_{rows}x{columns}_j{params.coupling}_h{params.field}_s{params.seed}"
+    return _problem(name, n, 2, agents, factors + tuple(Factor.of((v,), field[v]) for v in range(n)))
+
+
 def _torus_edges(rows: int, columns: int) -> Edges:
     """Return the edges of a torus whose variables are numbered row by row."""
     node = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns)
@@ -465,18 +488,11 @@ def _costs(params: NetworkParameters, edges: NDArray[np.int64], name: str) -> Pr
 
 def _problem(name: str, n: int, d: int, agents: int, factors: tuple[Factor, ...]) -> Problem:
     """Return a minimisation problem whose agents own contiguous blocks of variables."""
-    return Problem(
-        variables=tuple(f"x{i}" for i in range(n)),
-        domains=np.full(n, d, dtype=np.int64),
-        agents=tuple(f"a{i}" for i in range(agents)),
-        owner=np.arange(n, dtype=np.int64) * agents // n,
-        factors=factors,
-        sense="min",
-        name=name,
-    )
+    owner = np.arange(n, dtype=np.int64) * agents // n
+    return problem_of_domains(name, [f"x{i}" for i in range(n)], np.full(n, d), owner, factors, "min")
 
 
-class RandomDcop(Parameters, frozen=True, kw_only=True):
+class RandomDcop(MultiVariableAgents, frozen=True, kw_only=True):
     """Parameters of ``random``; the defaults are from the paper's Fig. 5, which leaves ``interface_variables`` open.
 
     Attributes
@@ -494,20 +510,8 @@ class RandomDcop(Parameters, frozen=True, kw_only=True):
         Seed of the random streams; equal seeds give equal problems.
     """
 
-    agents: Count = 5
-    variables_per_agent: Count = 10
-    domain_size: Count = 10
     local_density: Ratio = 0.5
     global_density: Ratio = 0.5
-    interface_variables: Count = 1
-
-    def check(self) -> None:
-        """Check that an agent has at least as many variables as interface variables."""
-        if self.interface_variables > self.variables_per_agent:
-            raise ConfigError(
-                f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
-                f" not {self.interface_variables}"
-            )
 
 
 def generate_random_dcop(params: RandomDcop) -> Problem:

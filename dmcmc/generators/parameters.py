@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 from msgspec import inspect
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.flat_tables import FlatTables
@@ -59,6 +59,29 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     def check(self) -> None:
         """Check conditions that involve several parameters."""
+
+
+class MultiVariableAgents(Parameters, frozen=True, kw_only=True):
+    """Parameters of agents that own several variables, of which the first ones are interface variables.
+
+    Attributes
+    ----------
+    agents, variables_per_agent, domain_size, interface_variables : int
+        Number of agents; numbers of variables, of values and of interface variables of each.
+    """
+
+    agents: Count = 5
+    variables_per_agent: Count = 10
+    domain_size: Count = 10
+    interface_variables: Count = 1
+
+    def check(self) -> None:
+        """Check that an agent has at least as many variables as interface variables."""
+        if self.interface_variables > self.variables_per_agent:
+            raise ConfigError(
+                f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
+                f" not {self.interface_variables}"
+            )
 
 
 def _problem(kind: inspect.Type, value: object) -> str:
@@ -162,14 +185,9 @@ def agents_problem(
 
     Variables are named by agent and ``letter``: ``a3.x7`` is the eighth variable of the fourth agent.
     """
-    return Problem(
-        variables=tuple(f"a{a}.{letter}{i}" for a in range(agents) for i in range(each)),
-        domains=np.full(agents * each, domain_size, dtype=np.int64),
-        agents=tuple(f"a{a}" for a in range(agents)),
-        owner=np.repeat(np.arange(agents, dtype=np.int64), each),
-        factors=factors,
-        name=name,
-    )
+    names = [f"a{a}.{letter}{i}" for a in range(agents) for i in range(each)]
+    owner = np.repeat(np.arange(agents), each)
+    return problem_of_domains(name, names, np.full(agents * each, domain_size), owner, factors, "max")
 
 
 def binary_problem(edges: NDArray[np.int64], tables: Array, make: Callable[[tuple[Factor, ...]], Problem]) -> Problem:
@@ -193,3 +211,12 @@ def binary_problem(edges: NDArray[np.int64], tables: Array, make: Callable[[tupl
         FlatTables(np.arange(0, 2 * len(edges) + 1, 2), edges.reshape(-1).astype(np.int64), table_begin, data)
     )
     return problem
+
+
+def problem_of_domains(
+    name: str, names: Sequence[str], domains: ArrayLike, owner: ArrayLike, factors: Sequence[Factor], sense: str
+) -> Problem:
+    """Return a problem whose variables have these domain sizes; agent ``a0`` and so on own them by number."""
+    agents = tuple(f"a{a}" for a in range(int(np.max(owner)) + 1))
+    given = np.asarray(domains, dtype=np.int64), agents, np.asarray(owner, dtype=np.int64)
+    return Problem(tuple(names), *given, tuple(factors), sense=sense, name=name)

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from dmcmc.generators import meetings, networks
+from dmcmc.generators import applications, meetings, networks
 from dmcmc.generators.meetings import (
     BusinessMeetings,
     TimefoldMeetings,
@@ -119,7 +119,15 @@ _FAMILIES = {
     "grid": Family("grid network, costs 0..100, some forbidden", networks.GridNetwork, networks.grid),
     "torus": Family("grid without a border, costs 0..100, some forbidden", networks.Torus, networks.torus),
     "spin-glass": Family("Edwards-Anderson spin glass on a torus, -1 or +1", networks.SpinGlass, networks.spin_glass),
+    "ising": Family("Ising model with random couplings and fields on a torus", networks.Ising, networks.ising),
     "small-world": Family(
         "Newman-Watts network, costs 0..100, some forbidden", networks.SmallWorld, networks.small_world
+    ),
+    "dimes": Family("events of persons in slots (DiMES, PEAV or EAV)", meetings.Dimes, meetings.generate_dimes),
+    "sensors": Family("each sensor of a grid tracks a target", applications.Sensors, applications.sensors),
+    "secp": Family("smart lighting: lights, places and rules", applications.Lighting, applications.lighting),
+    "smart-homes": Family("start times of homes' devices", applications.SmartHomes, applications.smart_homes),
+    "resource-allocation": Family(
+        "bundles of resources that do not overlap", applications.ResourceAllocation, applications.allocation
     ),
 }

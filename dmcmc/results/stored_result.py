@@ -5,11 +5,14 @@ Read a result from a JSON file, which may be damaged, with all fields checked.
 The provenance of results: versions, hardware and settings, without names of hosts, users or folders.
 """
 
+import hashlib
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +29,7 @@ from dmcmc.inference.runtime.memory import format_bytes, process_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.storage.cache_folders import describe_cache
-from dmcmc.results.result import FORMAT_VERSION
+from dmcmc.results.result import FORMAT_VERSION, Effort
 from dmcmc.results.version import __version__
 
 Seconds = Annotated[float, Meta(ge=-1e12, le=1e12)]
@@ -102,6 +105,7 @@ class StoredResult(msgspec.Struct, kw_only=True):
     sense: str = ""
     assignment: dict[str, Any] | None = None
     trace: list[StoredPoint]
+    course: list[Effort] = []
     agents: list[StoredAgent]
     work: list[StoredWork] | None = None
     provenance: StoredProvenance
@@ -163,8 +167,12 @@ def provenance(
     device
         ``cuda`` if any rank used a GPU, otherwise ``cpu``.
     """
+    problem = getattr(config, "problem", None) or {}
     return {
+        "command": _command(),
         "config": msgspec.to_builtins(config),
+        "problem_sha256": _hash_of(problem.get("file")),
+        "plugin": _package_of(config.algorithm_settings.name),
         "plan": None if plan is None else dict(plan),
         "seed": config.seed,
         "versions": versions(),
@@ -173,6 +181,26 @@ def provenance(
         "ranks": ranks,
         "threads": threads,
     }
+
+
+def _command() -> str | None:
+    """Return the command line of dmcmc; None in another program."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return shlex.join(["dmcmc", *sys.argv[1:]]) if name == "dmcmc" else None
+
+
+def _hash_of(file: str | None) -> str | None:
+    """Return the SHA-256 hash of a problem file; None without one, or for standard input."""
+    with suppress(OSError), open(file or "", "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return None
+
+
+def _package_of(algorithm: str) -> str | None:
+    """Return name and version of the package that an algorithm is from; None for dmcmc's own ones."""
+    found = (entry.dist for entry in metadata.entry_points(group="dmcmc.algorithms", name=algorithm))
+    return next((f"{package.name} {package.version}" for package in found if package is not None), None)
 
 
 def machine() -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The command line: exit codes, one line for every error, and no incomplete files."""
 
+import hashlib
 import importlib
 import json
 import os
@@ -70,6 +71,18 @@ def test_run_prints_the_result_and_writes_the_same_to_a_file(capfd: pytest.Captu
     assert printed["status"] in ("optimal", "feasible")
     assert len(printed["assignment"]) == 6
     assert printed["provenance"]["config"]["output"] == "results/run.json"
+
+
+def test_the_provenance_has_the_command_and_the_hash_of_the_problem_file(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["generate", "grid", "rows=2", "--output", "p.npz"]) == 0
+    capfd.readouterr()
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/dmcmc", "solve", "p.npz", "--json"])
+    assert main(["solve", "p.npz", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)["provenance"]
+    assert found["command"] == "dmcmc solve p.npz --json" and found["plugin"] is None
+    assert found["problem_sha256"] == hashlib.sha256(Path("p.npz").read_bytes()).hexdigest()
 
 
 def test_run_prints_a_table(capfd: pytest.CaptureFixture[str]) -> None:

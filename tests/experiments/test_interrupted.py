@@ -24,7 +24,7 @@ grid: {problem.domain_size: [2, 3]}
 seeds: 3
 methods: {mgm: {algorithm: mgm}, dsa: {algorithm: dsa}, own: {local.method: gibbs, local_search: none}}
 """
-TIMES = ("time", "time_compiling", "simulated_time", "trace")
+TIMES = ("time", "time_compiling", "simulated_time", "trace", "course")
 
 
 @pytest.fixture

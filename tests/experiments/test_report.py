@@ -14,7 +14,18 @@ import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.experiments import run_experiment as running
 from dmcmc.experiments.job import carry_out
-from dmcmc.report.experiment.charts import charts_of, fitted, latex, markdown, published_and_measured, summary
+from dmcmc.experiments.journal import COURSE
+from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.report.experiment.charts import (
+    charts_of,
+    fitted,
+    latex,
+    markdown,
+    narrow,
+    over_measure,
+    published_and_measured,
+    summary,
+)
 from dmcmc.report.experiment.report import draw_figures
 from dmcmc.report.experiment.single_run import ImproverGains, page_of
 from dmcmc.report.experiment.statistics import Cell, Findings, Mean, findings_of, reference_of
@@ -82,7 +93,7 @@ def test_confidence_intervals_use_students_t():
     assert Mean.of([]) is None and Mean.of([None, 4]) == Mean(4.0, None)
     mean = Mean.of([1, 2, 3, 4])
     assert mean.value == 2.5 and mean.half == pytest.approx(3.182 * (5 / 3) ** 0.5 / 2)
-    assert mean.text() == "2.5 ± 2.1" and Mean(12345.6, 0.04).text() == "12346 ± 0.04"
+    assert mean.text() == "2.5 ± 2.1" and Mean(12345.6, 0.04).text() == "12345.600 ± 0.040"
 
 
 @pytest.mark.parametrize(("sense", "bound"), [("max", 10), ("min", 4)])
@@ -407,3 +418,29 @@ def test_a_method_without_an_answer_is_shown_as_such_in_tables_and_charts():
     _, rows, _ = summary(findings)
     assert [row[2] for row in rows] == ["5", "!no answer"] * 2
     assert {entry.name for chart in charts_of(findings) for entry in chart.legend} == {"dpop: no answer"}
+
+
+def test_any_measure_is_drawn_over_any_other_one(folder, tmp_path, capfd):
+    findings = findings_of(folder)
+    (chart, _) = over_measure(findings, "messages", "best")
+    assert (chart.x, chart.y) == ("messages", "best objective so far") and len(chart.series) == 2  # dpop has no course
+    for line in chart.series:
+        runs = [r for r in findings.records if r["method"] == line.name and r["case"] == findings.cases[0]]
+        assert line.points[-1][1] == pytest.approx(sum(r["objective"] for r in runs) / len(runs))
+        assert line.points[-1][0] == pytest.approx(max(r["course"][-1][COURSE.index("messages")] for r in runs))
+    with pytest.raises(ConfigError, match="did you mean 'messages'"):
+        over_measure(findings, "mesages", "best")
+
+
+def test_the_page_of_an_algorithms_run_has_the_cost_of_each_cycle(tmp_path):
+    result = dmcmc.solve(dmcmc.generate("grid", rows=4, tightness=0, seed=2), algorithm={"name": "dsa", "cycles": 20})
+    result.write(tmp_path / "run.json")
+    assert main(["report", str(tmp_path / "run.json")]) == 0
+    assert "Objective over cycles" in checked(tmp_path / "run.html")
+    assert main(["report", str(tmp_path / "run.json"), "--x", "bytes", "--y", "messages"]) == 0
+    assert "Messages over bytes sent" in checked(tmp_path / "run.html")
+
+
+def test_latex_tables_have_few_columns_and_none_without_numbers(folder):
+    head, rows = narrow(*summary(findings_of(folder))[:2])
+    assert len(head) <= 7 and all(any(row[i] != "–" for row in rows) for i in range(2, len(head)))

@@ -30,10 +30,18 @@ SMALL = {
     "small-world": {"nodes": 8, "domain_size": 3},
     "timefold-meetings": {"meetings": 3, "rooms": 2, "days": 1},
     "business-meetings": {"participants": 7, "slots": 3, "tables": 2},
+    "ising": {"rows": 3, "columns": 4},
+    "dimes": {"persons": 3, "events": 3, "slots": 3},
+    "sensors": {"rows": 2, "columns": 3, "targets": 3},
+    "secp": {"lights": 4, "models": 2, "rules": 2},
+    "smart-homes": {"homes": 3, "devices": 2, "slots": 6},
+    "resource-allocation": {"consumers": 4, "resources": 4},
 }
 CONSTRAINED = {"timefold-meetings", "business-meetings"}  # global constraints in place of tables over two variables
 CYCLIC = {"torus", "spin-glass", "small-world"}  # a cycle needs at least three variables
-NETWORKS = [family for family in FAMILIES if family not in CONSTRAINED]
+# Applications have factors over one, three or more variables, several over one pair, and no connected graph.
+APPLICATIONS = {"ising", "dimes", "sensors", "secp", "smart-homes", "resource-allocation"}
+NETWORKS = [family for family in FAMILIES if family not in CONSTRAINED | APPLICATIONS]
 
 
 def pairs(problem):
@@ -333,3 +341,80 @@ def test_only_neighbours_of_equal_colour_have_a_cost():
     for factor in problem.factors:
         weight = -factor.table[0, 0]
         assert 1 <= weight <= 100 and np.array_equal(factor.table, -weight * np.eye(4, dtype=int))
+
+
+def test_an_ising_model_has_couplings_and_fields_in_their_ranges():
+    problem = registry.generate("ising", {"rows": 5, "columns": 4, "coupling": 1600, "field": 50})
+    couplings = [f.table for f in problem.factors if len(f.scope) == 2]
+    fields = [f.table for f in problem.factors if len(f.scope) == 1]
+    assert (len(couplings), len(fields)) == (40, 20)
+    assert all(t[0, 0] == t[1, 1] == -t[0, 1] == -t[1, 0] and abs(t[0, 0]) <= 1600 for t in couplings)
+    assert all(t[0] == -t[1] and abs(t[0]) <= 50 for t in fields)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_both_models_of_events_have_the_same_optimum(seed):
+    sizes = {"persons": 3, "events": 4, "slots": 4, "seed": seed}
+    private, events = (registry.generate("dimes", sizes | {"model": model}) for model in ("peav", "eav"))
+    assert events.n_variables == 4 < private.n_variables
+    assert best(private) == best(events)
+    assert all(name.startswith(private.agents[a]) for name, a in zip(private.variables, private.owner, strict=True))
+
+
+def best(problem):
+    """Return the best objective by enumeration."""
+    total = np.zeros(tuple(problem.domains))
+    for factor in problem.factors:
+        table = np.where(forbidden(factor.table), -np.inf, factor.table)
+        order = np.argsort(factor.scope)
+        shape = [problem.domains[v] if v in factor.scope else 1 for v in range(problem.n_variables)]
+        total = total + table.transpose(order).reshape(shape)
+    return problem.to_own_sense(total.max())
+
+
+def test_a_target_is_worth_more_the_more_sensors_track_it_up_to_the_number_needed():
+    problem = registry.generate("sensors", {"rows": 2, "columns": 2, "targets": 2, "needed": 3})
+    assert [f.scope for f in problem.factors] == [(0, 1, 2, 3)] * 2
+    first, second = (f.table for f in problem.factors)
+    worth = first[0, 0, 0, 0]
+    along = [first[1, 1, 1, 1], first[0, 1, 1, 1], first[0, 0, 1, 1], first[0, 0, 0, 1], worth]
+    assert along == [worth * min(k, 3) // 3 for k in range(5)]
+    assert second[1, 1, 1, 1] == second[0, 1, 1, 1] > second[0, 0, 1, 1]
+
+
+def test_a_place_has_the_rounded_mean_of_its_lights_and_rules_cost_the_distance():
+    problem = registry.generate("secp", {"lights": 6, "models": 3, "rules": 3, "max_model_size": 2})
+    lights, places, rules = problem.factors[:6], problem.factors[6:9], problem.factors[9:]
+    assert [f.scope for f in lights] == [(v,) for v in range(6)]
+    for place in places:
+        allowed = ~forbidden(place.table)
+        assert (allowed.sum(axis=-1) == 1).all()
+        means = allowed.argmax(axis=-1)
+        assert means[0, 0] == 0 and means[4, 4] == 4 and (np.diff(means, axis=0) >= 0).all()
+    assert all(f.table.max() == 0 and (f.table % 1000 == 0).all() for f in rules)
+
+
+def test_devices_pay_prices_and_common_slots_and_the_second_follows_the_first():
+    problem = registry.generate("smart-homes", {"homes": 4, "devices": 2, "slots": 8})
+    joined = {f.scope for f in problem.factors if len(f.scope) == 2}
+    assert joined == {(u, v) for u in range(8) for v in range(u + 1, 8) if v // 2 - u // 2 <= 1}
+    for first in range(0, 8, 2):
+        prices, common, after = (
+            [f.table for f in problem.factors if f.scope == s]
+            for s in ((first,), (first, first + 1), (first, first + 1))
+        )
+        assert (prices[0] < 0).all()
+        assert (common[0] <= 0).all() and (common[0] < 0).any()
+        allowed = ~forbidden(after[1])
+        assert (common[0][allowed] == 0).all(), "devices one after the other have no common slot"
+        assert allowed[0, -1] and not allowed[-1, 0]
+
+
+def test_bundles_that_overlap_exclude_each_other_and_nothing_excludes_nothing():
+    problem = registry.generate("resource-allocation", {"consumers": 8, "resources": 5, "bids": 3, "bundle": 2})
+    for factor in problem.factors:
+        if len(factor.scope) == 1:
+            assert factor.table[0] == 0 and (factor.table[1:] > 0).all()
+        else:
+            excluded = forbidden(factor.table)
+            assert not excluded[0].any() and not excluded[:, 0].any() and excluded.any()

@@ -15,7 +15,7 @@ from dmcmc.files.document import value_of
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.results.questions import has_events
 
-_MAX_JOBS = 512  # parallel processes
+MAX_JOBS = 512  # parallel processes
 
 
 def experiment(arguments: Namespace) -> int:
@@ -24,9 +24,7 @@ def experiment(arguments: Namespace) -> int:
     from dmcmc.experiments.run_experiment import run_experiment
     from dmcmc.mpi.world import connect
 
-    jobs = value_of(arguments.jobs, "--jobs")
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= _MAX_JOBS:
-        raise ConfigError(f"--jobs: expected a whole number from 1 to {_MAX_JOBS}, got {arguments.jobs!r}")
+    jobs = whole_number(arguments.jobs, "--jobs", MAX_JOBS)
     with SIGNALS.default_handling():
         world = connect()
     SIGNALS.processes.world = world
@@ -34,17 +32,24 @@ def experiment(arguments: Namespace) -> int:
     plan, runs = world.on_first_rank(lambda: read_experiment(arguments.config, arguments.quick))
     methods = selected_methods(plan, arguments.method)
     options = {"methods": methods, "resume": arguments.resume, "jobs": jobs}
-    counts = run_experiment(plan, runs, folder, **options, world=world, report=_print_line)
+    counts = run_experiment(plan, runs, folder, **options, world=world, report=print_line)
     if world.rank != 0:
         return 0
-    failed = f", {counts.failed} of them failed" if counts.failed else ""
-    emit(f"{folder}: {counts.runs} runs, {counts.runs - counts.before} of them new{failed}")
+    emit(f"{folder}: {counts.text}")
     for line in counts.unanswered:
-        _print_line(f"dmcmc: no answer: {line}; 'dmcmc report {folder}' shows the details")
+        print_line(f"dmcmc: no answer: {line}; 'dmcmc report {folder}' shows the details")
     return 1 if counts.unanswered else 0
 
 
-def _print_line(line: str) -> None:
+def whole_number(text: str, option: str, most: int) -> int:
+    """Return the whole number of an option, from 1 to ``most``."""
+    number = value_of(text, option)
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+        raise ConfigError(f"{option}: expected a whole number from 1 to {most}, got {text!r}")
+    return number
+
+
+def print_line(line: str) -> None:
     """Print a line to standard error."""
     print(line, file=sys.stderr, flush=True)
 
@@ -63,7 +68,7 @@ def report(arguments: Namespace) -> int:
             from dmcmc.report.experiment.report import check_figures
 
             check_figures(arguments.figures)
-        files = write_report(path, arguments.figures)
+        files = write_report(path, arguments.figures, arguments.x, arguments.y)
         emit(f"{files[0]}: written, with {', '.join(file.name for file in files[1:])}")
         return 0
     if arguments.figures is not None:
@@ -76,5 +81,5 @@ def report(arguments: Namespace) -> int:
         return 0
     from dmcmc.report.experiment.single_run import write_single
 
-    emit(f"{write_single(path, output)}: written")
+    emit(f"{write_single(path, output, arguments.x, arguments.y)}: written")
     return 0

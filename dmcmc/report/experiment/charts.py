@@ -17,13 +17,15 @@ such a cell, and the other formats drop the mark.
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import exp, inf, log
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from dmcmc.experiments.journal import Record
+from dmcmc.experiments.journal import COURSE, Record
+from dmcmc.files.document import suggestion
+from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.report.experiment.statistics import BOUND, Cell, Findings, Mean, plain, ratio_of, reference_of
 from dmcmc.report.pages import Chart, LegendEntry, Series
 
@@ -106,6 +108,7 @@ def value_of_base(base: Any, key: str) -> Any:
 
 
 Rows = list[list[str]]
+Point = tuple[float, float, float, float]  # of a line: x, mean, lower and upper end of its confidence interval
 
 
 def case_name(case: Mapping[str, Any]) -> str:
@@ -130,8 +133,7 @@ def summary(findings: Findings) -> tuple[list[str], Rows, frozenset[int]]:
     """
     names = quantities_of(findings)
     head = ["case", "method", names.objective, names.ratio, "gap", f"{names.time} (s)", "simulated time (s)"]
-    head += ["messages"]
-    head += ["runs proven", "runs with answer", "runs"]
+    head += ["messages", "runs proven", "runs with answer", "runs"]
     rows, groups, last = Rows(), set[int](), None
     for cell in findings.cells:
         name = case_title(cell.case, findings)
@@ -140,6 +142,15 @@ def summary(findings: Findings) -> tuple[list[str], Rows, frozenset[int]]:
         rows.append([name if name != last else "", cell.method, *_numbers(cell)])
         last = name
     return head, rows, frozenset(groups)
+
+
+_NARROW = (0, 1, 2, 3, 5, 7, 8)  # columns of the main table that fit a page of a paper
+
+
+def narrow(head: Sequence[str], rows: Rows) -> tuple[list[str], Rows]:
+    """Return the main table with the columns that fit a page, without those that have no numbers."""
+    kept = [i for i in _NARROW if i < 2 or any(row[i] != "–" for row in rows)]
+    return [head[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def _numbers(cell: Cell) -> list[str]:
@@ -355,7 +366,7 @@ def _scaling(
         lines = []
         for number, method in enumerate(findings.methods):
             cell_at = [(x, cells.get((case_name(case), method))) for x, case in points.items()]
-            points_known = [_point(x, getattr(cell, attribute)) for x, cell in cell_at if _has(cell, attribute)]
+            points_known = [point_of(x, getattr(cell, attribute)) for x, cell in cell_at if _has(cell, attribute)]
             lines.append(Series(method, points_known, colour=number))
         return [line for line in lines if line.points]
 
@@ -424,7 +435,7 @@ def _has(cell: Cell | None, attribute: str) -> bool:
     return cell is not None and getattr(cell, attribute) is not None
 
 
-def _point(x: float, mean: Mean) -> tuple[float, float, float, float]:
+def point_of(x: float, mean: Mean) -> tuple[float, float, float, float]:
     """Return a point of a line as (x, mean, lower end, upper end of the 95 % confidence interval)."""
     half = mean.half or 0.0
     return x, mean.value, mean.value - half, mean.value + half
@@ -433,48 +444,121 @@ def _point(x: float, mean: Mean) -> tuple[float, float, float, float]:
 def over_time(findings: Findings) -> list[Chart]:
     """Return one chart per case: the quality of each method's best answer over time, as a mean over seeds."""
     compare = (findings.experiment.get("report") or {}).get("compare", BOUND)
-    references, names = reference_of(findings.records, compare), quantities_of(findings)
+    references, ratio = reference_of(findings.records, compare), quantities_of(findings).ratio
+
+    def points(runs: Sequence[Record]) -> list[Point]:
+        return _mean_over_time([run for run in runs if run.get("trace")], references)
+
+    return _of_cases(findings, Chart(f"{ratio} over time", "seconds", ratio), points, _limits_of_ratios(findings))
+
+
+def over_measure(findings: Findings, x: str, y: str) -> list[Chart]:
+    """Return one chart per case: a measure of the course of each method over another one, as a mean over seeds."""
+    check_measures(x, y)
+
+    def points(runs: Sequence[Record]) -> list[Point]:
+        return mean_line([course_of(run.get("course") or [], x, y) for run in runs], MEASURES[x].first)
+
+    (x_name, _), (y_name, _) = MEASURES[x], MEASURES[y]
+    return _of_cases(findings, Chart(f"{y_name} over {x_name}", x_name, y_name), points)
+
+
+def _of_cases(
+    findings: Findings,
+    chart: Chart,
+    points: Callable[[Sequence[Record]], list[Point]],
+    limits: tuple[float, float] = (-inf, inf),
+) -> list[Chart]:
+    """Return a chart for each case with a line per method, whose points come from its finished runs."""
     charts = []
     for case in findings.cases[:_MAX_CASES]:
         lines = []
         for number, method in enumerate(findings.methods):
             of_line = [r for r in findings.records if r["case"] == case and r["method"] == method]
-            runs = [r for r in of_line if r["outcome"] == "done" and r.get("trace")]
-            points = _mean_over_time(runs, references)
-            if points:
-                lines.append(Series(method, points, steps=True, colour=number))
-        if lines:
-            lines = fitted(lines, _limits_of_ratios(findings))
-            title = f"{_capital(names.ratio)} over time: {case_title(case, findings)}"
-            charts.append(Chart(title, "seconds", names.ratio, lines, True))
+            found = points([record for record in of_line if record["outcome"] == "done"])
+            lines += [Series(method, found, steps=True, colour=number)] if found else []
+        title = f"{_capital(chart.title)}: {case_title(case, findings)}"
+        charts += [replace(chart, title=title, series=fitted(lines, limits), log_x=True)] if lines else []
     return charts
 
 
-def _mean_over_time(runs: Sequence[Record], references: Mapping[str, float]) -> list[tuple[float, float, float, float]]:
-    """Return the mean quality over time, from the time on at which all runs have an answer.
+def _mean_over_time(runs: Sequence[Record], references: Mapping[str, float]) -> list[Point]:
+    """Return the mean quality over time, from the time on at which all runs have an answer."""
+    courses = []
+    for run in runs:
+        found = [(float(time), ratio_of(run, references, objective)) for time, objective, _ in run["trace"]]
+        known = [(time, ratio) for time, ratio in found if ratio is not None]
+        courses.append([*known, (float(run["time"]), known[-1][1])] if known else [])
+    return mean_line(courses, _FIRST_SECONDS)
 
-    The points (seconds, mean, lower end, upper end) are equally spaced on a logarithmic axis from a millisecond to the
-    end of the longest run. Empty if there is no run, or none takes longer than a millisecond.
+
+def mean_line(courses: Sequence[Sequence[tuple[float, float]]], first: float) -> list[Point]:
+    """Return the mean of some quantity of several runs over a measure such as time.
+
+    Parameters
+    ----------
+    courses
+        For each run pairs of the measure and the quantity from there on, in ascending order of the measure.
+    first
+        Start of the logarithmic axis.
+
+    Returns
+    -------
+    list of (x, mean, lower end, upper end)
+        Points equally spaced on the axis up to the end of the longest run, without those at which a run has no value
+        yet. Empty if no run is longer than ``first``.
     """
-    last = max((float(run["time"]) for run in runs), default=0.0)
-    if last <= _FIRST_SECONDS:
+    last = max((course[-1][0] for course in courses if course), default=0.0)
+    if last <= first:
         return []
     points = []
     for i in range(_INTERVALS + 1):
-        now = exp(log(_FIRST_SECONDS) + (log(last) - log(_FIRST_SECONDS)) * i / _INTERVALS)
-        ratios = [ratio_of(run, references, _objective_at(run, now)) for run in runs]
-        if None not in ratios and (mean := Mean.of(ratios)) is not None:
-            points.append(_point(now, mean))
+        now = exp(log(first) + (log(last) - log(first)) * i / _INTERVALS)
+        values = [_value_at(course, now) for course in courses]
+        if None not in values and (mean := Mean.of(values)) is not None:
+            points.append(point_of(now, mean))
     return points
 
 
-def _objective_at(run: Record, now: float) -> float | None:
-    """Return the best objective that a run had found by a time in seconds; None before its first answer.
+def _value_at(course: Sequence[tuple[float, float]], now: float) -> float | None:
+    """Return the last value up to a point of the axis; None before the first. 1e-9 covers the rounding of times."""
+    value: float | None = None
+    for at, found in course:
+        if at > now * (1 + 1e-9):
+            break
+        value = found
+    return value
 
-    The tolerance of 10^-9 covers the rounding of the times.
-    """
-    best: float | None = None
-    for time, objective, _ in run["trace"]:
-        if time <= now * (1 + 1e-9) and objective is not None:
-            best = objective
-    return best
+
+def course_of(points: Sequence[Sequence[Any]], x: str, y: str) -> list[tuple[float, float]]:
+    """Return the pairs of two measures in the stored course of a run; empty where ``x`` was not recorded."""
+    at_x, at_y = COURSE.index(x), COURSE.index(y)
+    pairs = [(float(point[at_x]), float(point[at_y])) for point in points if point[at_y] is not None]
+    return pairs if any(value for value, _ in pairs) else []
+
+
+class Measure(NamedTuple):
+    """A measure of the course of a run: its name on an axis, and where its logarithmic axis begins."""
+
+    name: str
+    first: float
+
+
+MEASURES = {
+    "cycle": Measure("cycles", 1.0),
+    "messages": Measure("messages", 1.0),
+    "bytes": Measure("bytes sent", 1.0),
+    "ncccs": Measure("non-concurrent constraint checks", 1.0),
+    "operations": Measure("non-concurrent logical operations", 1.0),
+    "simulated_time": Measure("simulated seconds", 1e-4),
+    "time": Measure("seconds", 1e-3),
+    "now": Measure("objective", 1.0),
+    "best": Measure("best objective so far", 1.0),
+}
+
+
+def check_measures(x: str | None, y: str | None) -> None:
+    """Raise a ``ConfigError`` for an unknown measure."""
+    for option, name in (("--x", x), ("--y", y)):
+        if name is not None and name not in MEASURES:
+            raise ConfigError(f"{option}: unknown measure '{name}'; {suggestion(name, MEASURES, 'measures')}")

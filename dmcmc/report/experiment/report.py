@@ -19,6 +19,8 @@ from dmcmc.report.experiment.charts import (
     charts_of,
     latex,
     markdown,
+    narrow,
+    over_measure,
     published_and_measured,
     summary,
     values,
@@ -29,11 +31,16 @@ from dmcmc.report.pages import COLOURS, Chart, literal, page, svg, table
 PAGE = "report.html"
 
 
-def write_report(folder: Path, figures: str | None = None) -> list[Path]:
+def write_report(folder: Path, figures: str | None = None, x: str | None = None, y: str | None = None) -> list[Path]:
     """Write the report of an experiment into its folder; return the files, the page first.
 
     Parameters
     ----------
+    folder
+        The folder of the experiment.
+    x, y
+        Measures of the courses of algorithms: their charts come first, if one of them is given (``cycle`` and ``best``
+        by default).
     figures
         ``pdf``, ``png`` or ``svg``: draw all charts with matplotlib, too; None: no figures.
 
@@ -45,22 +52,23 @@ def write_report(folder: Path, figures: str | None = None) -> list[Path]:
         If figures are asked for and matplotlib is not installed.
     """
     findings = findings_of(folder)
-    written = contents_of(findings)
+    measured = over_measure(findings, x or "cycle", y or "best") if x or y else []
+    written = contents_of(findings, measured)
     for name, content in written.items():
         replace_file(folder / name, [content])
     files = [folder / name for name in written]
     if figures is not None:
-        files += draw_figures(charts_of(findings), folder, figures)
+        files += draw_figures([*measured, *charts_of(findings)], folder, figures)
     return files
 
 
-def contents_of(findings: Findings) -> dict[str, str]:
-    """Return the contents of the page and the tables by file name, the page first."""
+def contents_of(findings: Findings, measured: Sequence[Chart] = ()) -> dict[str, str]:
+    """Return the contents of the page (``measured`` are its first charts) and the tables by file name, page first."""
     head, rows, groups = summary(findings)
     contents = {
-        PAGE: page_of(findings),
+        PAGE: page_of(findings, measured),
         "table.md": markdown(head, rows),
-        "table.tex": latex(head, rows, groups),
+        "table.tex": latex(*narrow(head, rows), groups),
         "runs.csv": values(findings),
     }
     paper = published_and_measured(findings)
@@ -69,7 +77,7 @@ def contents_of(findings: Findings) -> dict[str, str]:
     return contents
 
 
-def page_of(findings: Findings) -> str:
+def page_of(findings: Findings, measured: Sequence[Chart] = ()) -> str:
     """Return the web page: description, charts, table of results, published numbers, failed runs and the machine."""
     experiment = findings.experiment
     note = (experiment.get("report") or {}).get("note", "")
@@ -80,7 +88,7 @@ def page_of(findings: Findings) -> str:
     bands = "Bands show these intervals and are cut off a little beyond the means"
     parts.append(f'<p class="soft">{done}. {bands}. {escape(note)}</p>')
     parts += _unanswered(findings)
-    charts = charts_of(findings)
+    charts = [*measured, *charts_of(findings)]
     if charts:
         drawn = "\n".join(svg(chart) for chart in charts)
         parts.append(f'<h2>Charts</h2><div class="charts">{drawn}</div>')

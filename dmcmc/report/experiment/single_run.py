@@ -13,7 +13,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from dmcmc.experiments.journal import COURSE
 from dmcmc.files.write import replace_file
+from dmcmc.report.experiment.charts import MEASURES, check_measures, course_of
 from dmcmc.report.pages import (
     DASHED,
     PLAIN,
@@ -126,36 +128,23 @@ class ImproverGains:
         """Return a bar chart of seconds, one of shares, and a table; nothing if the result has no ``work``."""
         if not self.work:
             return []
-        improvers = [str(entry["improver"]) for entry in self.work]
-        seconds = [float(entry["seconds"]) for entry in self.work]
         rows = [
             [
-                improver,
-                f"{improver_seconds:.3f}",
+                str(entry["improver"]),
+                f"{entry['seconds']:.3f}",
                 f"{entry['objective_gain']:,.6g}",
                 f"{entry['bound_gain']:,.6g}",
                 f"{100 * share:.3g} %",
-                f"{_gain(entry) / improver_seconds:,.4g}",
+                f"{_gain(entry) / entry['seconds']:,.4g}",
             ]
-            for improver, improver_seconds, entry, share in zip(improvers, seconds, self.work, self.shares, strict=True)
+            for entry, share in zip(self.work, self.shares, strict=True)
         ]
         head = ["improver", "seconds", "objective gain", "bound gain", "share of all gains", "gain per second"]
+        seconds = [(row[0], round(float(entry["seconds"]), 2)) for row, entry in zip(rows, self.work, strict=True)]
+        shares = [(row[0], round(100 * share, 2)) for row, share in zip(rows, self.shares, strict=True)]
         return [
-            bars(
-                "Seconds per improver",
-                [
-                    (improver, round(improver_seconds, 2))
-                    for improver, improver_seconds in zip(improvers, seconds, strict=True)
-                ],
-                "s",
-                self.colours,
-            ),
-            bars(
-                "Share of all gains per improver",
-                [(improver, round(100 * share, 2)) for improver, share in zip(improvers, self.shares, strict=True)],
-                "%",
-                self.colours,
-            ),
+            bars("Seconds per improver", seconds, "s", self.colours),
+            bars("Share of all gains per improver", shares, "%", self.colours),
             f'{table(head, rows)}<p class="soft">{_SECONDS_NOTE}</p>',
         ]
 
@@ -187,20 +176,24 @@ _TREE_HEAD = ("agent", "variables", "shared variables", "table rows", "messages 
 _FIRST_SECONDS = 1e-4  # seconds; start of the logarithmic time axis
 
 
-def write_single(path: Path, output: Path) -> Path:
+def write_single(path: Path, output: Path, x: str | None = None, y: str | None = None) -> Path:
     """Write the page of a result in a JSON file of any format version; return the page's path.
+
+    ``x`` and ``y`` are the measures of the chart of an algorithm's course: by default the objective over the cycles.
 
     Raises
     ------
     FileError
         If the file is not the result of a run.
     """
-    replace_file(output, [page_of(read_result(path), path.stem)])
+    check_measures(x, y)
+    result = read_result(path)
+    replace_file(output, [page_of(result, path.stem, _course(result, x or "cycle", y))])
     return output
 
 
-def page_of(result: Mapping[str, Any], name: str) -> str:
-    """Return the page of a result with the present field names."""
+def page_of(result: Mapping[str, Any], name: str, course: Sequence[Chart] = ()) -> str:
+    """Return the page of a result with the present field names, and the charts of an algorithm's course."""
     status = status_text(str(result["status"]), result.get("note"))
     rows = [["status", status], ["objective", _number(result["objective"])]]
     rows += [["bound", _number(result.get("bound"))]]
@@ -216,7 +209,7 @@ def page_of(result: Mapping[str, Any], name: str) -> str:
         '<h2>Course of the run</h2><div class="charts">',
     ]
     gains = ImproverGains(result)
-    parts += [svg(chart) for chart in _over_time(result, gains)]
+    parts += [svg(chart) for chart in [*_over_time(result, gains), *course]]
     *bar_charts, improver_table = gains.html() or [""]
     parts += bar_charts
     agents = result["agents"]
@@ -249,6 +242,17 @@ def _over_time(result: Mapping[str, Any], gains: ImproverGains) -> list[Chart]:
             segments += gains.segments(result["trace"], name, _FIRST_SECONDS)
     title = "Objective and bound over time"
     return [Chart(title, "seconds", "", lines, log_x=True, segments=segments, legend=gains.legend())] if lines else []
+
+
+def _course(result: Mapping[str, Any], x: str, y: str | None) -> list[Chart]:
+    """Return the chart of a measure over another one; without ``y`` of the objective now and the best one so far."""
+    points = [[effort[name] for name in COURSE] for effort in result.get("course") or ()]
+    lines = []
+    for number, name in enumerate((y,) if y else ("now", "best")):
+        pairs = course_of(points, x, name)
+        lines.append(Series(MEASURES[name].name, [(at, v, v, v) for at, v in pairs], steps=True, colour=number))
+    title = f"{MEASURES[y or 'now'].name.capitalize()} over {MEASURES[x].name}"
+    return [Chart(title, MEASURES[x].name, "", lines)] if any(line.points for line in lines) else []
 
 
 def _tree(result: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, hypot, isfinite, sqrt
+from math import floor, fsum, hypot, isfinite, log10, sqrt
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,9 +60,23 @@ class Mean:
         return cls(mean, (_T_QUANTILES[n - 2] if n - 2 < len(_T_QUANTILES) else _NORMAL_QUANTILE) * deviation / sqrt(n))
 
     def text(self, digits: int = 4) -> str:
-        """Return the mean and its interval as text."""
-        mean = plain(self.value, digits)
-        return mean if self.half is None else f"{mean} ± {plain(self.half, 2)}"
+        """Return the mean and its interval as text: two digits of the interval, and the mean as far as these reach.
+
+        A mean without an interval has ``digits`` significant digits.
+
+        >>> Mean(1234.567, 12.34).text(), Mean(0.98765, 0.0123).text(), Mean(56789.0, 1234.0).text()
+        ('1235 ± 12', '0.988 ± 0.012', '56800 ± 1200')
+        """
+        if self.half is None:
+            return plain(self.value, digits)
+        if not _LEAST_DECIMAL <= self.half < _FIRST_EXPONENT:
+            return f"{plain(self.value, digits)} ± {plain(self.half, 2)}"
+        decimals = 1 - floor(log10(self.half))
+        mean, half = (f"{round(number, decimals):.{max(0, decimals)}f}" for number in (self.value, self.half))
+        return f"{mean} ± {half}"
+
+
+_LEAST_DECIMAL, _FIRST_EXPONENT = 1e-5, 1e12  # numbers in between are written without an exponent
 
 
 def plain(value: float, digits: int) -> str:
@@ -71,8 +85,7 @@ def plain(value: float, digits: int) -> str:
     >>> plain(12345.678, 4), plain(0.012345, 3), plain(0, 4)
     ('12346', '0.0123', '0')
     """
-    # Format g writes numbers outside this range with an exponent.
-    if value == 0 or not 1e-5 <= abs(value) < 1e12:
+    if value == 0 or not _LEAST_DECIMAL <= abs(value) < _FIRST_EXPONENT:
         return f"{value:.{digits}g}"
     return (
         f"{value:.0f}"
