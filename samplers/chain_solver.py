@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem, Rows
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import leave_to_cpu
+from dmcmc.inference.runtime.device import CpuFallback
 from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract import tuning
@@ -326,11 +326,8 @@ def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[
     initial = [chains.best.after for chains in planned] if rounds[0] and rounds[0][0].warm else None
     # Kernels that are not loaded would have to be compiled within the time budget.
     timed = planned[0].sampling.backend.stop is not NO_DEADLINE
-    try:
+    with CpuFallback():
         return sample_rows(sampler, models, keys, rounds, planned[0].current.runs, initial=initial, prefer_loaded=timed)
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
     return None
 
 

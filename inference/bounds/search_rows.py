@@ -68,7 +68,7 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import TimeShares
-from dmcmc.inference.runtime.device import leave_to_cpu
+from dmcmc.inference.runtime.device import CpuFallback
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.plugins import Plugins
 from dmcmc.inference.runtime.threads import run_parallel
@@ -174,12 +174,9 @@ def create_boundary_search(
         from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu
 
         if fits_gpu(state):
-            try:
+            with CpuFallback():
                 return BoundarySearch(state, GpuDualBounder(state), part)
-            except Exception as error:
-                if not leave_to_cpu(error):
-                    raise
-                state.fetch_potentials()
+            state.fetch_potentials()
     search = BoundarySearch(state, CpuDualBounder(state, memory_limit), part)
     left = state.backend.stop.left
     if state.local.interface or part != SearchedPart.ALL or not MIN_SECONDS_FOR_TRIAL <= left < float("inf"):
@@ -223,11 +220,8 @@ def place_together(states: Sequence[DualState], seconds: float) -> None:
     if states and states[0].backend.bounds_on_gpu(seconds * states[0].backend.threads):
         from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
 
-        try:
+        with CpuFallback():
             place_on_device([state for state in states if fits_gpu(state)], states[0].backend.processes_per_gpu)
-        except Exception as error:
-            if not leave_to_cpu(error):
-                raise
 
 
 def compile_boundary_search() -> None:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.factor_graph import FactorGraph
-from dmcmc.inference.runtime.device import leave_to_cpu
+from dmcmc.inference.runtime.device import CpuFallback
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
@@ -382,15 +382,12 @@ def _on_gpu(
     stop, (order, starts) = sampling.backend.stop, known
     if sampling.seconds is not None:
         stop = stop.by(time.perf_counter() + sampling.seconds)
-    try:
+    with CpuFallback():
         blocks = DeviceBlockChains(graph, key, first, np.arange(graph.free) if order is None else order)
         if starts is not None:
             blocks.start(starts, stop)
         blocks.anneal(work, stop)
         return blocks.best()
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
     return None
 
 
