@@ -36,6 +36,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import Bounder
+from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
@@ -51,10 +52,13 @@ from dmcmc.inference.bounds.contract.tuning import (
     TRIAL_SECONDS,
 )
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import elimination_of, table_width, tables_of, triplets_fit
 from dmcmc.inference.bounds.mini_bucket import MINI_BUCKET_BOUNDS
 from dmcmc.inference.bounds.mini_bucket_bounder import mini_bucket_bounder
+from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu
+from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
 from dmcmc.inference.bounds.semidefinite.relaxation import (
     RelaxationRequest,
     SemidefiniteRelaxation,
@@ -169,14 +173,10 @@ def create_boundary_search(
     part : SearchedPart
         Which of the rows' nodes it holds.
     """
-    if state.backend.bounds_on_gpu(seconds * state.backend.threads):
-        from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
-        from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu
-
-        if fits_gpu(state):
-            with CpuFallback():
-                return BoundarySearch(state, GpuDualBounder(state), part)
-            state.fetch_potentials()
+    if state.backend.bounds_on_gpu(seconds * state.backend.threads) and fits_gpu(state):
+        with CpuFallback():
+            return BoundarySearch(state, GpuDualBounder(state), part)
+        state.fetch_potentials()
     search = BoundarySearch(state, CpuDualBounder(state, memory_limit), part)
     left = state.backend.stop.left
     if state.local.interface or part != SearchedPart.ALL or not MIN_SECONDS_FOR_TRIAL <= left < float("inf"):
@@ -218,8 +218,6 @@ def place_together(states: Sequence[DualState], seconds: float) -> None:
         Estimated time of the searches.
     """
     if states and states[0].backend.bounds_on_gpu(seconds * states[0].backend.threads):
-        from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
-
         with CpuFallback():
             place_on_device([state for state in states if fits_gpu(state)], states[0].backend.processes_per_gpu)
 
@@ -241,8 +239,6 @@ def runs_on_gpu(backend: Backend, seconds: float) -> bool:
     """Return whether relaxations that may take ``seconds`` in all run on a GPU."""
     if not backend.bounds_on_gpu(seconds * backend.threads):
         return False
-    from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
-
     return relaxation_gpu_problem() is None
 
 
@@ -296,8 +292,6 @@ def improve_relaxations(requests: Sequence[RelaxationRequest], seconds: Sequence
     """
     total_seconds = sum(seconds)
     if runs_on_gpu(backend, total_seconds):
-        from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu
-
         if bound_on_gpu(requests, backend, total_seconds):
             return
         for request in requests:

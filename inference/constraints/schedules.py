@@ -1,4 +1,4 @@
-"""Constraints of meeting schedules: no interval starts at the end of another one, no idle slots, few changes of place."""
+"""Constraints of meeting schedules: breaks between intervals, no idle slots, and few changes of place."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property

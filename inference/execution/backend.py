@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, merge_plans_cached, separated
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
-from dmcmc.inference.execution import cost_model
+from dmcmc.inference.execution import cost_model, gpu_eliminations
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
@@ -80,7 +79,7 @@ class Backend:
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
-            found: Elimination | None = _gpu().eliminate_on_gpu(self, tables, plan, threshold, arithmetic, semiring)
+            found = gpu_eliminations.eliminate_on_gpu(self, tables, plan, threshold, arithmetic, semiring)
             if found is not None:
                 return found
         return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
@@ -99,7 +98,7 @@ class Backend:
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
-            found: MatchedElimination | None = _gpu().eliminate_matched_on_gpu(
+            found = gpu_eliminations.eliminate_matched_on_gpu(
                 self, tables, plan, threshold, arithmetic, magnitude_limit
             )
             if found is not None:
@@ -130,7 +129,7 @@ class Backend:
         if merged is not None:
             threshold = self._gpu_threshold(merged.plan)
             if threshold is not None:
-                found: list[Elimination] | None = _gpu().eliminate_batch_on_gpu(
+                found = gpu_eliminations.eliminate_batch_on_gpu(
                     self, flat, plans, merged, threshold, arithmetic, semiring
                 )
                 if found is not None:
@@ -203,13 +202,6 @@ class Backend:
         if self.device == "auto" and not is_gpu_in_use():
             return seconds > cost_model.COSTS.gpu_start * self.threads and gpu_problem() is None
         return True
-
-
-def _gpu() -> Any:
-    """Return the module of the eliminations on the GPU, which imports CUDA."""
-    from dmcmc.inference.execution import gpu_eliminations
-
-    return gpu_eliminations
 
 
 CPU = Backend()

@@ -34,6 +34,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.block_gibbs_kernels import mobility, utility_of_assignment
+from dmcmc.samplers.blocks.cuda.chains import DeviceBlockChains, fits
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts, penalised_graph
 from dmcmc.samplers.blocks.starts import MiniBucketStarts, dual_states, starts_of
 from dmcmc.samplers.contract import tuning
@@ -228,7 +229,7 @@ class BlockSolver:
         variables.
         """
         local = min(problems, key=lambda local: len(local.hidden) or math.inf)
-        if local.hidden and _fit_device(graph := agent_graph(local)):
+        if local.hidden and fits(graph := agent_graph(local)):
             first, key = np.zeros((1, graph.domains.size), dtype=np.int32), np.zeros(2, dtype=np.uint64)
             order = np.arange(graph.free)
             starts = starts_of(graph, order, first[0].astype(np.int64), key, sampling.backend.stop)
@@ -301,7 +302,7 @@ def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: i
     order = order_for_cuts(graph, stop)
     starts = None if order is None else starts_of(graph, order, first[0].astype(np.int64), key, stop)
     on_gpu, team = (
-        sampling.backend.samples_on_gpu(local.rows * work // tuning.CELLS_PER_DRAW) and _fit_device(graph),
+        sampling.backend.samples_on_gpu(local.rows * work // tuning.CELLS_PER_DRAW) and fits(graph),
         sampling.team,
     )
     if team.size > 1:
@@ -357,13 +358,6 @@ def _on_cpu(
     return states
 
 
-def _fit_device(graph: FactorGraph) -> bool:
-    """Return whether the GPU's kernels support an agent's graph."""
-    from dmcmc.samplers.blocks.cuda.chains import fits
-
-    return fits(graph)
-
-
 def _on_gpu(
     graph: FactorGraph,
     key: NDArray[np.uint64],
@@ -377,8 +371,6 @@ def _on_gpu(
     ``known`` has the elimination order along which blocks are cut from the whole graph (None if the graph is too
     large for one), and the mini-bucket starts (None if there are none).
     """
-    from dmcmc.samplers.blocks.cuda.chains import DeviceBlockChains
-
     stop, (order, starts) = sampling.backend.stop, known
     if sampling.seconds is not None:
         stop = stop.by(time.perf_counter() + sampling.seconds)
