@@ -89,10 +89,8 @@ class DeviceTable(EncodedTable):
 
     def place(self, target: Any, offset: int, scope: Sequence[int]) -> None:
         """Copy the entries into a device array from position ``offset`` on, with the axes in the order of ``scope``."""
-        size, descriptor = (
-            prod(self.shape),
-            self._axis_descriptor(scope, [self.shape[self.scope.index(v)] for v in scope]),
-        )
+        size = prod(self.shape)
+        descriptor = self._axis_descriptor(scope, [self.shape[self.scope.index(v)] for v in scope])
         kernels.place_entries[_blocks(size), _THREADS](self.entries, size, descriptor, target, offset)
 
     def add(self, other: EncodedTable, lowest: int | float) -> None:

@@ -177,11 +177,9 @@ def lay_out_partner(
     """Lay out a sparse table for a join with rows over ``before``; the join adds the variables ``new``."""
     shared = [v for v in before if v in table.scope]
     rows = group_by_variable(table, [*shared, *new], variable, domains)
-    row_fields, shared_fields, bits = (
-        fields_of(before, domains),
-        fields_of(shared, domains),
-        fields_of(new, domains).bits,
-    )
+    row_fields = fields_of(before, domains)
+    shared_fields = fields_of(shared, domains)
+    bits = fields_of(new, domains).bits
     columns = [list(before).index(v) for v in shared]
     group = starts_of(rows.keys, bits)
     return JoinPartner(

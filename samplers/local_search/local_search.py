@@ -506,11 +506,9 @@ class _Columns:
         self._data, self._low, self._forbidden = graph.data, graph.low, graph.forbidden_entry
         self._start, self._factor, self._position = graph.start.tolist(), graph.factor.tolist(), graph.position.tolist()
         self._scope_start, self._scope = graph.scope_start.tolist(), graph.scope.tolist()
-        self._stride, self._table, self._domains = (
-            graph.stride.tolist(),
-            graph.table_start.tolist(),
-            graph.domains.tolist(),
-        )
+        self._stride = graph.stride.tolist()
+        self._table = graph.table_start.tolist()
+        self._domains = graph.domains.tolist()
 
     @property
     def degrees(self) -> NDArray[np.int64]:

@@ -301,10 +301,8 @@ def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: i
     key = np.array(chain_key(sampling.seed, local.agent), dtype=np.uint64)
     order = order_for_cuts(graph, stop)
     starts = None if order is None else starts_of(graph, order, first[0].astype(np.int64), key, stop)
-    on_gpu, team = (
-        sampling.backend.samples_on_gpu(local.rows * work // tuning.CELLS_PER_DRAW) and fits(graph),
-        sampling.team,
-    )
+    on_gpu = sampling.backend.samples_on_gpu(local.rows * work // tuning.CELLS_PER_DRAW) and fits(graph)
+    team = sampling.team
     if team.size > 1:
         on_gpu = broadcast_from_first(team, on_gpu)
     if on_gpu and team.rank > 0:
