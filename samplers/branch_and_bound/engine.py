@@ -10,7 +10,6 @@ Make a network of costs path consistent before it is searched; see :mod:`.path_c
 
 import time
 from collections.abc import Callable
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +26,6 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
     bytes_needed,
     cost_tables,
     network_of,
-    offsets_of,
 )
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, TRAIL_FULL, pass_over, search
 from dmcmc.samplers.contract import tuning
@@ -125,25 +123,13 @@ def triples_of(pairs: Tables, domains: Ints, max_entries: int) -> list[tuple[int
 
 def _flat(costs: CostTables, triples: list[tuple[int, int, int]]) -> TripleTables:
     """Return the costs in flat arrays, with empty tables of the triples."""
-    number = {pair: p for p, pair in enumerate(sorted(costs.pairs))}
-    ends = np.array(sorted(costs.pairs), dtype=np.int64).reshape(-1, 2)
-    corners = np.array(triples, dtype=np.int64).reshape(-1, 3)
-    sides = [[number[pair] for pair in combinations(triple, 2)] for triple in triples]
-    entry_at = offsets_of(costs.domains[corners].prod(axis=1))
-    none = np.zeros(0, dtype=np.int64)
+    empty = {triple: np.zeros(costs.domains[list(triple)], dtype=np.int64) for triple in triples}
+    net, state = network_of(costs._replace(triples=empty))
+    unary, bound = state.cost[1 : 1 + net.first[-1]], state.cost[:1]
     return TripleTables(
-        costs.domains,
-        offsets_of(costs.domains),
-        np.concatenate([*costs.unary, none]),
-        ends,
-        offsets_of(costs.domains[ends].prod(axis=1))[:-1].copy(),
-        np.concatenate([*(costs.pairs[pair].reshape(-1) for pair in number), none]),
-        corners,
-        np.array(sides, dtype=np.int64).reshape(-1, 3),
-        entry_at[:-1].copy(),
-        np.zeros(int(entry_at[-1]), dtype=np.int64),
-        np.array([costs.bound], dtype=np.int64),
-    )
+        net.domains, net.first, unary, net.ends, net.cell_at, net.cells, net.triples, net.sides, net.entry_at,
+        net.entries, bound,
+    )  # fmt: skip
 
 
 def _named(costs: CostTables, tables: TripleTables) -> CostTables:
