@@ -117,11 +117,6 @@ class OwnFactory(NamedTuple):
     create: Callable[[DualState, int], Bounder | None]
 
 
-def _accept(loaded: object) -> BounderFactory | None:
-    """Return the object if it has the members of a ``BounderFactory``, else None."""
-    return loaded if isinstance(loaded, BounderFactory) else None
-
-
 DUAL = "dual"
 _PLUGINS: Plugins[BounderFactory] = Plugins(
     group="dmcmc.bounders",
@@ -135,7 +130,7 @@ _PLUGINS: Plugins[BounderFactory] = Plugins(
             ),
         ),
     },
-    accept=_accept,
+    accept=lambda loaded: loaded if isinstance(loaded, BounderFactory) else None,
     expected="is not a BounderFactory",
 )
 names = _PLUGINS.names

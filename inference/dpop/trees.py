@@ -414,16 +414,11 @@ DISTRIBUTED = "depth-first"  # the tree that agents find by messages (``dmcmc.mp
 BUILT_IN = (MAX_DEGREE, MAX_CARDINALITY, BREADTH_FIRST, MIN_DEPTH, MIN_FILL)
 
 
-def _accept(loaded: object) -> TreeHeuristic | None:
-    """Return a plug-in if it is a pseudo-tree heuristic, else None."""
-    return loaded if isinstance(loaded, TreeHeuristic) else None
-
-
 _PLUGINS: Plugins[TreeHeuristic] = Plugins(
     group=GROUP,
     noun="tree heuristic",
     built_in={heuristic.name: heuristic for heuristic in BUILT_IN},
-    accept=_accept,
+    accept=lambda loaded: loaded if isinstance(loaded, TreeHeuristic) else None,
     expected="is not a TreeHeuristic",
     other_names=(AUTO, DISTRIBUTED),
 )

@@ -156,23 +156,21 @@ class Backend:
 
     def samples_on_gpu(self, updates: int) -> bool:
         """Return whether this number of draws takes the CPU longer than a round trip to the GPU."""
-        if not self.may_use_gpu:
-            return False
-        seconds = updates * cost_model.COSTS.seconds_per_draw / self.threads
-        if self.device == "auto" and not is_gpu_in_use():
-            return seconds > cost_model.COSTS.gpu_start and gpu_problem() is None
-        return seconds > cost_model.COSTS.gpu_round_trip
+        costs = cost_model.COSTS
+        seconds = updates * costs.seconds_per_draw / self.threads
+        return self._is_longer(seconds, costs.gpu_start, costs.gpu_round_trip)
 
     def bounds_on_gpu(self, seconds: float) -> bool:
         """Return whether bounds that take one core this many seconds should be computed on the GPU."""
-        if not self.may_use_gpu:
-            return False
+        costs = cost_model.COSTS
+        start = costs.min_bound_starts * costs.gpu_start * self.threads
+        return self._is_longer(seconds, start, costs.min_bound_round_trips * costs.gpu_round_trip)
+
+    def _is_longer(self, seconds: float, start: float, trip: float) -> bool:
+        """Return whether work takes longer than a trip to the GPU, or than opening it if this process has not done so."""
         if self.device == "auto" and not is_gpu_in_use():
-            return (
-                seconds > cost_model.COSTS.min_bound_starts * cost_model.COSTS.gpu_start * self.threads
-                and gpu_problem() is None
-            )
-        return seconds > cost_model.COSTS.min_bound_round_trips * cost_model.COSTS.gpu_round_trip
+            return self.may_use_gpu and seconds > start and gpu_problem() is None
+        return self.may_use_gpu and seconds > trip
 
     def eliminates_on_gpu_together(self, plans: Sequence[EliminationPlan]) -> bool:
         """Return whether :meth:`eliminate_all` would run these plans together on the GPU."""
@@ -197,11 +195,8 @@ class Backend:
 
     def worth_gpu(self, seconds: float) -> bool:
         """Return whether work that takes one core this many seconds should run on the GPU."""
-        if not self.may_use_gpu or seconds <= cost_model.COSTS.gpu_round_trip:
-            return False
-        if self.device == "auto" and not is_gpu_in_use():
-            return seconds > cost_model.COSTS.gpu_start * self.threads and gpu_problem() is None
-        return True
+        trip = cost_model.COSTS.gpu_round_trip
+        return self._is_longer(seconds, max(trip, cost_model.COSTS.gpu_start * self.threads), trip)
 
 
 CPU = Backend()

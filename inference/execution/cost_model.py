@@ -95,12 +95,9 @@ def load_joins(dtype: np.dtype[Any]) -> None:
     waves.load_kernels(dtype, MAX_PLUS.operation)
     device_table.load_kernels(dtype)
     arithmetic, plan = _arithmetic(dtype), plan_elimination(_SCOPES, _DOMAINS, [0, 1], [2])
-    plans, program = [plan, plan], plan.program
+    best_division(plan)
+    plans = [plan, plan]
     merged = merge_plans(plans)
-    best_threshold(
-        program.variable, program.input_start, program.inputs, program.cells, plan.tables - plan.buckets,
-        np.zeros(1, dtype=np.int64), COSTS.seconds_per_cell, COSTS.seconds_per_wave,
-    )  # fmt: skip
     flat = flatten(2 * _SCOPES, 2 * _tables(dtype), dtype)
     for done in eliminate_batch(flat, plans, merged, divide_work(merged.plan, 1), arithmetic):
         done.remaining()

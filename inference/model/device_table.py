@@ -69,22 +69,16 @@ class DeviceTable(EncodedTable):
 
     def count(self, threshold: int | float) -> int:
         """Return the number of entries that are larger than ``threshold``."""
-        device, size = shared_device(), prod(self.shape)
-        count = device.upload("held count", np.zeros(1, dtype=np.int64))
-        kernels.count_above[_blocks(size), _THREADS](self.entries, size, self.entries.dtype.type(threshold), count)
-        host = np.zeros(1, dtype=np.int64)
-        count[:1].copy_to_host(host)
-        return int(host[0])
+        count = shared_device().upload("held count", np.zeros(1, dtype=np.int64))
+        size, limit = prod(self.shape), self.entries.dtype.type(threshold)
+        kernels.count_above[_blocks(size), _THREADS](self.entries, size, limit, count)
+        return int(count[:1].copy_to_host()[0])
 
     def largest(self) -> int | float:
         """Return the largest entry."""
-        device, size = shared_device(), prod(self.shape)
-        host = np.empty(1, dtype=self.entries.dtype)
-        self.entries[:1].copy_to_host(host)
-        maximum = device.upload("held largest", host)
+        maximum, size = shared_device().upload("held largest", self.entries[:1].copy_to_host()), prod(self.shape)
         kernels.keep_largest[_blocks(size), _THREADS](self.entries, size, maximum)
-        maximum[:1].copy_to_host(host)
-        largest_number: int | float = host[0].item()
+        largest_number: int | float = maximum[:1].copy_to_host()[0].item()
         return largest_number
 
     def place(self, target: Any, offset: int, scope: Sequence[int]) -> None:
