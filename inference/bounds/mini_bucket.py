@@ -35,6 +35,7 @@ from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_wi
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.tables import spread
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -202,9 +203,7 @@ class MiniBucketState:
         if self._dual.enumerated:
             rows = np.zeros(local.interface_shape, dtype=np.int64)
             for scope, values in remaining:
-                shape = [int(local.domains[v]) if v in scope else 1 for v in local.interface]
-                axes = sorted(range(len(scope)), key=lambda axis, scope=scope: local.interface.index(scope[axis]))  # type: ignore[misc]
-                rows = arithmetic.add(rows, values.transpose(axes).reshape(shape))
+                rows = arithmetic.add(rows, spread(values, scope, local.interface))
             flat = rows.ravel()
             np.minimum(
                 self._dual.bounds,

@@ -167,7 +167,7 @@ class Backend:
         return self._is_longer(seconds, start, costs.min_bound_round_trips * costs.gpu_round_trip)
 
     def _is_longer(self, seconds: float, start: float, trip: float) -> bool:
-        """Return whether work takes longer than a trip to the GPU, or than opening it if this process has not done so."""
+        """Return whether work takes longer than a trip to the GPU, or than its start where it is not in use."""
         if self.device == "auto" and not is_gpu_in_use():
             return self.may_use_gpu and seconds > start and gpu_problem() is None
         return self.may_use_gpu and seconds > trip
