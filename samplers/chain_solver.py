@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem, Rows
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
-from dmcmc.inference.runtime.device import leave_to_cpu
+from dmcmc.inference.runtime.device import CpuFallback
 from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract import tuning
@@ -39,6 +39,7 @@ from dmcmc.samplers.contract.protocol import (
 )
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains, seconds_per_draw
+from dmcmc.samplers.cuda.launch import sample_rows
 from dmcmc.samplers.methods.gibbs import SAMPLER
 from dmcmc.samplers.model.chain_model import check_chain_memory
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
@@ -319,18 +320,13 @@ def _another_pass(running: Sequence[DeviceSampling], stop: Deadline) -> bool:
 
 def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[Any] | None] | None:
     """Return the states of the agents' rows after a pass; None if the device has too little memory."""
-    from dmcmc.samplers.cuda.launch import sample_rows
-
     keys = [(int(chains.current.key[0]), int(chains.current.key[1])) for chains in planned]
     models, rounds = [chains.model for chains in planned], [chains.current.rounds for chains in planned]
     initial = [chains.best.after for chains in planned] if rounds[0] and rounds[0][0].warm else None
     # Kernels that are not loaded would have to be compiled within the time budget.
     timed = planned[0].sampling.backend.stop is not NO_DEADLINE
-    try:
+    with CpuFallback():
         return sample_rows(sampler, models, keys, rounds, planned[0].current.runs, initial=initial, prefer_loaded=timed)
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
     return None
 
 

@@ -9,6 +9,7 @@ from typing import cast
 
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.plugins import Plugins
+from dmcmc.samplers.branch_and_bound.engine import BranchAndBound, compile_search
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import LocalSolver, Sampler
 from dmcmc.samplers.cp_sat import solver as cp_sat
@@ -49,15 +50,9 @@ def name_of_kernel(name: str) -> str:
 
 def engine_thread(memory: int) -> CostSearchEngine:
     """Return the engine, given its memory in bytes."""
-    from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
-
     return BranchAndBound(memory)
 
 
 def own_engine(name: str | None) -> list[KernelSet]:
     """Return the kernels of an engine, given its name; none for an engine of another package."""
-    if name != "branch-and-bound":
-        return []
-    from dmcmc.samplers.branch_and_bound.engine import compile_search
-
-    return [KernelSet(f"search {name}", compile_search)]
+    return [KernelSet(f"search {name}", compile_search)] if name == "branch-and-bound" else []

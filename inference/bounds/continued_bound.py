@@ -21,7 +21,7 @@ from dmcmc.inference.bounds.dual.integer_scaling import FORBIDDEN, FORBIDDEN_BEL
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.subproblem import Subproblem
-from dmcmc.inference.model.tables import forbidden, magnitude
+from dmcmc.inference.model.tables import forbidden, magnitude, spread
 
 _EXACT_FLOAT = 2**53  # sums of integers up to this magnitude are exact in float64
 
@@ -96,11 +96,9 @@ def row_increases(local: Subproblem, differences: Differences) -> NDArray[np.flo
     for scope, difference in differences.items():
         hidden = tuple(axis for axis, v in enumerate(scope) if v not in position)
         largest = difference.max(axis=hidden) if hidden else difference
-        axes = [position[v] for v in scope if v in position]
-        ordered = largest.transpose(np.argsort(axes).tolist())
-        spread = ordered.reshape([shape[axis] if axis in axes else 1 for axis in range(len(shape))])
-        infeasible |= np.isneginf(spread)
-        total = total + np.where(np.isneginf(spread), 0, spread)
+        increase = spread(largest, [v for v in scope if v in position], local.interface)
+        infeasible |= np.isneginf(increase)
+        total = total + np.where(np.isneginf(increase), 0, increase)
     return np.where(infeasible, -np.inf, total).reshape(-1)
 
 

@@ -31,10 +31,11 @@ from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.moment_matching import compile_matching
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within, upper_bound_on_z
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.tables import spread
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -153,8 +154,8 @@ class MiniBucketState:
         """Raise the z of the next step to the largest one whose tables have at most ``entries`` entries."""
         if not self.exhausted:
             local, scopes = self.local, self._scopes()
-            max_z = upper_bound_on_z(local.domains, local.order.variables, entries, local.plan.width)
-            z, _ = plan_within(scopes, local.domains, local.order.variables, local.interface, entries, max_z, True)
+            order, width = local.order.variables, local.plan.width
+            z, _ = plan_within(scopes, local.domains, order, local.interface, entries, shifts=True, limit=width)
             self.z = max(self.z, z)
 
     def tables(self, arithmetic: Arithmetic) -> tuple[EncodedTable, ...]:
@@ -202,9 +203,7 @@ class MiniBucketState:
         if self._dual.enumerated:
             rows = np.zeros(local.interface_shape, dtype=np.int64)
             for scope, values in remaining:
-                shape = [int(local.domains[v]) if v in scope else 1 for v in local.interface]
-                axes = sorted(range(len(scope)), key=lambda axis, scope=scope: local.interface.index(scope[axis]))  # type: ignore[misc]
-                rows = arithmetic.add(rows, values.transpose(axes).reshape(shape))
+                rows = arithmetic.add(rows, spread(values, scope, local.interface))
             flat = rows.ravel()
             np.minimum(
                 self._dual.bounds,

@@ -30,7 +30,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import LOWEST, elimination_of, tables_of
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.plan import plan_within, upper_bound_on_z
+from dmcmc.inference.minibuckets.plan import plan_within
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
@@ -104,8 +104,8 @@ class MiniBucketBounder:
         order = best_order(scopes, domains, local.hidden, local.interface, budget=SHORT_BUDGET).variables
         # messages that fit the memory, and an elimination that takes well under a second
         entries = memory_limit // 8
-        max_z = upper_bound_on_z(domains, order, entries)
-        self.z, _ = plan_within(scopes, domains, order, local.interface, entries, max_z, True, PREPARED_CELLS)
+        cells = PREPARED_CELLS
+        self.z, _ = plan_within(scopes, domains, order, local.interface, entries, shifts=True, max_cells=cells)
         query = elimination_of(tables, domains, order, local.interface)
         resources = Resources(memory_limit, state.backend)
         elimination = eliminate_within(query, Relaxation("mini-bucket", self.z), resources).elimination

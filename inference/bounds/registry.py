@@ -65,16 +65,11 @@ _OWN_PROVIDERS = (
 )
 
 
-def _accept(loaded: object) -> BoundProvider | None:
-    """Return the object if it has the members of a ``BoundProvider``, else None."""
-    return loaded if isinstance(loaded, BoundProvider) else None
-
-
 _PLUGINS: Plugins[BoundProvider] = Plugins(
     group="dmcmc.bounds",
     noun="bound provider",
     built_in={provider.name: provider for provider in _OWN_PROVIDERS},
-    accept=_accept,
+    accept=lambda loaded: loaded if isinstance(loaded, BoundProvider) else None,
     expected="is not a BoundProvider",
     other_names=("auto", "none"),
 )

@@ -36,6 +36,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from dmcmc.inference.bounds.branch_and_bound.bounder import Bounder
+from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.dual_bounder import CpuDualBounder
 from dmcmc.inference.bounds.branch_and_bound.row_search import (
     BoundarySearch,
@@ -51,10 +52,13 @@ from dmcmc.inference.bounds.contract.tuning import (
     TRIAL_SECONDS,
 )
 from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import elimination_of, table_width, tables_of, triplets_fit
 from dmcmc.inference.bounds.mini_bucket import MINI_BUCKET_BOUNDS
 from dmcmc.inference.bounds.mini_bucket_bounder import mini_bucket_bounder
+from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu
+from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
 from dmcmc.inference.bounds.semidefinite.relaxation import (
     RelaxationRequest,
     SemidefiniteRelaxation,
@@ -68,7 +72,7 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.subproblem import Subproblem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import TimeShares
-from dmcmc.inference.runtime.device import leave_to_cpu
+from dmcmc.inference.runtime.device import CpuFallback
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.plugins import Plugins
 from dmcmc.inference.runtime.threads import run_parallel
@@ -113,11 +117,6 @@ class OwnFactory(NamedTuple):
     create: Callable[[DualState, int], Bounder | None]
 
 
-def _accept(loaded: object) -> BounderFactory | None:
-    """Return the object if it has the members of a ``BounderFactory``, else None."""
-    return loaded if isinstance(loaded, BounderFactory) else None
-
-
 DUAL = "dual"
 _PLUGINS: Plugins[BounderFactory] = Plugins(
     group="dmcmc.bounders",
@@ -131,7 +130,7 @@ _PLUGINS: Plugins[BounderFactory] = Plugins(
             ),
         ),
     },
-    accept=_accept,
+    accept=lambda loaded: loaded if isinstance(loaded, BounderFactory) else None,
     expected="is not a BounderFactory",
 )
 names = _PLUGINS.names
@@ -169,17 +168,10 @@ def create_boundary_search(
     part : SearchedPart
         Which of the rows' nodes it holds.
     """
-    if state.backend.bounds_on_gpu(seconds * state.backend.threads):
-        from dmcmc.inference.bounds.branch_and_bound.cuda.dual_bounder import GpuDualBounder
-        from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu
-
-        if fits_gpu(state):
-            try:
-                return BoundarySearch(state, GpuDualBounder(state), part)
-            except Exception as error:
-                if not leave_to_cpu(error):
-                    raise
-                state.fetch_potentials()
+    if state.backend.bounds_on_gpu(seconds * state.backend.threads) and fits_gpu(state):
+        with CpuFallback():
+            return BoundarySearch(state, GpuDualBounder(state), part)
+        state.fetch_potentials()
     search = BoundarySearch(state, CpuDualBounder(state, memory_limit), part)
     left = state.backend.stop.left
     if state.local.interface or part != SearchedPart.ALL or not MIN_SECONDS_FOR_TRIAL <= left < float("inf"):
@@ -221,13 +213,8 @@ def place_together(states: Sequence[DualState], seconds: float) -> None:
         Estimated time of the searches.
     """
     if states and states[0].backend.bounds_on_gpu(seconds * states[0].backend.threads):
-        from dmcmc.inference.bounds.dual.cuda.device_ascent import fits_gpu, place_on_device
-
-        try:
+        with CpuFallback():
             place_on_device([state for state in states if fits_gpu(state)], states[0].backend.processes_per_gpu)
-        except Exception as error:
-            if not leave_to_cpu(error):
-                raise
 
 
 def compile_boundary_search() -> None:
@@ -247,8 +234,6 @@ def runs_on_gpu(backend: Backend, seconds: float) -> bool:
     """Return whether relaxations that may take ``seconds`` in all run on a GPU."""
     if not backend.bounds_on_gpu(seconds * backend.threads):
         return False
-    from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
-
     return relaxation_gpu_problem() is None
 
 
@@ -302,8 +287,6 @@ def improve_relaxations(requests: Sequence[RelaxationRequest], seconds: Sequence
     """
     total_seconds = sum(seconds)
     if runs_on_gpu(backend, total_seconds):
-        from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import bound_on_gpu
-
         if bound_on_gpu(requests, backend, total_seconds):
             return
         for request in requests:

@@ -168,13 +168,17 @@ def _with_utilities(factor: Factor, change: Callable[[Any], Any]) -> Factor:
     if isinstance(factor, GlobalConstraint):
         cost = None if factor.cost is None else change(factor.cost)
         return factor.from_parameters(factor.scope, factor.shape, cost, factor.name, factor.parameters())
+    return _with_tables(factor, lambda utilities: _changed(utilities, change), keeps_sum=True)
+
+
+def _with_tables(factor: Factor, change: Callable[[Array], Array], keeps_sum: bool) -> Factor:
+    """Return a table, a sparse factor or an automaton with changed utilities, which may stay a sum of weights."""
     if isinstance(factor, AutomatonFactor):
-        layers = [Layer(layer.following, _changed(layer.utility, change)) for layer in factor.layers]
-        return AutomatonFactor(factor.scope, layers, factor.name, factor.sum_bounds)
+        layers = [Layer(layer.following, change(layer.utility)) for layer in factor.layers]
+        return AutomatonFactor(factor.scope, layers, factor.name, factor.sum_bounds if keeps_sum else None)
     if isinstance(factor, SparseFactor):
-        utilities = _changed(factor.utilities, change)
-        return SparseFactor(factor.scope, factor.shape, factor.tuples, utilities, factor.name)
-    return Factor(factor.scope, _changed(factor.table, change), factor.name)
+        return SparseFactor(factor.scope, factor.shape, factor.tuples, change(factor.utilities), factor.name)
+    return Factor(factor.scope, change(factor.table), factor.name)
 
 
 def _range(factor: Factor, utilities: Array) -> tuple[int, int]:
@@ -386,20 +390,14 @@ def values_of_next_levels(
     return level_values(later, values, None if bound is None else bound - sign * known)
 
 
-def _limited(factor: Factor, loss: int) -> Factor | None:
-    """Return a factor without the entries that lose more than ``loss``; None if nothing remains of it."""
+def _limited(factor: Factor, loss: int) -> Factor:
+    """Return a factor without the entries that lose more than ``loss``."""
     if isinstance(factor, GlobalConstraint):
         is_hard = factor.cost is not None and factor.cost > loss
         return factor.from_parameters(
             factor.scope, factor.shape, None if is_hard else factor.cost, factor.name, factor.parameters()
         )
-    if isinstance(factor, AutomatonFactor):
-        layers = [Layer(layer.following, _without_losses(layer.utility, loss)) for layer in factor.layers]
-        return AutomatonFactor(factor.scope, layers, factor.name)
-    if isinstance(factor, SparseFactor):
-        utilities = _without_losses(factor.utilities, loss)
-        return SparseFactor(factor.scope, factor.shape, factor.tuples, utilities, factor.name)
-    return Factor(factor.scope, _without_losses(factor.table, loss), factor.name)
+    return _with_tables(factor, lambda utilities: _without_losses(utilities, loss), keeps_sum=False)
 
 
 def _hard_part(factor: Factor) -> Factor | None:

@@ -1,14 +1,9 @@
-"""All-different, and matchings of variables and values.
-
-The all-different constraint.
-
-Values that an assignment of different values to all variables supports (Régin, AAAI 1994).
-"""
+"""The all-different constraint, whose propagation keeps the values that a matching supports (Régin, AAAI 1994)."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,13 +90,10 @@ class AllDifferentConstraint(LoadConstraint):
     per_value = ("codes",)
     codes: tuple[NDArray[np.int64], ...]
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        codes = int_arrays(given["codes"], shape, f"constraint {name or cls.kind}")
-        return cls(scope, shape, {"codes": codes}, cost, name)
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
+        return {"codes": int_arrays(given["codes"], shape, what)}
 
     @cached_property
     def loads(self) -> CellLoads:

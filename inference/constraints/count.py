@@ -1,13 +1,12 @@
-"""Counting values, and sequences of values that an automaton accepts.
+"""Count values, and accept sequences of values by an automaton.
 
-The counting constraint: how many variables take one of some values (``among`` in the Global Constraint Catalog).
-
-The regular constraint: a sequence of variables is accepted by an automaton, whose transitions may have costs.
+The counting constraint bounds how many variables take one of some values (``among`` in the Global Constraint Catalog).
+The regular constraint lets an automaton, whose transitions may have costs, read the values of some variables.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,20 +39,17 @@ class CountConstraint(LoadConstraint):
     low: int
     high: int
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        what = f"constraint {name or cls.kind}"
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
         counted = int_arrays(given["counted"], shape, what)
         least, most = whole_number(given["low"], f"{what}: a number"), whole_number(given["high"], f"{what}: a number")
-        low, high = max(0, least), min(len(scope), most)
+        low, high = max(0, least), min(len(shape), most)
         if low > most:
             raise ProblemError(f"{what}: the smallest number {low} is above {most}")
         if any(c.min(initial=0) < 0 or c.max(initial=0) > 1 for c in counted):
             raise ProblemError(f"{what}: 'counted' holds 0 and 1")
-        return cls(scope, shape, {"counted": counted, "low": low, "high": high}, cost, name)
+        return {"counted": counted, "low": low, "high": high}
 
     @cached_property
     def loads(self) -> CellLoads:

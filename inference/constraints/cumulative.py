@@ -1,19 +1,13 @@
-"""Tasks that share a resource: cumulative, breaks, and the timetable of loads.
-
-The cumulative constraint: at each time, the demands of all running intervals are at most a capacity.
-
-The breaks constraint: how often the time between the first and the last interval is interrupted.
-
-Timetable reasoning about intervals of time: what is certainly occupied, and automata per cell of time.
+"""Tasks that share a resource: the cumulative constraint, breaks between intervals, and timetable reasoning.
 
 An interval certainly occupies the times between its latest start and its earliest end (its compulsory part; Beldiceanu
-and Carlsson, CP 2002).
+and Carlsson, CP 2002). What is certainly occupied excludes starts of other intervals.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import gcd
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,23 +153,19 @@ class CumulativeConstraint(LoadConstraint):
     demands: tuple[int, ...]
     capacity: int
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        what = f"constraint {name or cls.kind}"
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
         durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 0))
         demands = tuple(whole_numbers(given["demands"], f"{what}: demands", 0))
-        if not len(scope) == len(durations) == len(demands):
+        if not len(shape) == len(durations) == len(demands):
             raise ProblemError(f"{what}: needs one duration and one demand per start")
         capacity = whole_number(given["capacity"], f"{what}: the capacity", 0)
         check_degree(sum(d * demand for d, demand in zip(durations, demands, strict=True)), what)
         if sum(demands) // (gcd(*demands) or 1) > MAX_ENUMERATED_ENTRIES:
             raise ProblemError(f"{what}: the demands add up to {sum(demands)}, which is too fine; use a coarser unit")
         times = int_arrays(given["times"], shape, what)
-        found = {"times": times, "durations": durations, "demands": demands, "capacity": capacity}
-        return cls(scope, shape, found, cost, name)
+        return {"times": times, "durations": durations, "demands": demands, "capacity": capacity}
 
     @cached_property
     def loads(self) -> CellLoads:
@@ -224,18 +214,15 @@ class BreaksConstraint(LoadConstraint):
     durations: tuple[int, ...]
     high: int
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        what = f"constraint {name or cls.kind}"
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
         durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 1))
         high = whole_number(given["high"], f"{what}: the largest number of breaks", 0)
-        if len(durations) != len(scope):
+        if len(durations) != len(shape):
             raise ProblemError(f"{what}: needs a duration of at least 1 per start")
         times = int_arrays(given["times"], shape, what)
-        return cls(scope, shape, {"times": times, "durations": durations, "high": high}, cost, name)
+        return {"times": times, "durations": durations, "high": high}
 
     @cached_property
     def loads(self) -> CellLoads:

@@ -31,19 +31,16 @@ class ElementConstraint(GlobalConstraint):
     codes: tuple[NDArray[np.int64], ...]
     selected: NDArray[np.int64]
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        what = f"constraint {name or cls.kind}"
-        if len(scope) < 3:
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
+        if len(shape) < 3:
             raise ProblemError(f"{what}: needs an index, a result and at least one entry")
         codes = int_arrays(given["codes"], shape[1:], what)
         (selected,) = int_arrays([given["selected"]], shape[:1], what)
-        if selected.min() < 0 or selected.max() >= len(scope) - 2:
-            raise ProblemError(f"{what}: an index selects an entry outside 0..{len(scope) - 3}")
-        return cls(scope, shape, {"codes": codes, "selected": selected}, cost, name)
+        if selected.min() < 0 or selected.max() >= len(shape) - 2:
+            raise ProblemError(f"{what}: an index selects an entry outside 0..{len(shape) - 3}")
+        return {"codes": codes, "selected": selected}
 
     def degree(self, values: Sequence[int]) -> int:
         """Return the degree of violation of one combination of values."""

@@ -1,18 +1,11 @@
-"""What all global constraints share: their cost, their degree of violation, and loads of cells.
+"""Global constraints: factors whose utility follows from a degree of violation, without a table.
 
-The base class of global constraints: factors whose utility follows from a degree of violation.
-
-A constraint states its scope and parameters. It is evaluated without a table. What works on tables reads its
-decomposition into small tables and automata, or its relaxation where the decomposition is too large.
-
-Factors whose utility follows from a degree of violation, without a table.
-
-Degrees of violation as functions of loads: the form in which local search keeps global constraints up to date.
-
-A constraint has *cells*, for instance one per value, per time, or per place and time. Each *item* adds its weight to
+A constraint states its scope and parameters. What works on tables reads its decomposition into small tables and
+automata, or its relaxation where the decomposition is too large. Local search reads its degree as a function of loads:
+a constraint has *cells*, for instance one per value, per time, or per place and time. Each *item* adds its weight to
 the loads of a range of consecutive cells; the range depends on the values of one or two variables, for instance on a
-start and its place. Cells have widths, for instance in units of time. The degree is a function of the loads, so a move
-changes it by the cells of the moved items only.
+start and its place. Cells have widths, for instance in units of time. A move changes the degree by the cells of the
+moved items only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -314,6 +307,21 @@ class GlobalConstraint(DegreeFactor):
         ProblemError
             If a parameter is missing or does not fit the scope.
         """
+        return cls(scope, shape, cls.checked(given, shape, f"constraint {name or cls.kind}"), cost, name)
+
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters of the constructor from the form that ``parameters`` returns.
+
+        Parameters
+        ----------
+        given : mapping of str to object
+            The parameters, for instance from a file.
+        shape : sequence of int
+            The domain sizes of the scope.
+        what : str
+            Names the constraint in errors.
+        """
         raise NotImplementedError
 
     def parameters(self) -> dict[str, Any]:
@@ -367,18 +375,8 @@ class GlobalConstraint(DegreeFactor):
         """Return tables or automata whose sum is an upper bound of the utility; an empty list bounds it by 0."""
         return []
 
-    @property
-    def decomposition(self) -> tuple[Factor, ...] | None:
-        """Factors with tables or automata whose sum is this factor; None if they would be too large."""
-        return self._decomposition
-
-    @property
-    def relaxation(self) -> tuple[Factor, ...]:
-        """The decomposition, or where it is too large, factors whose sum is an upper bound of the utility."""
-        return self._relaxation
-
     @cached_property
-    def _decomposition(self) -> tuple[Factor, ...] | None:
+    def decomposition(self) -> tuple[Factor, ...] | None:
         """Factors with tables or automata whose sum is this factor; None if they would be too large."""
         if prod(self.shape) <= SMALL_TABLE_ENTRIES:
             return (Factor(self.scope, self.table, self.name),)
@@ -389,7 +387,7 @@ class GlobalConstraint(DegreeFactor):
         return None if parts is None else tuple(parts)
 
     @cached_property
-    def _relaxation(self) -> tuple[Factor, ...]:
+    def relaxation(self) -> tuple[Factor, ...]:
         """The decomposition, or where it is too large, factors whose sum is an upper bound of the utility."""
         parts = self.decomposition
         return tuple(self.relaxed_parts()) if parts is None else parts

@@ -1,14 +1,9 @@
-"""Tasks that do not overlap, and tasks in order.
-
-The no-overlap constraint: intervals of time do not overlap, or not in the same place (unary resources).
-
-The precedence constraint: one variable is at least another one plus a distance.
-"""
+"""Intervals of time that do not overlap, or not in the same place (unary resources), and variables in order."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,20 +49,17 @@ class NoOverlapConstraint(LoadConstraint):
     durations: tuple[int, ...]
     places: tuple[NDArray[np.int64], ...] | None
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        what = f"constraint {name or cls.kind}"
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
         durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 0))
         n = len(durations)
         check_degree(n * sum(durations), what)
-        if len(scope) != (n if given.get("places") is None else 2 * n):
+        if len(shape) != (n if given.get("places") is None else 2 * n):
             raise ProblemError(f"{what}: needs one duration, and one place or none, per start")
         times = int_arrays(given["times"], shape[:n], what)
         places = None if given.get("places") is None else int_arrays(given["places"], shape[n:], what)
-        return cls(scope, shape, {"times": times, "durations": durations, "places": places}, cost, name)
+        return {"times": times, "durations": durations, "places": places}
 
     @property
     def intervals(self) -> int:
@@ -196,17 +188,14 @@ class PrecedenceConstraint(GlobalConstraint):
     numbers: tuple[NDArray[np.int64], ...]
     distance: int
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        what = f"constraint {name or cls.kind}"
-        if len(scope) != 2:
-            raise ProblemError(f"{what}: needs two variables, not {len(scope)}")
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
+        if len(shape) != 2:
+            raise ProblemError(f"{what}: needs two variables, not {len(shape)}")
         numbers = int_arrays(given["numbers"], shape, what)
         distance = whole_number(given["distance"], f"{what}: the distance")
-        return cls(scope, shape, {"numbers": numbers, "distance": distance}, cost, name)
+        return {"numbers": numbers, "distance": distance}
 
     def degree(self, values: Sequence[int]) -> int:
         """Return the degree of violation of one pair of values."""

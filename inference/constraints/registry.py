@@ -13,12 +13,6 @@ from dmcmc.inference.constraints.no_overlap import NoOverlapConstraint, Preceden
 from dmcmc.inference.constraints.schedules import AdjacencyConstraint, IdleSlotConstraint, PlaceChangesConstraint
 from dmcmc.inference.runtime.plugins import Plugins
 
-
-def _accept(loaded: object) -> type[GlobalConstraint] | None:
-    """Return the object if it is a class of global constraints, else None."""
-    return loaded if isinstance(loaded, type) and issubclass(loaded, GlobalConstraint) else None
-
-
 _PLUGINS: Plugins[type[GlobalConstraint]] = Plugins(
     group="dmcmc.constraints",
     noun="constraint",
@@ -37,7 +31,7 @@ _PLUGINS: Plugins[type[GlobalConstraint]] = Plugins(
             PlaceChangesConstraint,
         )
     },
-    accept=_accept,
+    accept=lambda loaded: loaded if isinstance(loaded, type) and issubclass(loaded, GlobalConstraint) else None,
     expected="is not a subclass of GlobalConstraint",
 )
 names = _PLUGINS.names

@@ -1,16 +1,9 @@
-"""Constraints of meeting schedules: neighbours, idle slots, and changes of place.
-
-The adjacency constraint: no interval of time starts at the end of another one.
-
-The idle-slot constraint: a slot of time is not free between intervals before and after it.
-
-The place-changes constraint: intervals that start soon after each other are in the same place.
-"""
+"""Constraints of meeting schedules: breaks between intervals, no idle slots, and few changes of place."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,17 +38,14 @@ class AdjacencyConstraint(LoadConstraint):
     times: tuple[NDArray[np.int64], ...]
     durations: tuple[int, ...]
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        what = f"constraint {name or cls.kind}"
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
         durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 1))
-        if len(durations) != len(scope):
+        if len(durations) != len(shape):
             raise ProblemError(f"{what}: needs a duration of at least 1 per start")
         times = int_arrays(given["times"], shape, what)
-        return cls(scope, shape, {"times": times, "durations": durations}, cost, name)
+        return {"times": times, "durations": durations}
 
     @cached_property
     def loads(self) -> CellLoads:
@@ -105,16 +95,13 @@ class IdleSlotConstraint(LoadConstraint):
     per_value = ("sides",)
     sides: tuple[NDArray[np.int64], ...]
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        what = f"constraint {name or cls.kind}"
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
         sides = int_arrays(given["sides"], shape, what)
         if any(side.size and (side.min() < -1 or side.max() > AFTER) for side in sides):
             raise ProblemError(f"{what}: a side is a number from -1 to {AFTER}")
-        return cls(scope, shape, {"sides": sides}, cost, name)
+        return {"sides": sides}
 
     @cached_property
     def loads(self) -> CellLoads:
@@ -172,18 +159,15 @@ class PlaceChangesConstraint(LoadConstraint):
     places: tuple[NDArray[np.int64], ...]
     gap: int
 
-    @classmethod
-    def from_parameters(
-        cls, scope: Sequence[int], shape: Sequence[int], cost: int | float | None, name: str, given: Mapping[str, Any]
-    ) -> Self:
-        """Return a constraint from the form that ``parameters`` returns."""
-        what = f"constraint {name or cls.kind}"
+    @staticmethod
+    def checked(given: Mapping[str, Any], shape: Sequence[int], what: str) -> dict[str, Any]:
+        """Return the parameters from the form that ``parameters`` returns; see ``GlobalConstraint``."""
         durations = tuple(whole_numbers(given["durations"], f"{what}: durations", 1))
         n, gap = len(durations), whole_number(given["gap"], f"{what}: the gap", 0)
-        if len(scope) != 2 * n:
+        if len(shape) != 2 * n:
             raise ProblemError(f"{what}: needs a place and a duration of at least 1 per start, and a gap of at least 0")
         times, places = int_arrays(given["times"], shape[:n], what), int_arrays(given["places"], shape[n:], what)
-        return cls(scope, shape, {"times": times, "durations": durations, "places": places, "gap": gap}, cost, name)
+        return {"times": times, "durations": durations, "places": places, "gap": gap}
 
     @cached_property
     def loads(self) -> CellLoads:

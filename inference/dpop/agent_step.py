@@ -46,6 +46,7 @@ from dmcmc.inference.execution.exact_or_mini_buckets import (
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable, is_allowed
 from dmcmc.inference.model.device_table import DeviceTable, copy_table, largest_entry
 from dmcmc.inference.model.flat_tables import FlatTables, flatten_scopes
+from dmcmc.inference.model.tables import spread
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -668,9 +669,7 @@ def _filtered(
         return table if kept.all() else SparseBackedTable(remaining, table.shape, table.lowest)
     values, unusable = table.values, np.zeros(table.values.shape, dtype=bool)
     for scope, allowed in usable:
-        axes = sorted(range(len(scope)), key=lambda axis: table.scope.index(scope[axis]))
-        shape = [size if v in scope else 1 for v, size in zip(table.scope, values.shape, strict=True)]
-        unusable |= ~allowed.transpose(axes).reshape(shape)
+        unusable |= ~spread(allowed, scope, table.scope)
     useful = values[~unusable]
     if useful.size and useful.min() == useful.max():  # unusable rows may have any value: the receiver forbids them
         return EncodedTable((), np.array(useful[0], dtype=arithmetic.dtype))

@@ -32,6 +32,7 @@ from dmcmc.inference import tuning
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.division_cost import DivisionCost, cost_of
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
+from dmcmc.inference.dpop.trees import connected_components
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ConfigError, DivisionWarning
@@ -356,7 +357,7 @@ def _far_apart(graph: NeighbourSets, count: int) -> Iterable[int]:
     Only variables of components with at least half of an agent's equal share are taken, if there are enough of them.
     """
     n = far = len(graph)
-    eligible = [v for piece in _components(graph, set(range(n))) if 2 * count * len(piece) >= n for v in piece]
+    eligible = [v for piece in connected_components(graph, set(range(n))) if 2 * count * len(piece) >= n for v in piece]
     free = eligible if len(eligible) >= count else list(range(n))
     distance = [far] * n
     chosen = max(free, key=lambda v: (len(graph[v]), -v))
@@ -409,7 +410,7 @@ def _move(graph: NeighbourSets, owner: list[int], agents: int) -> None:
             better = links[best] > links[current] or (
                 links[best] == links[current] and len(parts[best]) + 1 < len(parts[current])
             )
-            if better and len(_components(graph, parts[current] - {v})) == 1:
+            if better and len(connected_components(graph, parts[current] - {v})) == 1:
                 parts[current].discard(v)
                 parts[best].add(v)
                 owner[v] = best
@@ -424,7 +425,7 @@ def _join_components(graph: NeighbourSets, owner: list[int], agents: int) -> Non
     for v, agent in enumerate(owner):
         parts[agent].add(v)
     for agent in range(agents):
-        for component in sorted(_components(graph, parts[agent]), key=lambda p: (-len(p), min(p)))[1:]:
+        for component in sorted(connected_components(graph, parts[agent]), key=lambda p: (-len(p), min(p)))[1:]:
             links = Counter(owner[u] for v in component for u in graph[v] if u not in component)
             if links:
                 best = max(links, key=lambda a: (links[a], -len(parts[a]), -a))
@@ -432,21 +433,6 @@ def _join_components(graph: NeighbourSets, owner: list[int], agents: int) -> Non
                     owner[v] = best
                 parts[agent] -= component
                 parts[best] |= component
-
-
-def _components(graph: NeighbourSets, part: set[int]) -> list[set[int]]:
-    """Return the connected components of a part."""
-    unvisited, components = set(part), []
-    while unvisited:
-        component = {unvisited.pop()}
-        queue = list(component)
-        while queue:
-            new = graph[queue.pop()] & unvisited
-            unvisited -= new
-            component |= new
-            queue += new
-        components.append(component)
-    return components
 
 
 def _renumbered(owner: list[int]) -> list[int]:

@@ -272,10 +272,8 @@ def _by_owner(problem: Problem, variables: NDArray[np.int64]) -> list[tuple[int,
     """Return for each agent those of the given (ascending) variables that it owns, ascending."""
     owner = problem.owner[variables]
     by_owner = np.argsort(owner, kind="stable")
-    ends, members = (
-        np.searchsorted(owner[by_owner], np.arange(problem.n_agents + 1)),
-        tuple(variables[by_owner].tolist()),
-    )
+    ends = np.searchsorted(owner[by_owner], np.arange(problem.n_agents + 1))
+    members = tuple(variables[by_owner].tolist())
     return [members[begin:end] for begin, end in pairwise(ends.tolist())]
 
 

@@ -126,11 +126,9 @@ def agent_costs(
             scopes = [replace_rows(scope) for scope in interface_scopes[agent]]
         else:
             local_plan = plan_for([f.scope for f in local.factors], local.hidden, interface)
-            cells, entries, scopes = (
-                float(local_plan.cells),
-                float(local_plan.entries),
-                [replace_rows(local_plan.scope(t)) for t in local_plan.remaining],
-            )
+            cells = float(local_plan.cells)
+            entries = float(local_plan.entries)
+            scopes = [replace_rows(local_plan.scope(t)) for t in local_plan.remaining]
         scopes += [replace_rows(division.crossing[i].scope) for i in tree.placed[agent]]
         scopes += [scope for child in tree.children[agent] for scope in message_scopes[child]]
         plan = plan_for(maximal_scopes(scopes), replace_rows(interface), replace_rows(separator))

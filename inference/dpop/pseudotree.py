@@ -430,12 +430,10 @@ def contracted(tree: PseudoTree, owner: Sequence[int]) -> Contraction:
     >>> found.pieces, found.tree.parent, found.tree.separators
     (((3, 1, 0), (2,)), (-1, 0), ((), (6,)))
     """
-    piece_of, pieces, top_agents, piece_of_root_owner = (
-        dict[int, int](),
-        list[list[int]](),
-        list[int](),
-        dict[int, int](),
-    )
+    piece_of = dict[int, int]()
+    pieces = list[list[int]]()
+    top_agents = list[int]()
+    piece_of_root_owner = dict[int, int]()
     parent_of_piece = list[int]()
     for agent in reversed(tree.bottom_up):
         parent = tree.parent[agent]

@@ -336,18 +336,18 @@ def removal_tree(graph: AgentGraph, root: int | None = None) -> "array[int]":
     """Return the parents of the tree that removes the agent which leaves the smallest largest component."""
     neighbours = [set(group) for group in graph.neighbours]
     parent = array("i", [ROOT]) * len(neighbours)
-    waiting = [(ROOT, component) for component in _components(neighbours, set(range(len(neighbours))))]
+    waiting = [(ROOT, component) for component in connected_components(neighbours, set(range(len(neighbours))))]
     while waiting:
         above, component = waiting.pop()
         removed = root if root in component else _best_separator(neighbours, component)
         assert removed is not None
         parent[removed] = above
         component.discard(removed)
-        waiting += [(removed, part) for part in _components(neighbours, component)]
+        waiting += [(removed, part) for part in connected_components(neighbours, component)]
     return parent
 
 
-def _components(neighbours: Sequence[set[int]], agents: set[int]) -> list[set[int]]:
+def connected_components(neighbours: Sequence[set[int]], agents: set[int]) -> list[set[int]]:
     """Return the connected components of the graph of some agents; ``agents`` is not changed."""
     left, found = set(agents), []
     while left:
@@ -414,16 +414,11 @@ DISTRIBUTED = "depth-first"  # the tree that agents find by messages (``dmcmc.mp
 BUILT_IN = (MAX_DEGREE, MAX_CARDINALITY, BREADTH_FIRST, MIN_DEPTH, MIN_FILL)
 
 
-def _accept(loaded: object) -> TreeHeuristic | None:
-    """Return a plug-in if it is a pseudo-tree heuristic, else None."""
-    return loaded if isinstance(loaded, TreeHeuristic) else None
-
-
 _PLUGINS: Plugins[TreeHeuristic] = Plugins(
     group=GROUP,
     noun="tree heuristic",
     built_in={heuristic.name: heuristic for heuristic in BUILT_IN},
-    accept=_accept,
+    accept=lambda loaded: loaded if isinstance(loaded, TreeHeuristic) else None,
     expected="is not a TreeHeuristic",
     other_names=(AUTO, DISTRIBUTED),
 )

@@ -32,6 +32,7 @@ from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.device_table import sum_on_device
 from dmcmc.inference.model.flat_tables import FlatTables, flatten
+from dmcmc.inference.model.tables import spread
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.memo import Memo, digest
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -639,9 +640,7 @@ def absorb(tables: Sequence[EncodedTable], arithmetic: Arithmetic) -> tuple[Enco
             result[superset] = on_device
             copied.add(superset)
             continue
-        order = sorted(range(len(scope)), key=lambda axis: into.scope.index(scope[axis]))
-        shape = [into.values.shape[i] if v in scope else 1 for i, v in enumerate(into.scope)]
-        values = table.values.transpose(order).reshape(shape)
+        values = spread(table.values, scope, into.scope)
         result[superset] = EncodedTable(
             into.scope, arithmetic.add(into.values, values, into.values if superset in copied else None)
         )

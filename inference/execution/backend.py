@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, merge_plans_cached, separated
 from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
-from dmcmc.inference.execution import cost_model
+from dmcmc.inference.execution import cost_model, gpu_eliminations
 from dmcmc.inference.minibuckets.moment_matching import MatchedElimination, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
@@ -80,7 +79,7 @@ class Backend:
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
-            found: Elimination | None = _gpu().eliminate_on_gpu(self, tables, plan, threshold, arithmetic, semiring)
+            found = gpu_eliminations.eliminate_on_gpu(self, tables, plan, threshold, arithmetic, semiring)
             if found is not None:
                 return found
         return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
@@ -99,7 +98,7 @@ class Backend:
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
-            found: MatchedElimination | None = _gpu().eliminate_matched_on_gpu(
+            found = gpu_eliminations.eliminate_matched_on_gpu(
                 self, tables, plan, threshold, arithmetic, magnitude_limit
             )
             if found is not None:
@@ -130,7 +129,7 @@ class Backend:
         if merged is not None:
             threshold = self._gpu_threshold(merged.plan)
             if threshold is not None:
-                found: list[Elimination] | None = _gpu().eliminate_batch_on_gpu(
+                found = gpu_eliminations.eliminate_batch_on_gpu(
                     self, flat, plans, merged, threshold, arithmetic, semiring
                 )
                 if found is not None:
@@ -157,23 +156,21 @@ class Backend:
 
     def samples_on_gpu(self, updates: int) -> bool:
         """Return whether this number of draws takes the CPU longer than a round trip to the GPU."""
-        if not self.may_use_gpu:
-            return False
-        seconds = updates * cost_model.COSTS.seconds_per_draw / self.threads
-        if self.device == "auto" and not is_gpu_in_use():
-            return seconds > cost_model.COSTS.gpu_start and gpu_problem() is None
-        return seconds > cost_model.COSTS.gpu_round_trip
+        costs = cost_model.COSTS
+        seconds = updates * costs.seconds_per_draw / self.threads
+        return self._is_longer(seconds, costs.gpu_start, costs.gpu_round_trip)
 
     def bounds_on_gpu(self, seconds: float) -> bool:
         """Return whether bounds that take one core this many seconds should be computed on the GPU."""
-        if not self.may_use_gpu:
-            return False
+        costs = cost_model.COSTS
+        start = costs.min_bound_starts * costs.gpu_start * self.threads
+        return self._is_longer(seconds, start, costs.min_bound_round_trips * costs.gpu_round_trip)
+
+    def _is_longer(self, seconds: float, start: float, trip: float) -> bool:
+        """Return whether work takes longer than a trip to the GPU, or than its start where it is not in use."""
         if self.device == "auto" and not is_gpu_in_use():
-            return (
-                seconds > cost_model.COSTS.min_bound_starts * cost_model.COSTS.gpu_start * self.threads
-                and gpu_problem() is None
-            )
-        return seconds > cost_model.COSTS.min_bound_round_trips * cost_model.COSTS.gpu_round_trip
+            return self.may_use_gpu and seconds > start and gpu_problem() is None
+        return self.may_use_gpu and seconds > trip
 
     def eliminates_on_gpu_together(self, plans: Sequence[EliminationPlan]) -> bool:
         """Return whether :meth:`eliminate_all` would run these plans together on the GPU."""
@@ -198,18 +195,8 @@ class Backend:
 
     def worth_gpu(self, seconds: float) -> bool:
         """Return whether work that takes one core this many seconds should run on the GPU."""
-        if not self.may_use_gpu or seconds <= cost_model.COSTS.gpu_round_trip:
-            return False
-        if self.device == "auto" and not is_gpu_in_use():
-            return seconds > cost_model.COSTS.gpu_start * self.threads and gpu_problem() is None
-        return True
-
-
-def _gpu() -> Any:
-    """Return the module of the eliminations on the GPU, which imports CUDA."""
-    from dmcmc.inference.execution import gpu_eliminations
-
-    return gpu_eliminations
+        trip = cost_model.COSTS.gpu_round_trip
+        return self._is_longer(seconds, max(trip, cost_model.COSTS.gpu_start * self.threads), trip)
 
 
 CPU = Backend()

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.junction_tree.cliques import CliqueTree
+from dmcmc.inference.junction_tree.cuda.passes import CudaPasses, TreeExceedsDevice
+from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaSparsePasses
 from dmcmc.inference.junction_tree.passes import CliqueTreePasses, MessagePassing
 from dmcmc.inference.junction_tree.sparse_passes import SparsePasses
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.device import leave_to_cpu, shared_device
+from dmcmc.inference.runtime.device import CpuFallback, shared_device
 from dmcmc.inference.sparse.bucket_rows import RowBuilder, RowDevice
+from dmcmc.inference.sparse.cuda.extend_rows import GpuRowExtender, RowsExceedDevice
 from dmcmc.inference.tuning import CELLS_PER_SECOND, SECONDS_PER_SPARSE_ROW, STORED_SHARE
 
 
@@ -34,16 +37,10 @@ def passes_on(backend: Backend, host: CliqueTreePasses, tree: CliqueTree) -> Mes
     """
     if not backend.worth_gpu(float(host.layout.cells.sum(dtype=float)) / CELLS_PER_SECOND):
         return host
-    from dmcmc.inference.junction_tree.cuda.passes import CudaPasses, TreeExceedsDevice
 
-    try:
+    with CpuFallback(TreeExceedsDevice):
         return CudaPasses(host, tree, shared_device(), backend.limit())
-    except TreeExceedsDevice:
-        return host
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
-        return host
+    return host
 
 
 def row_passes_on(backend: Backend, host: SparsePasses) -> MessagePassing:
@@ -58,17 +55,9 @@ def row_passes_on(backend: Backend, host: SparsePasses) -> MessagePassing:
     """
     if not backend.worth_gpu(SECONDS_PER_SPARSE_ROW * host.rows):
         return host
-    from dmcmc.inference.junction_tree.cuda.passes import TreeExceedsDevice
-    from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaSparsePasses
-
-    try:
+    with CpuFallback(TreeExceedsDevice):
         return CudaSparsePasses(host, shared_device(), backend.limit())
-    except TreeExceedsDevice:
-        return host
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
-        return host
+    return host
 
 
 @dataclass(frozen=True)
@@ -95,18 +84,11 @@ class RowsOnGpu:
         stop
             The deadline.
         """
-        from dmcmc.inference.sparse.cuda.extend_rows import GpuRowExtender, RowsExceedDevice
-
-        try:
+        with CpuFallback(RowsExceedDevice):
             extender = GpuRowExtender(builder, shared_device(), int(STORED_SHARE * self.backend.limit()))
             builder.add_ranges(ranges, extender.carry(ranges[0][0], ranges[-1][1], builder.start, stop))
-        except RowsExceedDevice:
-            return False
-        except Exception as error:
-            if not leave_to_cpu(error):
-                raise
-            return False
-        return True
+            return True
+        return False
 
 
 def rows_on_gpu(backend: Backend) -> RowDevice | None:

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference import tuning
-from dmcmc.inference.elimination.cuda.eliminate import divide_work
+from dmcmc.inference.elimination.cuda import waves
+from dmcmc.inference.elimination.cuda.eliminate import divide_work, eliminate_batch
 from dmcmc.inference.elimination.cuda.join_kernels import best_threshold
 from dmcmc.inference.elimination.eliminate import merge_plans
 from dmcmc.inference.elimination.plan import EliminationPlan, plan_elimination
 from dmcmc.inference.elimination.semirings import MAX_PLUS
+from dmcmc.inference.minibuckets.cuda import moment_matching
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model import device_table
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
@@ -90,18 +92,12 @@ _DOMAINS = np.full(3, 2)
 
 def load_joins(dtype: np.dtype[Any]) -> None:
     """Load the code of exact eliminations on a GPU for a number type."""
-    from dmcmc.inference.elimination.cuda.eliminate import eliminate_batch
-    from dmcmc.inference.elimination.cuda.waves import load_kernels
-
-    load_kernels(dtype, MAX_PLUS.operation)
+    waves.load_kernels(dtype, MAX_PLUS.operation)
     device_table.load_kernels(dtype)
     arithmetic, plan = _arithmetic(dtype), plan_elimination(_SCOPES, _DOMAINS, [0, 1], [2])
-    plans, program = [plan, plan], plan.program
+    best_division(plan)
+    plans = [plan, plan]
     merged = merge_plans(plans)
-    best_threshold(
-        program.variable, program.input_start, program.inputs, program.cells, plan.tables - plan.buckets,
-        np.zeros(1, dtype=np.int64), COSTS.seconds_per_cell, COSTS.seconds_per_wave,
-    )  # fmt: skip
     flat = flatten(2 * _SCOPES, 2 * _tables(dtype), dtype)
     for done in eliminate_batch(flat, plans, merged, divide_work(merged.plan, 1), arithmetic):
         done.remaining()
@@ -110,13 +106,11 @@ def load_joins(dtype: np.dtype[Any]) -> None:
 
 def load_matched(dtype: np.dtype[Any]) -> None:
     """Load the code of mini-bucket eliminations with moment matching on a GPU for a number type."""
-    from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_hybrid, load_kernels
-
     load_joins(dtype)
-    load_kernels(dtype)
+    moment_matching.load_kernels(dtype)
     plan = plan_mini_buckets(_SCOPES, _DOMAINS, [0, 1, 2], [], 1, True)
     flat = flatten(_SCOPES, _tables(dtype), dtype)
-    eliminate_matched_hybrid(flat, plan, divide_work(plan, 1), _arithmetic(dtype))
+    moment_matching.eliminate_matched_hybrid(flat, plan, divide_work(plan, 1), _arithmetic(dtype))
 
 
 def _tables(dtype: np.dtype[Any]) -> list[Any]:

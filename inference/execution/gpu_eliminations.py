@@ -14,7 +14,7 @@ from dmcmc.inference.minibuckets.moment_matching import MatchedElimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.device_table import min_resident_entries
 from dmcmc.inference.model.flat_tables import FlatTables
-from dmcmc.inference.runtime.device import gpu_problem, leave_to_cpu, shared_device
+from dmcmc.inference.runtime.device import CpuFallback, gpu_problem, shared_device
 
 if TYPE_CHECKING:
     from dmcmc.inference.execution.backend import Backend
@@ -55,24 +55,18 @@ def eliminate_on_gpu(
     """
     threads, stop, limit = backend.threads, backend.stop, backend.limit()
     hybrid = divide_work(plan, threshold, min_resident_entries())
-    try:
+    with CpuFallback():
         if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
             return eliminate_hybrid(tables, hybrid, arithmetic, threads, semiring, stop=stop)
         flat = flat_tables(tables, arithmetic)
         return eliminate_streamed(flat, plan, arithmetic, threads, Streaming(limit), semiring, stop=stop)
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
     if gpu_problem() is not None:
         return None
     flat = flat_tables(tables, arithmetic)
-    try:
+    with CpuFallback():
         # half of the free memory, divided among the processes that share the GPU
         limit = min(limit, shared_device().free_bytes() // (2 * backend.processes_per_gpu))
         return eliminate_streamed(flat, plan, arithmetic, threads, Streaming(limit), semiring, stop=stop)
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
     return None
 
 
@@ -93,11 +87,8 @@ def eliminate_batch_on_gpu(
     hybrid = divide_work(merged.plan, threshold, min_resident_entries())
     if hybrid.device_entries * arithmetic.dtype.itemsize > backend.limit() // 2:
         return None
-    try:
+    with CpuFallback():
         return eliminate_batch(flat, plans, merged, hybrid, arithmetic, backend.threads, semiring, backend.stop)
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
     return None
 
 
@@ -123,10 +114,7 @@ def eliminate_matched_on_gpu(
         > cost_model.COSTS.gpu_round_trip + cost_model.COSTS.seconds_per_matched_bucket * cells.size
     )
     flat = flat_tables(tables, arithmetic)
-    try:
+    with CpuFallback():
         if gpu_is_faster and hybrid.device_entries * arithmetic.dtype.itemsize <= backend.limit():
             return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, magnitude_limit, stop=backend.stop)
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
     return None

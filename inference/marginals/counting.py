@@ -25,7 +25,7 @@ from dmcmc.inference.elimination.join_kernels import count_buckets
 from dmcmc.inference.elimination.plan import EliminationPlan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets, plan_within, upper_bound_on_z
+from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets, plan_within
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.factor import choose_arithmetic
@@ -220,8 +220,7 @@ def log_partition(
         return LogPartition(float(elimination.total()), None, plan.width, plan.cells)
     if z is None:
         entries = memory // numbers.dtype.itemsize
-        max_z = upper_bound_on_z(dense.domains, order, entries)
-        z, split = plan_within(scopes, dense.domains, order, (), entries, max_z)
+        z, split = plan_within(scopes, dense.domains, order, (), entries)
     else:
         check_z(z, scopes, order, "--z")
         split = plan_mini_buckets(scopes, dense.domains, order, (), z)

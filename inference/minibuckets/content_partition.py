@@ -13,6 +13,7 @@ alternate, one variable at a time. This runs on the CPU, because every message w
 before the next variable is partitioned.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -72,13 +73,8 @@ def eliminate_by_content(
     total_limit = magnitude_limit_of(query.arithmetic) if magnitude_limit is None else magnitude_limit
     for v in query.order:
         stop.check()
-        bucket = state.bucket(v)
-        groups = state.partition(bucket, v, z, entries)
-        if moment_matching and len(groups) > 1:
-            other_magnitude = state.total_magnitude - sum(state.magnitudes[t] for t in bucket)
-            state.eliminate_matched_groups(groups, v, total_limit - other_magnitude)
-        else:
-            state.eliminate_groups(groups, v)
+        groups = state.partition(state.buckets[v], v, z, entries)
+        state.eliminate(groups, v, total_limit if moment_matching and len(groups) > 1 else None)
         if entries is not None and state.entries > entries:
             return None
     return state.finish(moment_matching)
@@ -87,8 +83,8 @@ def eliminate_by_content(
 class _ContentElimination:
     """The tables made so far, and the mini-buckets that made them.
 
-    Variables are processed in the elimination order: ``partition``, then ``eliminate_groups`` or
-    ``eliminate_matched_groups``; ``finish`` at the end. The magnitude of a table is its largest finite |entry|. A cost
+    Variables are processed in the elimination order: ``partition``, then ``eliminate``;
+    ``finish`` at the end. The magnitude of a table is its largest finite |entry|. A cost
     shift is a table over the eliminated variable that is added to a mini-bucket; the shifts of a variable add up to
     zero.
 
@@ -148,10 +144,6 @@ class _ContentElimination:
         self.magnitudes.append(magnitude)
         self.entries += table.values.size
 
-    def bucket(self, v: int) -> list[int]:
-        """Return the tables whose first variable is ``v``."""
-        return self.buckets[v]
-
     def partition(self, bucket: Sequence[int], v: int, z: int, entries: int | None) -> list[list[int]]:
         """Return the mini-buckets of a variable, in the order of their largest table.
 
@@ -194,56 +186,34 @@ class _ContentElimination:
             return True
         return self.entries + float(np.prod(self.domains[list(variables)].astype(np.float64))) <= entries
 
-    def eliminate_groups(self, groups: Sequence[Sequence[int]], v: int) -> None:
-        """Eliminate a variable's mini-buckets without matching."""
-        for group in groups:
-            scopes = [self.tables[t].scope for t in group]
-            plan = assemble(_one_variable(scopes, [list(range(len(group)))], v, self.rank), self.domains, self.rank)
-            done = eliminate([self.tables[t] for t in group], plan, self.arithmetic, self.threads, stop=self.stop)
-            self._add_message(group, v, done, plan.output(0), sum(self.magnitudes[t] for t in group))
-
-    def eliminate_matched_groups(self, groups: Sequence[Sequence[int]], v: int, magnitude_limit: int | float) -> None:
-        """Match a variable's mini-buckets and eliminate them."""
-        flat = [t for group in groups for t in group]
-        numbers = iter(range(len(flat)))
+    def eliminate(self, groups: Sequence[Sequence[int]], v: int, magnitude_limit: int | float | None) -> None:
+        """Eliminate a variable's mini-buckets; match them unless the limit on the sum of magnitudes is None."""
+        flat, numbers = [t for group in groups for t in group], itertools.count()
         local_groups = [[next(numbers) for _ in group] for group in groups]
-        scopes = [self.tables[t].scope for t in flat]
-        plan = assemble(_one_variable(scopes, local_groups, v, self.rank), self.domains, self.rank, shifts=True)
-        other_magnitude = self.total_magnitude - sum(self.magnitudes[t] for t in flat)
         inputs = [self.tables[t] for t in flat]
-        done = eliminate_matched(inputs, plan, self.arithmetic, self.threads, magnitude_limit, self.stop)
-        self.peak_magnitude = max(self.peak_magnitude, other_magnitude + done.peak_magnitude)
-        self.shift_count += done.shifts
-        self.skipped += done.skipped
-        for g, group in enumerate(groups):
-            self.shifts[len(self.groups)] = done.elimination.table(len(flat) + g).values.copy()
-            self._add_message(group, v, done.elimination, plan.output(g), done.magnitudes[plan.output(g)].item())
-
-    def _add_message(
-        self, group: Sequence[int], v: int, done: Elimination, message: int, magnitude: int | float
-    ) -> None:
-        """Add a finished mini-bucket's message to the tables.
-
-        Parameters
-        ----------
-        group : sequence of int
-            The tables of the mini-bucket.
-        v : int
-            Its variable.
-        done : Elimination
-            The elimination of the mini-bucket.
-        message : int
-            Number of the message among the tables of ``done``.
-        magnitude : int or float
-            Largest finite |entry| of the message, or an upper bound on it.
-        """
-        self.groups.append(list(group))
-        self.variable.append(v)
-        self.total_magnitude += magnitude - sum(self.magnitudes[t] for t in group)
-        self.peak_magnitude = max(self.peak_magnitude, self.total_magnitude)
-        scope, values = done.table(message)
-        # a copy, so that the arena of this elimination can be freed
-        self.add(EncodedTable(scope, values.copy()), magnitude)
+        parts = _one_variable([table.scope for table in inputs], local_groups, v, self.rank)
+        plan = assemble(parts, self.domains, self.rank, shifts=magnitude_limit is not None)
+        if magnitude_limit is None:
+            done = eliminate(inputs, plan, self.arithmetic, self.threads, stop=self.stop)
+            magnitudes = [sum(self.magnitudes[t] for t in group) for group in groups]
+        else:
+            others = self.total_magnitude - sum(self.magnitudes[t] for t in flat)
+            limit = magnitude_limit - others
+            matched = eliminate_matched(inputs, plan, self.arithmetic, self.threads, limit, self.stop)
+            done, magnitudes = matched.elimination, matched.magnitudes[plan.tables - plan.buckets :].tolist()
+            self.peak_magnitude = max(self.peak_magnitude, others + matched.peak_magnitude)
+            self.shift_count += matched.shifts
+            self.skipped += matched.skipped
+        for g, (group, magnitude) in enumerate(zip(groups, magnitudes, strict=True)):
+            if magnitude_limit is not None:
+                self.shifts[len(self.groups)] = done.table(len(flat) + g).values.copy()
+            self.groups.append(list(group))
+            self.variable.append(v)
+            self.total_magnitude += magnitude - sum(self.magnitudes[t] for t in group)
+            self.peak_magnitude = max(self.peak_magnitude, self.total_magnitude)
+            scope, values = done.table(plan.output(g))
+            # a copy, so that the arena of this elimination can be freed
+            self.add(EncodedTable(scope, values.copy()), magnitude)
 
     def finish(self, moment_matching: bool) -> MatchedElimination:
         """Combine all mini-buckets into one plan and one arena: inputs, cost shifts, messages.

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.plan import BucketProgram, EliminationPlan, rank_of, table_offsets
 from dmcmc.inference.minibuckets.plan_kernels import first_fit, measure_plan
 from dmcmc.inference.runtime.compile import writable_once
+from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints
 
@@ -165,9 +166,10 @@ def plan_within(
     order: Sequence[int],
     keep: Sequence[int],
     entries: int,
-    max_z: int,
     shifts: bool = False,
+    limit: float = math.inf,
     max_cells: float = math.inf,
+    stop: Deadline = NO_DEADLINE,
 ) -> tuple[int, EliminationPlan]:
     """Return the largest z whose plan fits, and its plan; if no z fits, the smallest z and its plan.
 
@@ -175,14 +177,25 @@ def plan_within(
     ----------
     scopes, domains, order, keep, shifts
         As in :func:`plan_mini_buckets`.
-    entries, max_z, max_cells
+    entries, max_cells
         As in :func:`largest_fitting`.
+    limit : float
+        The largest z.
+    stop : Deadline
+        Checked before each plan.
+
+    Raises
+    ------
+    OutOfTime
+        If the deadline passes.
     """
 
     def plan_of(z: int) -> EliminationPlan:
         """Return the plan for z."""
+        stop.check()
         return plan_mini_buckets(scopes, domains, order, keep, z, shifts)
 
+    max_z = upper_bound_on_z(domains, order, entries, limit)
     return largest_fitting(max_z, least_z(scopes, order), entries, plan_of, max_cells)
 
 

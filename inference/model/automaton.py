@@ -367,18 +367,10 @@ def automaton_of(factor: SparseFactor) -> AutomatonFactor:
 
 def _utilities(step_utilities: Sequence[Sequence[int | float | None]], sense: str, name: str) -> Array:
     """Return the utilities of the transitions as a utility table; None becomes −∞."""
-    all_integers = all(isinstance(u, int) for row in step_utilities for u in row if u is not None)
-    if all_integers:
-        integers = np.array(
-            [[np.iinfo(np.int64).min if u is None else u for u in row] for row in step_utilities], dtype=np.int64
-        )
-        return normalise(integers, sense, f"factor {name}")
-    forbidden_number = np.inf if sense == "min" else -np.inf
-    return normalise(
-        np.array([[forbidden_number if u is None else u for u in row] for row in step_utilities], dtype=np.float64),
-        sense,
-        name,
-    )
+    exact = all(isinstance(u, int) for row in step_utilities for u in row if u is not None)
+    lost = np.iinfo(np.int64).min if exact else np.inf if sense == "min" else -np.inf
+    numbers = [[lost if u is None else u for u in row] for row in step_utilities]
+    return normalise(np.array(numbers, dtype=np.int64 if exact else np.float64), sense, f"factor {name}")
 
 
 def _merge_layers(layers: Sequence[Layer]) -> list[Layer]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference import tuning
+from dmcmc.inference.model import device_table_kernels as kernels
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
@@ -68,38 +69,30 @@ class DeviceTable(EncodedTable):
 
     def count(self, threshold: int | float) -> int:
         """Return the number of entries that are larger than ``threshold``."""
-        device, size = shared_device(), prod(self.shape)
-        count = device.upload("held count", np.zeros(1, dtype=np.int64))
-        _kernels().count_above[_blocks(size), _THREADS](self.entries, size, self.entries.dtype.type(threshold), count)
-        host = np.zeros(1, dtype=np.int64)
-        count[:1].copy_to_host(host)
-        return int(host[0])
+        count = shared_device().upload("held count", np.zeros(1, dtype=np.int64))
+        size, limit = prod(self.shape), self.entries.dtype.type(threshold)
+        kernels.count_above[_blocks(size), _THREADS](self.entries, size, limit, count)
+        return int(count[:1].copy_to_host()[0])
 
     def largest(self) -> int | float:
         """Return the largest entry."""
-        device, size = shared_device(), prod(self.shape)
-        host = np.empty(1, dtype=self.entries.dtype)
-        self.entries[:1].copy_to_host(host)
-        maximum = device.upload("held largest", host)
-        _kernels().keep_largest[_blocks(size), _THREADS](self.entries, size, maximum)
-        maximum[:1].copy_to_host(host)
-        largest_number: int | float = host[0].item()
+        maximum, size = shared_device().upload("held largest", self.entries[:1].copy_to_host()), prod(self.shape)
+        kernels.keep_largest[_blocks(size), _THREADS](self.entries, size, maximum)
+        largest_number: int | float = maximum[:1].copy_to_host()[0].item()
         return largest_number
 
     def place(self, target: Any, offset: int, scope: Sequence[int]) -> None:
         """Copy the entries into a device array from position ``offset`` on, with the axes in the order of ``scope``."""
-        size, descriptor = (
-            prod(self.shape),
-            self._axis_descriptor(scope, [self.shape[self.scope.index(v)] for v in scope]),
-        )
-        _kernels().place_entries[_blocks(size), _THREADS](self.entries, size, descriptor, target, offset)
+        size = prod(self.shape)
+        descriptor = self._axis_descriptor(scope, [self.shape[self.scope.index(v)] for v in scope])
+        kernels.place_entries[_blocks(size), _THREADS](self.entries, size, descriptor, target, offset)
 
     def add(self, other: EncodedTable, lowest: int | float) -> None:
         """Add a table over a subset of the variables in place; each sum is clamped to at least ``lowest``."""
         addend, size, lowest_number = _on_device(other), prod(self.shape), self.entries.dtype.type(lowest)
         descriptor = addend._axis_descriptor(self.scope, self.shape)
         self._host = None
-        _kernels().add_entries[_blocks(size), _THREADS](addend.entries, size, descriptor, self.entries, lowest_number)
+        kernels.add_entries[_blocks(size), _THREADS](addend.entries, size, descriptor, self.entries, lowest_number)
 
     def _axis_descriptor(self, scope: Sequence[int], sizes: Sequence[int]) -> Any:
         """Upload the descriptor with which kernels read this table in the axis order of ``scope``.
@@ -204,7 +197,7 @@ def min_resident_entries() -> int:
 
 def load_kernels(dtype: np.dtype[Any]) -> None:
     """Compile the kernels of this file for a number type, or load them from the disk cache."""
-    device, zero, kernels = shared_device(), dtype.type(0), _kernels()
+    device, zero = shared_device(), dtype.type(0)
     tables, longs = device.buffer("kernels", 1, dtype), device.buffer("kernels", 1, np.dtype(np.int64))
     device.load(kernels.count_above, (tables, 0, zero, longs))
     device.load(kernels.keep_largest, (tables, 0, tables))
@@ -237,13 +230,6 @@ def split_by_location(
     return (
         [table for t, table in enumerate(tables) if t not in device_tables] if device_tables else tables
     ), device_tables
-
-
-def _kernels() -> Any:
-    """Return the module of the kernels, which imports CUDA."""
-    from dmcmc.inference.model import device_table_kernels
-
-    return device_table_kernels
 
 
 def _blocks(size: int) -> int:

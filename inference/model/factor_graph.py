@@ -103,6 +103,14 @@ class FactorGraph(NamedTuple):
         """Return the scopes as tuples."""
         return self.flat.scopes()
 
+    def scope_of(self, f: int) -> NDArray[np.int64]:
+        """Return the scope of a factor."""
+        return self.scope[self.scope_start[f] : self.scope_start[f + 1]]
+
+    def factors_of(self, v: int) -> NDArray[np.int64]:
+        """Return the factors of a variable."""
+        return self.factor[self.start[v] : self.start[v + 1]]
+
     @property
     def columns(self) -> int:
         """The number of table entries if each dense table is copied once per variable in its scope."""

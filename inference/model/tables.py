@@ -4,6 +4,7 @@ A table is an array of dtype ``int32``, ``int64`` or ``float64``. −∞ is ``-i
 number of the dtype in an integer table, so that integers stay integers although some entries are forbidden.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -150,6 +151,12 @@ def _frozen(table: Array) -> Array:
     table = np.ascontiguousarray(table).reshape(table.shape)  # ascontiguousarray makes 0-d arrays 1-d
     table.flags.writeable = False
     return table
+
+
+def spread(table: Array, scope: Sequence[int], over: Sequence[int]) -> Array:
+    """Return a table with one axis per variable of ``over``, which contains its scope; an added axis has one entry."""
+    axes = sorted(range(len(scope)), key=lambda axis: over.index(scope[axis]))
+    return table.transpose(axes).reshape([table.shape[scope.index(v)] if v in scope else 1 for v in over])
 
 
 def magnitude(table: Array) -> int | float:

@@ -293,10 +293,8 @@ def balanced_cuts(start, ends, opposite, weight, source, target, limit, cuts, cu
         is_last = v < 0 or 2 * min(n_source, n_target) + max(source_cut, target_cut) >= n
         # The next flow is larger: record the current cut, of the two the more balanced one.
         if opens_path or is_last:
-            smaller_by_source, smaller_by_target = (
-                min(n_source, n - n_source - source_cut),
-                min(n_target, n - n_target - target_cut),
-            )
+            smaller_by_source = min(n_source, n - n_source - source_cut)
+            smaller_by_target = min(n_target, n - n_target - target_cut)
             if n_cuts and cut_weights[n_cuts - 1] == total:
                 n_cuts -= 1
             if n_cuts == cuts.shape[0]:

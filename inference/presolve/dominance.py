@@ -149,10 +149,8 @@ def enforce_arc_consistency(working: WorkingProblem, groups: Sequence[tuple[int,
     Infeasible
         If a variable has lost all its values, or a group has too few: a proof of infeasibility.
     """
-    remaining_cells, removed = (
-        MAX_CONSISTENCY_PASSES * sum(working.tables[scope].size for scope in working.consistency_pending),
-        0,
-    )
+    remaining_cells = MAX_CONSISTENCY_PASSES * sum(working.tables[scope].size for scope in working.consistency_pending)
+    removed = 0
     value_counts = [-1] * len(groups)  # remaining values of each group's variables at its last revision
     while remaining_cells > 0 and not working.limit.over:
         if working.consistency_pending:

@@ -31,6 +31,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from importlib import import_module
+from itertools import count
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -178,26 +179,30 @@ def compilation_seconds() -> float:
     return _collector_pause.seconds
 
 
-class _CompilationCounter(event.Listener):  # type: ignore[misc]
-    """Counts the kernels of this project that have been compiled, and reports the number."""
+class _AfterCompilation(event.Listener):  # type: ignore[misc]
+    """Calls a function with the dispatcher of each kernel that has been compiled."""
 
-    def __init__(self, report: Callable[[int], None]) -> None:
-        self._count, self._report = 0, report
+    def __init__(self, act: Callable[[Any], object]) -> None:
+        self._act = act
 
     def on_start(self, event: Any) -> None:
         """Do nothing when a compilation starts."""
 
     def on_end(self, event: Any) -> None:
-        """Count a compiled kernel of this project and report the new number."""
-        if event.data["dispatcher"].py_func.__module__.startswith("dmcmc."):
-            self._count += 1
-            self._report(self._count)
+        """Call the function."""
+        self._act(event.data["dispatcher"])
 
 
 @contextmanager
 def count_compilations(report: Callable[[int], None]) -> Iterator[None]:
     """Call ``report`` with the number of kernels compiled so far in this block, after each of them."""
-    with event.install_listener("numba:compile", _CompilationCounter(report)):
+    numbers = count(1)
+
+    def note(dispatcher: Any) -> None:
+        if dispatcher.py_func.__module__.startswith("dmcmc."):
+            report(next(numbers))
+
+    with event.install_listener("numba:compile", _AfterCompilation(note)):
         yield
 
 
@@ -466,33 +471,19 @@ def _with_cache(kernel: Any, numba_cache: Any) -> Any:
     return kernel
 
 
-class _CompiledDispatchers(event.Listener):  # type: ignore[misc]
-    """Records the dispatchers that were compiled."""
-
-    def __init__(self) -> None:
-        self.dispatchers: dict[int, Any] = {}
-
-    def on_start(self, event: Any) -> None:
-        """Do nothing when a compilation starts."""
-
-    def on_end(self, event: Any) -> None:
-        """Record the dispatcher that was compiled."""
-        self.dispatchers[id(event.data["dispatcher"])] = event.data["dispatcher"]
-
-
 @contextmanager
 def release_compiler_metadata() -> Iterator[None]:
     """Release, at the end of the block, the metadata of all kernels that were compiled in it."""
-    recorder = _CompiledDispatchers()
+    dispatchers: dict[int, Any] = {}
     try:
-        with event.install_listener("numba:compile", recorder):
+        with event.install_listener("numba:compile", _AfterCompilation(lambda one: dispatchers.update({id(one): one}))):
             yield
     finally:
-        for dispatcher in recorder.dispatchers.values():
+        for dispatcher in dispatchers.values():
             for compiled in dispatcher.overloads.values():
                 with suppress(AttributeError):  # private attributes of Numba may change
                     _drop_metadata(compiled)
-        if recorder.dispatchers:
+        if dispatchers:
             gc.collect(1)
             with suppress(OSError, AttributeError):  # other systems release memory themselves, or cannot
                 ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -171,6 +171,25 @@ def leave_to_cpu(error: Exception) -> bool:
     return gpu_fault(error) is not None
 
 
+class CpuFallback:
+    """A block of work for the GPU, which ends without an error where the CPU has to do the work; a context manager.
+
+    Parameters
+    ----------
+    *refusals : type of BaseException
+        Errors that say, besides those of :func:`leave_to_cpu`, that the GPU cannot do the work.
+    """
+
+    def __init__(self, *refusals: type[BaseException]) -> None:
+        self._refusals = refusals
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        return isinstance(error, self._refusals) or (isinstance(error, Exception) and leave_to_cpu(error))
+
+
 def _close_gpu(why: str) -> None:
     """Let nothing use the GPU of this process from now on, because it has failed."""
     if _FAILURES:

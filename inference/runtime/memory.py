@@ -52,12 +52,10 @@ class MemoryAccount:
 
     def __init__(self) -> None:
         self.budget: int | None = None
-        self._baseline, self._compilation_depth, self._resident_before, self._is_listening = (
-            INTERPRETER_BYTES,
-            0,
-            0,
-            False,
-        )
+        self._baseline = INTERPRETER_BYTES
+        self._compilation_depth = 0
+        self._resident_before = 0
+        self._is_listening = False
 
     @contextmanager
     def open(self, budget: int, baseline: int = 0) -> Iterator[None]:

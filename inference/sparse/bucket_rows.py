@@ -106,11 +106,9 @@ class RowBuilder:
         ranges = self.cut_ranges(stop)
         if not ranges:
             return 0.0
-        n_before, sample, estimate = (
-            self.row_steps.candidates,
-            self._missing_shuffled()[: max(1, int(tuning.SAMPLED_SHARE * len(ranges)))],
-            0.0,
-        )
+        n_before = self.row_steps.candidates
+        sample = self._missing_shuffled()[: max(1, int(tuning.SAMPLED_SHARE * len(ranges)))]
+        estimate = 0.0
         for n_rows, i in enumerate(sample, 1):
             self._build_range(i, stop)
             estimate = (self.row_steps.candidates - n_before) * len(ranges) / n_rows

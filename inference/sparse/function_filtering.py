@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
 from dmcmc.inference.elimination.plan import EliminationPlan, EliminationQuery, plan_elimination
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched, with_headroom
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within, upper_bound_on_z
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -526,8 +526,7 @@ def _fill(inputs: Sequence[BucketInput], query: EliminationQuery) -> float:
 
 def z_within(query: EliminationQuery, cells: int) -> int:
     """Return the largest z whose mini-buckets have at most about ``cells`` entries; the smallest z if none has."""
-    max_z = upper_bound_on_z(query.domains, query.order, cells)
-    return plan_within(query.scopes, query.domains, query.order, (), cells, max_z, shifts=True)[0]
+    return plan_within(query.scopes, query.domains, query.order, (), cells, shifts=True)[0]
 
 
 def filtering_kernels(arithmetic: Arithmetic) -> KernelSet:

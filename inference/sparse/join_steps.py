@@ -32,6 +32,7 @@ from dmcmc.inference import tuning
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
+from dmcmc.inference.model.tables import spread
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.threads import run_parallel
@@ -177,11 +178,9 @@ def lay_out_partner(
     """Lay out a sparse table for a join with rows over ``before``; the join adds the variables ``new``."""
     shared = [v for v in before if v in table.scope]
     rows = group_by_variable(table, [*shared, *new], variable, domains)
-    row_fields, shared_fields, bits = (
-        fields_of(before, domains),
-        fields_of(shared, domains),
-        fields_of(new, domains).bits,
-    )
+    row_fields = fields_of(before, domains)
+    shared_fields = fields_of(shared, domains)
+    bits = fields_of(new, domains).bits
     columns = [list(before).index(v) for v in shared]
     group = starts_of(rows.keys, bits)
     return JoinPartner(
@@ -613,7 +612,7 @@ def drop_dominated(
     stop : Deadline
         When to give up with ``OutOfTime``.
     """
-    tables = [_broadcast(table, message.scope) for table in bounds]
+    tables = [spread(table.values, table.scope, message.scope) for table in bounds]
     number = np.int64 if arithmetic.exact else np.float64
     lowest, values = number(arithmetic.lowest), message.values
     axes, piece = 0, values.size
@@ -638,10 +637,3 @@ def drop_dominated(
     tasks = [partial(filter_pieces, pieces[i : i + per_task]) for i in range(0, len(pieces), per_task)]
     if not run_parallel(tasks, threads if axes else 1, stop):
         stop.check()
-
-
-def _broadcast(table: EncodedTable, scope: Sequence[int]) -> Array:
-    """Return a table's entries with one axis per variable of ``scope``, which contains the table's scope."""
-    axes = sorted(range(len(table.scope)), key=lambda axis: scope.index(table.scope[axis]))
-    shape = [table.values.shape[table.scope.index(v)] if v in table.scope else 1 for v in scope]
-    return table.values.transpose(axes).reshape(shape)

@@ -21,10 +21,9 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import Ints, rounding_of
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import Elimination
-from dmcmc.inference.elimination.plan import EliminationPlan
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
-from dmcmc.inference.minibuckets.plan import largest_fitting, least_z, plan_mini_buckets, upper_bound_on_z
+from dmcmc.inference.minibuckets.plan import plan_within
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, scaling_exponent
 from dmcmc.inference.model.factor_graph import FactorGraph
 from dmcmc.inference.model.flat_tables import FlatTables
@@ -102,22 +101,10 @@ def starts_of(
     factors = graph.factors
     if not 0 < factors <= tuning.MAX_START_FACTORS or graph.dense < factors:
         return None
-    entries, scopes, sequence = (
-        int(MEMORY_ACCOUNT.budget_share(tuning.COPY_MEMORY_SHARE / (2 * 8), tuning.LARGE_ENTRIES)),
-        graph.scopes(),
-        order.tolist(),
-    )
-    remaining_variables = tuple(np.setdiff1d(np.arange(graph.domains.size), order).tolist())
-
-    def plan_of(z: int) -> EliminationPlan:
-        """Plan the elimination with mini-bucket size z."""
-        stop.check()
-        return plan_mini_buckets(scopes, graph.domains, sequence, remaining_variables, z, True)
-
+    entries = int(MEMORY_ACCOUNT.budget_share(tuning.COPY_MEMORY_SHARE / (2 * 8), tuning.LARGE_ENTRIES))
+    keep = np.setdiff1d(np.arange(graph.domains.size), order).tolist()
     try:
-        _, plan = largest_fitting(
-            upper_bound_on_z(graph.domains, sequence, entries), least_z(scopes, sequence), entries, plan_of
-        )
+        _, plan = plan_within(graph.scopes(), graph.domains, order.tolist(), keep, entries, shifts=True, stop=stop)
         if plan.entries > entries:
             return None
         graph = _scaled(graph)

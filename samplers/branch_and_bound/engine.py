@@ -1,17 +1,11 @@
-"""Branch and bound with soft arc consistency, and its path consistency.
+"""Branch and bound with soft arc consistency in a background thread, a search engine (``CostSearchEngine``).
 
-Branch and bound in a background thread, with the interface of a search engine (``CostSearchEngine``).
-
-The kernels search a network of nonnegative costs; the thread calls them for some hundred nodes at a time, so that it
-can report, pause and stop in between.
-
-Make a network of costs path consistent before it is searched; see :mod:`.path_consistency_kernels`.
+A network of nonnegative costs is made path consistent first. The thread calls the kernels of the search for some
+hundred nodes at a time, so that it can report, pause and stop in between.
 """
 
 import time
 from collections.abc import Callable
-from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,54 +15,18 @@ from dmcmc.samplers.branch_and_bound.cost_network import (
     FOUND,
     LOWER,
     TOP,
+    CostNetwork,
     CostTables,
     Ints,
     Tables,
     bytes_needed,
     cost_tables,
     network_of,
-    offsets_of,
 )
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, TRAIL_FULL, pass_over, search
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.external.process import SearchProgress, SearchThread
 from dmcmc.samplers.toulbar2.costs import CostProblem, costs_of
-
-
-class TripleTables(NamedTuple):
-    """The costs of a network in flat arrays, which the kernels change; all arrays are int64.
-
-    Attributes
-    ----------
-    domains, first : (n,) and (n + 1,)
-        Domain sizes, and offset of each variable's values in ``unary``.
-    unary : (values,)
-        Unary costs.
-    ends, cell_at : (m, 2) and (m,)
-        The two variables of each pair, ascending, and the offset of its costs in ``cells``.
-    cells : (cells,)
-        Costs of the pairs, in C order.
-    triples, sides : (t, 3)
-        The variables a < b < c of each triple, and its pairs ab, ac and bc.
-    entry_at : (t,)
-        Offset of each triple's costs in ``entries``.
-    entries : (entries,)
-        Costs of the triples, in C order.
-    bound : (1,)
-        The lower bound.
-    """
-
-    domains: Ints
-    first: Ints
-    unary: Ints
-    ends: NDArray[np.int64]
-    cell_at: Ints
-    cells: Ints
-    triples: NDArray[np.int64]
-    sides: NDArray[np.int64]
-    entry_at: Ints
-    entries: Ints
-    bound: Ints
 
 
 def make_path_consistent(
@@ -95,17 +53,20 @@ def make_path_consistent(
     CostTables
         Costs of the same sum for every assignment. Triples without costs are left out.
     """
-    tables = _flat(costs, triples_of(costs.pairs, costs.domains, max_entries))
+    triples = triples_of(costs.pairs, costs.domains, max_entries)
+    empty = {triple: np.zeros(costs.domains[list(triple)], dtype=np.int64) for triple in triples}
+    net, state = network_of(costs._replace(triples=empty))
+    unary, bound = state.cost[1 : 1 + net.first[-1]], state.cost[:1]
     halt, before = np.zeros(1, dtype=np.uint8) if halt is None else halt, -1.0
     for number in range(tuning.MAX_PASSES):
         if not may_continue() or halt[0]:
             break
-        pass_over(tables, number % 2 == 0, halt)
+        pass_over(net, unary, bound, number % 2 == 0, halt)
         if number % 2:
-            if tables.bound[0] - before <= tuning.MIN_PASS_GAIN * tables.bound[0]:
+            if bound[0] - before <= tuning.MIN_PASS_GAIN * bound[0]:
                 break
-            before = float(tables.bound[0])
-    return _named(costs, tables)
+            before = float(bound[0])
+    return _named(costs, net, unary, int(bound[0]))
 
 
 def triples_of(pairs: Tables, domains: Ints, max_entries: int) -> list[tuple[int, int, int]]:
@@ -123,47 +84,24 @@ def triples_of(pairs: Tables, domains: Ints, max_entries: int) -> list[tuple[int
     return sorted(found[number] for number in used.tolist())
 
 
-def _flat(costs: CostTables, triples: list[tuple[int, int, int]]) -> TripleTables:
-    """Return the costs in flat arrays, with empty tables of the triples."""
-    number = {pair: p for p, pair in enumerate(sorted(costs.pairs))}
-    ends = np.array(sorted(costs.pairs), dtype=np.int64).reshape(-1, 2)
-    corners = np.array(triples, dtype=np.int64).reshape(-1, 3)
-    sides = [[number[pair] for pair in combinations(triple, 2)] for triple in triples]
-    entry_at = offsets_of(costs.domains[corners].prod(axis=1))
-    none = np.zeros(0, dtype=np.int64)
-    return TripleTables(
-        costs.domains,
-        offsets_of(costs.domains),
-        np.concatenate([*costs.unary, none]),
-        ends,
-        offsets_of(costs.domains[ends].prod(axis=1))[:-1].copy(),
-        np.concatenate([*(costs.pairs[pair].reshape(-1) for pair in number), none]),
-        corners,
-        np.array(sides, dtype=np.int64).reshape(-1, 3),
-        entry_at[:-1].copy(),
-        np.zeros(int(entry_at[-1]), dtype=np.int64),
-        np.array([costs.bound], dtype=np.int64),
-    )
-
-
-def _named(costs: CostTables, tables: TripleTables) -> CostTables:
-    """Return flat costs as tables by variables."""
+def _named(costs: CostTables, net: CostNetwork, unary: Ints, bound: int) -> CostTables:
+    """Return the costs with the tables of a network, unary costs and a bound."""
 
     def shaped(flat: Ints, at: int, variables: list[int]) -> Ints:
         """Return the table over some variables that begins at an offset."""
         sizes = costs.domains[variables].tolist()
         return flat[at : at + int(np.prod(sizes))].reshape(sizes)
 
-    pairs = zip(tables.ends.tolist(), tables.cell_at.tolist(), strict=True)
+    pairs = zip(net.ends.tolist(), net.cell_at.tolist(), strict=True)
     triples = {
-        (a, b, c): shaped(tables.entries, at, [a, b, c])
-        for (a, b, c), at in zip(tables.triples.tolist(), tables.entry_at.tolist(), strict=True)
+        (a, b, c): shaped(net.entries, at, [a, b, c])
+        for (a, b, c), at in zip(net.triples.tolist(), net.entry_at.tolist(), strict=True)
     }
     return costs._replace(
-        unary=np.split(tables.unary, tables.first[1:-1]) if costs.unary else [],
-        pairs={(v, u): shaped(tables.cells, at, [v, u]) for (v, u), at in pairs},
+        unary=np.split(unary, net.first[1:-1]) if costs.unary else [],
+        pairs={(v, u): shaped(net.cells, at, [v, u]) for (v, u), at in pairs},
         triples={triple: table for triple, table in triples.items() if table.any()},
-        bound=int(tables.bound[0]),
+        bound=bound,
     )
 
 

@@ -37,10 +37,13 @@ bound as dual ascent over triplets does, in integers.
 
 Arguments that the kernels share:
 
-net : TripleTables
-    The costs, see ``path_consistency``. Value x of variable v has the unary cost ``net.unary[net.first[v] + x]``. Pair
-    p begins at ``net.cells[net.cell_at[p]]``, and triple t at ``net.entries[net.entry_at[t]]``. ``net.bound[0]`` is
-    the lower bound.
+net : CostNetwork
+    The pairs and triples. Pair p begins at ``net.cells[net.cell_at[p]]``, and triple t at
+    ``net.entries[net.entry_at[t]]``; their costs are changed in place.
+unary : (values,) int64
+    Value x of variable v has the unary cost ``unary[net.first[v] + x]``.
+bound : (1,) int64
+    The lower bound.
 forward : bool
     Whether the last variable takes costs first, and pairs and triples are visited in ascending order.
 """
@@ -183,16 +186,16 @@ def search(net, state, begin, nodes, halt):
 
 
 @njit(nogil=True, allocates=False)
-def take_smallest(net, v):
+def take_smallest(net, unary, bound, v):
     """Move the smallest unary cost of a variable to the bound; a variable without values keeps its costs."""
     first, size, smallest = net.first[v], net.domains[v], FORBIDDEN
     for x in range(first, first + size):
-        smallest = min(smallest, net.unary[x])
+        smallest = min(smallest, unary[x])
     if 0 < smallest < FORBIDDEN:
-        net.bound[0] += smallest
+        bound[0] += smallest
         for x in range(first, first + size):
-            if net.unary[x] < FORBIDDEN:
-                net.unary[x] -= smallest
+            if unary[x] < FORBIDDEN:
+                unary[x] -= smallest
 
 
 @njit(nogil=True, allocates=False)
@@ -215,52 +218,52 @@ def take_common(entries, start, counts, steps):
 
 
 @njit(nogil=True, allocates=False)
-def move_costs_of_pair(net, p, forward):
+def move_costs_of_pair(net, unary, bound, p, forward):
     """Add the costs of a pair and its values up, and move them to the values of one end, then to those of the other."""
     v, u = net.ends[p, 0], net.ends[p, 1]
     rows, columns, at = net.domains[v], net.domains[u], net.cell_at[p]
     for x in range(rows):
         for y in range(columns):
-            total = net.cells[at + x * columns + y] + net.unary[net.first[v] + x] + net.unary[net.first[u] + y]
+            total = net.cells[at + x * columns + y] + unary[net.first[v] + x] + unary[net.first[u] + y]
             net.cells[at + x * columns + y] = min(total, FORBIDDEN)
     for step in range(2):
         if (step == 1) == forward:
             for x in range(rows):
-                net.unary[net.first[v] + x] = take_common(net.cells, at + x * columns, (1, columns), (0, 1))
+                unary[net.first[v] + x] = take_common(net.cells, at + x * columns, (1, columns), (0, 1))
         else:
             for y in range(columns):
-                net.unary[net.first[u] + y] = take_common(net.cells, at + y, (1, rows), (0, columns))
-        take_smallest(net, v if (step == 1) == forward else u)
+                unary[net.first[u] + y] = take_common(net.cells, at + y, (1, rows), (0, columns))
+        take_smallest(net, unary, bound, v if (step == 1) == forward else u)
 
 
 @njit(nogil=True, allocates=False)
-def add_up_triple(net, t):
+def add_up_triple(net, unary, t):
     """Add the costs of the pairs and values of a triple to its table, and set them to 0."""
     a, b, c = net.triples[t, 0], net.triples[t, 1], net.triples[t, 2]
     ab, ac, bc = net.cell_at[net.sides[t, 0]], net.cell_at[net.sides[t, 1]], net.cell_at[net.sides[t, 2]]
     size_a, size_b, size_c, at = net.domains[a], net.domains[b], net.domains[c], net.entry_at[t]
     for x in range(size_a):
         for y in range(size_b):
-            of_xy = net.unary[net.first[a] + x] + net.unary[net.first[b] + y] + net.cells[ab + x * size_b + y]
+            of_xy = unary[net.first[a] + x] + unary[net.first[b] + y] + net.cells[ab + x * size_b + y]
             of_xy = min(of_xy, FORBIDDEN)
             for z in range(size_c):
-                of_z = net.unary[net.first[c] + z] + net.cells[ac + x * size_c + z] + net.cells[bc + y * size_c + z]
+                of_z = unary[net.first[c] + z] + net.cells[ac + x * size_c + z] + net.cells[bc + y * size_c + z]
                 net.entries[at] = min(net.entries[at] + of_xy + of_z, FORBIDDEN)
                 at += 1
     for corner in range(3):
         v = net.triples[t, corner]
-        net.unary[net.first[v] : net.first[v] + net.domains[v]] = 0
+        unary[net.first[v] : net.first[v] + net.domains[v]] = 0
         p = net.sides[t, corner]
         net.cells[net.cell_at[p] : net.cell_at[p] + net.domains[net.ends[p, 0]] * net.domains[net.ends[p, 1]]] = 0
 
 
 @njit(nogil=True, allocates=False)
-def move_costs_of_triple(net, t, forward):
+def move_costs_of_triple(net, unary, bound, t, forward):
     """Add the costs of a triple up, and move them to its values, one variable after another, then to its pairs.
 
     A forbidden entry is forbidden by one of its values or pairs afterwards, so the triple's table has finite costs.
     """
-    add_up_triple(net, t)
+    add_up_triple(net, unary, t)
     sizes = (net.domains[net.triples[t, 0]], net.domains[net.triples[t, 1]], net.domains[net.triples[t, 2]])
     steps, start = (sizes[1] * sizes[2], sizes[2], 1), net.entry_at[t]
     for number in range(3):
@@ -268,10 +271,10 @@ def move_costs_of_triple(net, t, forward):
         one, two = (1 if corner == 0 else 0), (1 if corner == 2 else 2)
         v = net.triples[t, corner]
         for x in range(sizes[corner]):
-            net.unary[net.first[v] + x] = take_common(
+            unary[net.first[v] + x] = take_common(
                 net.entries, start + x * steps[corner], (sizes[one], sizes[two]), (steps[one], steps[two])
             )
-        take_smallest(net, v)
+        take_smallest(net, unary, bound, v)
     for number in range(3):
         side = 2 - number if forward else number
         one, two, other = (1 if side == 2 else 0), (1 if side == 0 else 2), 2 - side
@@ -288,14 +291,14 @@ def move_costs_of_triple(net, t, forward):
 
 
 @njit(nogil=True, allocates=False)
-def pass_over(net, forward, halt):
+def pass_over(net, unary, bound, forward, halt):
     """Move the costs of all pairs and triples once, in the order of their first or last variables; stop if halted."""
     pairs, triples = net.cell_at.size, net.entry_at.size
     for number in range(pairs):
         if halt[0]:
             return
-        move_costs_of_pair(net, number if forward else pairs - 1 - number, forward)
+        move_costs_of_pair(net, unary, bound, number if forward else pairs - 1 - number, forward)
     for number in range(triples):
         if halt[0]:
             return
-        move_costs_of_triple(net, number if forward else triples - 1 - number, forward)
+        move_costs_of_triple(net, unary, bound, number if forward else triples - 1 - number, forward)

@@ -59,7 +59,7 @@ class Walker:
 
     def __init__(self, model: SearchModel, seed: int) -> None:
         self.model = model
-        n, rows = model.domains.size, model.constraints + model.factors
+        n, rows = model.graph.domains.size, model.constraints + model.factors
         self.state = WalkState(
             z=np.full(n, -1, dtype=np.int64),
             load=np.zeros(int(model.cell_start[-1]) + 1, dtype=np.int64),
@@ -78,7 +78,7 @@ class Walker:
         self._changed, self._moved = np.zeros((2, tuning.MAX_CHANGES), dtype=np.int64), np.full(n, -1, dtype=np.int64)
         self._counters, self._statistics = np.zeros(2, dtype=np.int64), np.zeros((3, 5))
         self._rng = np.random.default_rng(seed)
-        self._mean_domain = float(model.domains.mean()) if n else 1.0
+        self._mean_domain = float(model.graph.domains.mean()) if n else 1.0
         self._temperatures = np.zeros(0)  # of a cycle, from the highest
         self._spread = np.ones(tuning.TEMPERATURES)
         self._weight = 1.0  # first weight of a violation
@@ -104,10 +104,11 @@ class Walker:
     def construct(self) -> None:
         """Assign the variables one after another, smallest domain first, each the value with the least violation."""
         model, state = self.model, self.state
-        load_assignment(model, state, np.full(model.domains.size, -1, dtype=np.int64))
-        degrees = np.diff(model.items_start) + np.diff(model.start)
-        noise = self._rng.random(model.domains.size)
-        build_assignment(model, state, np.lexsort((noise, -degrees, model.domains)), 1e-9)
+        graph = model.graph
+        load_assignment(model, state, np.full(graph.domains.size, -1, dtype=np.int64))
+        degrees = np.diff(model.items_start) + np.diff(graph.start)
+        noise = self._rng.random(graph.domains.size)
+        build_assignment(model, state, np.lexsort((noise, -degrees, graph.domains)), 1e-9)
         self._record()
 
     def start_from(self, values: Values) -> None:
@@ -267,7 +268,7 @@ class ConstraintSearch:
         report : callable
             Called with each assignment that violates less than all before.
         """
-        if self.model.domains.size <= tuning.MAX_UNCOMPILED_VARIABLES or not is_ready():
+        if self.model.graph.domains.size <= tuning.MAX_UNCOMPILED_VARIABLES or not is_ready():
             return UncompiledSearch(self.model, self._seed).search(stop, is_ready, report)[0]
         walker = self.walker(0)
         walker.construct()

@@ -53,21 +53,22 @@ def value_like(model, v, other, value):
         return -1
     if model.value_of.size:
         return np.int64(model.value_of[v, model.label[model.value_start[other] + value]])
-    return value if value < model.domains[v] else -1
+    return value if value < model.graph.domains[v] else -1
 
 
 @njit(nogil=True, allocates=False)
 def pick_variable(model, state, focus):
     """Return a random variable; with ``focus`` one of a random violated constraint, table or automaton, if any is."""
-    n = model.domains.size
+    graph = model.graph
+    n = graph.domains.size
     violated = np.int64(state.totals[3])
     if focus and violated > 0:
         c = state.violated[draw(state, violated)]
         constraints = model.hard.size
         if c >= constraints:
-            first, last = model.scope_start[c - constraints], model.scope_start[c - constraints + 1]
+            first, last = graph.scope_start[c - constraints], graph.scope_start[c - constraints + 1]
             if last > first:
-                return model.scope[first + draw(state, last - first)]
+                return graph.scope[first + draw(state, last - first)]
         elif model.item_start[c + 1] > model.item_start[c]:
             first, size = model.item_start[c], model.item_start[c + 1] - model.item_start[c]
             item = first + draw(state, size)
@@ -96,7 +97,7 @@ def is_in_conflict(model, state, item):
 @njit(nogil=True, allocates=False)
 def single_move(model, state, changed, v):
     """Give a variable another random value."""
-    size = model.domains[v]
+    size = model.graph.domains[v]
     if size < 2:
         return 0
     new = (state.z[v] + 1 + draw(state, size - 1)) % size
@@ -111,19 +112,20 @@ def follow(model, state, changed, moved, number, count):
     variable that has changed. For instance, all participants' copies of a meeting's time follow one of them. Each
     variable follows once; ``moved`` marks those that have changed.
     """
+    graph = model.graph
     for i in range(count):
         moved[changed[0, i]] = number
     done = 0
     while done < count:
         v = changed[0, done]
         done += 1
-        for i in range(model.start[v], model.start[v + 1]):
-            f = model.factor[i]
-            first = model.scope_start[f]
-            if state.degree[model.hard.size + f] == 0 or f >= model.dense or model.scope_start[f + 1] - first != 2:
+        for i in range(graph.start[v], graph.start[v + 1]):
+            f = graph.factor[i]
+            first = graph.scope_start[f]
+            if state.degree[model.hard.size + f] == 0 or f >= graph.dense or graph.scope_start[f + 1] - first != 2:
                 continue
-            s = first + 1 if model.position[i] == first else first
-            u = model.scope[s]
+            s = first + 1 if graph.position[i] == first else first
+            u = graph.scope[s]
             if moved[u] == number or count == changed.shape[1]:
                 continue
             new = only_allowed_value(model, state, f, s)
@@ -136,10 +138,11 @@ def follow(model, state, changed, moved, number, count):
 @njit(nogil=True, allocates=False)
 def only_allowed_value(model, state, f, s):
     """Return the value of the variable at ``scope[s]`` that dense table f allows; −1 if it allows none or several."""
-    u, found = model.scope[s], -1
-    entry = model.table_start[f] + state.offset[f] - state.z[u] * model.stride[s]
-    for value in range(model.domains[u]):
-        if model.cost[entry + value * model.stride[s]] != np.inf:
+    graph = model.graph
+    u, found = graph.scope[s], -1
+    entry = graph.table_start[f] + state.offset[f] - state.z[u] * graph.stride[s]
+    for value in range(graph.domains[u]):
+        if graph.data[entry + value * graph.stride[s]] != np.inf:
             if found >= 0:
                 return -1
             found = value
@@ -149,18 +152,19 @@ def only_allowed_value(model, state, f, s):
 @njit(nogil=True, allocates=False)
 def has_followers(model):
     """Return whether some dense table over two variables allows one value only for some value of a variable."""
-    for f in range(model.dense):
-        first = model.scope_start[f]
-        if model.scope_start[f + 1] - first != 2:
+    graph = model.graph
+    for f in range(graph.dense):
+        first = graph.scope_start[f]
+        if graph.scope_start[f + 1] - first != 2:
             continue
         for a in range(2):
-            v, u, entry = model.scope[first + a], model.scope[first + 1 - a], model.table_start[f]
-            for x in range(model.domains[v]):
+            v, u, entry = graph.scope[first + a], graph.scope[first + 1 - a], graph.table_start[f]
+            for x in range(graph.domains[v]):
                 allowed = 0
-                for y in range(model.domains[u]):
-                    if model.cost[entry + x * model.stride[first + a] + y * model.stride[first + 1 - a]] != np.inf:
+                for y in range(graph.domains[u]):
+                    if graph.data[entry + x * graph.stride[first + a] + y * graph.stride[first + 1 - a]] != np.inf:
                         allowed += 1
-                if allowed == 1 and model.domains[u] > 1:
+                if allowed == 1 and graph.domains[u] > 1:
                     return True
     return False
 
@@ -170,8 +174,8 @@ def pair_move(model, state, changed, v):
     """Give a variable and its partner random values, for instance a start and its place."""
     count = single_move(model, state, changed, v)
     other = model.partner[v]
-    if other >= 0 and model.domains[other] > 1:
-        new = (state.z[other] + 1 + draw(state, model.domains[other] - 1)) % model.domains[other]
+    if other >= 0 and model.graph.domains[other] > 1:
+        new = (state.z[other] + 1 + draw(state, model.graph.domains[other] - 1)) % model.graph.domains[other]
         count = change(model, state, changed, count, other, new)
     return count
 
@@ -205,8 +209,9 @@ def swap_values(model, state, changed, count, v, other):
 @njit(nogil=True, allocates=False)
 def neighbour(model, state, v):
     """Return a random variable that shares a constraint with v in the same role, or a table; −1 if there is none."""
+    graph = model.graph
     loads = model.items_start[v + 1] - model.items_start[v]
-    tables = model.start[v + 1] - model.start[v]
+    tables = graph.start[v + 1] - graph.start[v]
     if loads + tables == 0:
         return -1
     i = draw(state, loads + tables)
@@ -216,9 +221,9 @@ def neighbour(model, state, v):
         other = model.item_start[c] + draw(state, model.item_start[c + 1] - model.item_start[c])
         column = 1 if model.item_variable[item, 1] == v else 0
         return model.item_variable[other, column]
-    f = model.factor[model.start[v] + i - loads]
-    size = model.scope_start[f + 1] - model.scope_start[f]
-    return model.scope[model.scope_start[f] + draw(state, size)]
+    f = graph.factor[graph.start[v] + i - loads]
+    size = graph.scope_start[f + 1] - graph.scope_start[f]
+    return graph.scope[graph.scope_start[f] + draw(state, size)]
 
 
 @njit(nogil=True, allocates=False)
@@ -228,6 +233,7 @@ def ejection_chain(model, state, changed, moved, number, v):
     With constraints that allow each value once, or tables over two variables that forbid equal values, this is a Kempe
     chain. Each variable moves at most once.
     """
+    graph = model.graph
     count = single_move(model, state, changed, v)
     if count == 0:
         return 0
@@ -249,12 +255,12 @@ def ejection_chain(model, state, changed, moved, number, v):
                 continue
             moved[u] = number
             count = change(model, state, changed, count, u, new)
-        for i in range(model.start[v], model.start[v + 1]):
-            f = model.factor[i]
-            first = model.scope_start[f]
-            if state.degree[model.hard.size + f] == 0 or model.scope_start[f + 1] - first != 2:
+        for i in range(graph.start[v], graph.start[v + 1]):
+            f = graph.factor[i]
+            first = graph.scope_start[f]
+            if state.degree[model.hard.size + f] == 0 or graph.scope_start[f + 1] - first != 2:
                 continue
-            u = model.scope[first + 1] if model.position[i] == first else model.scope[first]
+            u = graph.scope[first + 1] if graph.position[i] == first else graph.scope[first]
             new = value_like(model, u, v, old)
             if moved[u] != number and new >= 0 and new != state.z[u] and count < changed.shape[1]:
                 moved[u] = number
@@ -313,7 +319,7 @@ def free_neighbours(model, state, changed, moved, number, v):
     """Free a variable and random ones that share a constraint or a table with it; return their number."""
     size, count, u = 2 + draw(state, MAX_REBUILT - 1), 0, v
     for _ in range(3 * size):
-        if count < size and u >= 0 and moved[u] != number and model.domains[u] > 1:
+        if count < size and u >= 0 and moved[u] != number and model.graph.domains[u] > 1:
             moved[u] = number
             count = change(model, state, changed, count, u, -1)
         u = neighbour(model, state, v)
@@ -335,7 +341,7 @@ def free_range(model, state, changed, moved, number, v):
         u = model.item_variable[other, column]
         at, until = cells_of(model, state, other)
         is_near = at < until and at <= begin + reach and until > begin - reach
-        if count < size and is_near and u >= 0 and moved[u] != number and model.domains[u] > 1:
+        if count < size and is_near and u >= 0 and moved[u] != number and model.graph.domains[u] > 1:
             moved[u] = number
             count = change(model, state, changed, count, u, -1)
         if step == 0:
@@ -347,7 +353,7 @@ def free_range(model, state, changed, moved, number, v):
 def best_value(model, state, v, soft_weight):
     """Return the value of an unassigned variable with the least weighted degree and soft cost; ties are random."""
     best, least, ties = np.int64(0), np.inf, 0
-    for value in range(model.domains[v]):
+    for value in range(model.graph.domains[v]):
         total = cost_change(model, state, v, value, soft_weight)
         if total < least - 1e-9 * abs(least):
             best, least, ties = np.int64(value), total, 1
@@ -401,7 +407,7 @@ def anneal(model, state, settings, changed, moved, counters, best, best_totals, 
         v = pick_variable(model, state, draw_unit(state) < focus)
         count, after, accepted = 0, before, False
         if kind == 0:
-            size = model.domains[v]
+            size = model.graph.domains[v]
             if size > 1:
                 new = (state.z[v] + 1 + draw(state, size - 1)) % size
                 rise = cost_change(model, state, v, new, soft_weight)
@@ -447,10 +453,10 @@ def descend(model, state, soft_weight, halt):
     improved = True
     while improved and not halt[0]:
         improved = False
-        for v in range(model.domains.size):
+        for v in range(model.graph.domains.size):
             total = abs(state.totals[WEIGHTED]) + soft_weight * abs(state.totals[SOFT])
             best, least = state.z[v], -1e-9 * total
-            for value in range(model.domains[v]):
+            for value in range(model.graph.domains[v]):
                 if value != state.z[v]:
                     rise = cost_change(model, state, v, value, soft_weight)
                     if rise < least:
@@ -465,9 +471,9 @@ def sample_changes(model, state, samples, found):
     """Write the absolute changes of the soft cost by random single-variable moves to ``found``; undo the moves."""
     changed = found.size
     for i in range(samples):
-        v = draw(state, model.domains.size)
+        v = draw(state, model.graph.domains.size)
         old, before = state.z[v], state.totals[SOFT]
-        change_value(model, state, v, draw(state, model.domains[v]))
+        change_value(model, state, v, draw(state, model.graph.domains[v]))
         found[i % changed] = abs(state.totals[SOFT] - before)
         change_value(model, state, v, old)
 

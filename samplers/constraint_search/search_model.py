@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.constraints.global_constraint import CellItem, CellLoads, GlobalConstraint
 from dmcmc.inference.model.factor import Factor
-from dmcmc.inference.model.factor_graph import build_graph
+from dmcmc.inference.model.factor_graph import FactorGraph, build_graph
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers.contract import tuning
@@ -26,14 +26,8 @@ class SearchModel(NamedTuple):
 
     Attributes
     ----------
-    domains : (n,) int64
-        Domain size of each variable.
-    scope_start, scope, stride, table_start, following, start, factor, position : ndarray
-        Tables and automata as in ``FactorGraph``.
-    dense, first_step : int
-        Number of dense tables, and offset of the first transition in ``cost``, as in ``FactorGraph``.
-    cost : (entries,) float64
-        Cost of each table entry and of each transition; inf forbids it.
+    graph : FactorGraph
+        Tables and automata. Its ``data`` are costs, float64; inf forbids an entry.
     hard : (constraints,) bool
         Whether each constraint is hard.
     unit_cost : (constraints,) float64
@@ -72,18 +66,7 @@ class SearchModel(NamedTuple):
         A variable with which the variable shares an item of two variables; −1 for none.
     """
 
-    domains: NDArray[np.int64]
-    scope_start: NDArray[np.int64]
-    scope: NDArray[np.int64]
-    stride: NDArray[np.int64]
-    table_start: NDArray[np.int64]
-    following: NDArray[np.int32]
-    start: NDArray[np.int64]
-    factor: NDArray[np.int64]
-    position: NDArray[np.int64]
-    dense: int
-    first_step: int
-    cost: NDArray[np.float64]
+    graph: FactorGraph
     hard: NDArray[np.bool_]
     unit_cost: NDArray[np.float64]
     counts_runs: NDArray[np.bool_]
@@ -108,7 +91,7 @@ class SearchModel(NamedTuple):
     @property
     def factors(self) -> int:
         """The number of tables and automata."""
-        return self.scope_start.size - 1
+        return self.graph.factors
 
     @property
     def constraints(self) -> int:
@@ -142,27 +125,11 @@ def search_model(problem: Problem, stop: Deadline = NO_DEADLINE) -> SearchModel:
     np.negative(cost, out=cost)
     cost[graph.data == graph.forbidden_entry] = np.inf
     return SearchModel(
-        **{name: getattr(graph, name) for name in _GRAPH_FIELDS},
-        domains=np.array(problem.domains),
-        cost=cost,
+        graph=graph._replace(data=cost, low=np.zeros(0), forbidden_entry=np.float64(np.inf)),
         **_constraint_arrays(loaded),
         **_item_arrays(loaded, problem.domains),
         **_label_arrays(problem),
     )
-
-
-_GRAPH_FIELDS = (
-    "scope_start",
-    "scope",
-    "stride",
-    "table_start",
-    "following",
-    "start",
-    "factor",
-    "position",
-    "dense",
-    "first_step",
-)
 
 
 def _constraint_arrays(loaded: Sequence[tuple[GlobalConstraint, CellLoads]]) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def cells_of(model, state, item):
     if b >= 0:
         if state.z[b] < 0:
             return np.int64(0), np.int64(0)
-        index = index * model.domains[b] + state.z[b]
+        index = index * model.graph.domains[b] + state.z[b]
     index += model.item_first[item]
     return model.first[index], model.end[index]
 
@@ -165,18 +165,20 @@ def move_item(model, state, item, old, new):
 @njit(nogil=True, allocates=False)
 def run_automaton(model, state, f):
     """Return the cost of an automaton's word; inf if it is forbidden."""
+    graph = model.graph
     automaton_state, total = 0, 0.0
-    for s in range(model.scope_start[f], model.scope_start[f + 1]):
-        v = model.scope[s]
-        transition = model.stride[s] + automaton_state * model.domains[v] + state.z[v]
-        total += model.cost[model.first_step + transition]
-        automaton_state = model.following[transition]
+    for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
+        v = graph.scope[s]
+        transition = graph.stride[s] + automaton_state * graph.domains[v] + state.z[v]
+        total += graph.data[graph.first_step + transition]
+        automaton_state = graph.following[transition]
     return total
 
 
 @njit(nogil=True, allocates=False)
 def change_value(model, state, v, new):
     """Give a variable a new value (−1: none), and update all that depends on it."""
+    graph = model.graph
     old = state.z[v]
     if old == new:
         return
@@ -190,17 +192,17 @@ def change_value(model, state, v, new):
         state.z[v] = old
     state.z[v] = new
     constraints = model.hard.size
-    for i in range(model.start[v], model.start[v + 1]):
-        f = model.factor[i]
+    for i in range(graph.start[v], graph.start[v + 1]):
+        f = graph.factor[i]
         if old < 0:
             state.missing[f] -= 1
         elif new < 0:
             state.missing[f] += 1
         cost = 0.0
-        if f < model.dense:
-            state.offset[f] += (max(new, 0) - max(old, 0)) * model.stride[model.position[i]]
+        if f < graph.dense:
+            state.offset[f] += (max(new, 0) - max(old, 0)) * graph.stride[graph.position[i]]
             if state.missing[f] == 0:
-                cost = model.cost[model.table_start[f] + state.offset[f]]
+                cost = graph.data[graph.table_start[f] + state.offset[f]]
         elif state.missing[f] == 0:
             cost = run_automaton(model, state, f)
         forbidden = cost == np.inf
@@ -241,6 +243,7 @@ def degree_change(model, state, item, old, new):
 @njit(nogil=True, allocates=False)
 def cost_change(model, state, v, new, soft_weight):
     """Return the change of weighted degree + ``soft_weight`` · soft cost if a variable got another value."""
+    graph = model.graph
     old, total, constraints = state.z[v], 0.0, model.hard.size
     unassigned = 1 if old < 0 else 0
     for i in range(model.items_start[v], model.items_start[v + 1]):
@@ -252,13 +255,13 @@ def cost_change(model, state, v, new, soft_weight):
         if before != after:
             c, change = model.item_constraint[item], degree_change(model, state, item, before, after)
             total += change * (state.weight[c] if model.hard[c] else soft_weight * model.unit_cost[c])
-    for i in range(model.start[v], model.start[v + 1]):
-        f = model.factor[i]
+    for i in range(graph.start[v], graph.start[v + 1]):
+        f = graph.factor[i]
         if state.missing[f] != unassigned:
             continue
-        if f < model.dense:
-            offset = state.offset[f] + (new - max(old, 0)) * model.stride[model.position[i]]
-            cost = model.cost[model.table_start[f] + offset]
+        if f < graph.dense:
+            offset = state.offset[f] + (new - max(old, 0)) * graph.stride[graph.position[i]]
+            cost = graph.data[graph.table_start[f] + offset]
         else:
             state.z[v] = new
             cost = run_automaton(model, state, f)
@@ -282,8 +285,8 @@ def reset(model, state):
     state.totals[:] = 0.0
     state.place[:] = -1
     state.degree[:] = 0
-    for f in range(model.scope_start.size - 1):
-        state.missing[f] = model.scope_start[f + 1] - model.scope_start[f]
+    for f in range(model.graph.scope_start.size - 1):
+        state.missing[f] = model.graph.scope_start[f + 1] - model.graph.scope_start[f]
     for c in range(model.hard.size):  # a degree can be positive without any load
         degree = 0
         if model.counts_runs[c]:

@@ -50,7 +50,7 @@ class UncompiledState:
     """
 
     def __init__(self, model: SearchModel) -> None:
-        self.model, n, constraints = model, model.domains.size, model.constraints
+        self.model, n, constraints = model, model.graph.domains.size, model.constraints
         self.values = np.full(n, -1, dtype=np.int64)
         self.weight, self.violated = np.ones(constraints + model.factors), set[int]()
         self._load = np.zeros(int(model.cell_start[-1]), dtype=np.int64)
@@ -88,7 +88,7 @@ class UncompiledState:
         Several items of the unit in one constraint are counted one by one, as if the others were not there.
         """
         model = self.model
-        shape = tuple(model.domains[list(unit)].tolist())
+        shape = tuple(model.graph.domains[list(unit)].tolist())
         hard, soft = np.zeros(shape), np.zeros(shape)
         for item in dict.fromkeys(i for v in unit for i in self.items[v]):
             c = int(model.item_constraint[item])
@@ -106,14 +106,13 @@ class UncompiledState:
 
     def _factors(self, unit: Unit) -> Iterable[int]:
         """Return the tables and automata of the variables of a unit."""
-        model = self.model
-        return dict.fromkeys(f for v in unit for f in model.factor[model.start[v] : model.start[v + 1]].tolist())
+        return dict.fromkeys(f for v in unit for f in self.model.graph.factors_of(v).tolist())
 
     def _item_costs(self, unit: Unit, item: int) -> Costs:
         """Return the degree that an item adds, in an array that fits the combinations of a unit."""
         model = self.model
         a, b = model.item_variable[item].tolist()
-        start, sizes = int(model.item_first[item]), [int(model.domains[v]) for v in (a, b) if v >= 0]
+        start, sizes = int(model.item_first[item]), [int(model.graph.domains[v]) for v in (a, b) if v >= 0]
         first, end = (cells[start : start + int(np.prod(sizes))].reshape(sizes) for cells in (model.first, model.end))
         added = self._placing_costs(int(model.item_constraint[item]), item, first, end)
         axes: list[int] = []
@@ -125,7 +124,7 @@ class UncompiledState:
                 added = np.asarray(added.min(axis=axis) if known < 0 else added.take(known, axis=axis))
         if axes != sorted(axes):
             added = added.T
-        return added.reshape([int(model.domains[v]) if i in axes else 1 for i, v in enumerate(unit)])
+        return added.reshape([int(model.graph.domains[v]) if i in axes else 1 for i, v in enumerate(unit)])
 
     def _placing_costs(self, c: int, item: int, first: NDArray[np.int64], end: NDArray[np.int64]) -> Costs:
         """Return the degree that an item adds to a constraint for each range of cells; 0 for an empty one."""
@@ -151,27 +150,27 @@ class UncompiledState:
 
     def _entries(self, unit: Unit, f: int) -> Costs | None:
         """Return the costs of a table or an automaton; None if a variable outside the unit is not assigned."""
-        model = self.model
-        scope = range(int(model.scope_start[f]), int(model.scope_start[f + 1]))
+        graph = self.model.graph
+        scope = range(int(graph.scope_start[f]), int(graph.scope_start[f + 1]))
         chosen: list[Values] = []
         for s in scope:
-            v = int(model.scope[s])
+            v = int(graph.scope[s])
             if v in unit:
                 shape = [1] * len(unit)
                 shape[unit.index(v)] = -1
-                chosen.append(np.arange(model.domains[v]).reshape(shape))
+                chosen.append(np.arange(graph.domains[v]).reshape(shape))
             elif self.values[v] < 0:
                 return None
             else:
                 chosen.append(self.values[v : v + 1].reshape([1] * len(unit)))
-        if f < model.dense:
-            offsets = sum(x * int(model.stride[s]) for s, x in zip(scope, chosen, strict=True))
-            return model.cost[int(model.table_start[f]) + offsets]
+        if f < graph.dense:
+            offsets = sum(x * int(graph.stride[s]) for s, x in zip(scope, chosen, strict=True))
+            return graph.data[int(graph.table_start[f]) + offsets]
         state, total = np.zeros([1] * len(unit), dtype=np.int64), np.zeros([1] * len(unit))
         for s, x in zip(scope, chosen, strict=True):
-            transition = int(model.stride[s]) + state * int(model.domains[model.scope[s]]) + x
-            total = total + model.cost[model.first_step + transition]
-            state = model.following[transition].astype(np.int64)
+            transition = int(graph.stride[s]) + state * int(graph.domains[graph.scope[s]]) + x
+            total = total + graph.data[graph.first_step + transition]
+            state = graph.following[transition].astype(np.int64)
         return total
 
     def _cells(self, item: int) -> tuple[int, int]:
@@ -181,7 +180,7 @@ class UncompiledState:
             if v >= 0:
                 if self.values[v] < 0:
                     return 0, 0
-                index = index * int(self.model.domains[v]) + int(self.values[v])
+                index = index * int(self.model.graph.domains[v]) + int(self.values[v])
         index += int(self.model.item_first[item])
         return int(self.model.first[index]), int(self.model.end[index])
 
@@ -232,7 +231,7 @@ class UncompiledSearch:
         self.model, self._rng = model, np.random.default_rng(seed)
         self.state = UncompiledState(model)
         self._often_violated = np.ones(model.constraints + model.factors)  # sums of the weights of all repairs
-        self._units = sorted({self._unit(v) for v in range(model.domains.size)})
+        self._units = sorted({self._unit(v) for v in range(model.graph.domains.size)})
 
     def search(
         self, stop: Deadline, ends: Callable[[], bool], report: Callable[[Values], object]
@@ -300,18 +299,18 @@ class UncompiledSearch:
 
     def _construction_rank(self, unit: Unit) -> float:
         """Return the number of combinations of a unit, divided by the weights of what it can violate."""
-        model = self.model
+        model, graph = self.model, self.model.graph
         constraints = {int(model.item_constraint[i]) for v in unit for i in self.state.items[v]}
         weight = sum(float(self._often_violated[c]) for c in constraints if model.hard[c])
         for v in unit:
-            factors = model.factor[model.start[v] : model.start[v + 1]]
+            factors = graph.factors_of(v)
             weight += float(self._often_violated[model.constraints + factors].sum())
-        return float(np.prod(model.domains[list(unit)])) / max(1.0, weight)
+        return float(np.prod(graph.domains[list(unit)])) / max(1.0, weight)
 
     def _unit(self, v: int) -> Unit:
         """Return the variables that change together with a variable."""
         other = int(self.model.partner[v])
-        if other < 0 or self.model.domains[v] * self.model.domains[other] > tuning.MAX_COMBINATIONS:
+        if other < 0 or self.model.graph.domains[v] * self.model.graph.domains[other] > tuning.MAX_COMBINATIONS:
             return (v,)
         return (v, other) if self.model.partner[other] == v and v < other else (other, v) if other < v else (v,)
 
@@ -321,7 +320,7 @@ class UncompiledSearch:
         candidates = self._candidates(violated[int(self._rng.integers(len(violated)))])
         if candidates and self._rng.random() < tuning.NOISE:
             unit = candidates[0]
-            self.state.assign(unit, tuple(self._rng.integers(self.model.domains[list(unit)]).tolist()))
+            self.state.assign(unit, tuple(self._rng.integers(self.model.graph.domains[list(unit)]).tolist()))
             return
         best: tuple[float, Unit, tuple[int, ...]] | None = None
         for unit in candidates:
@@ -343,7 +342,7 @@ class UncompiledSearch:
         """Return some units of a violated constraint, table or automaton; half the time only those in its bad cells."""
         state, model, constraints = self.state, self.model, self.model.constraints
         if c >= constraints:
-            variables = model.scope[model.scope_start[c - constraints] : model.scope_start[c - constraints + 1]]
+            variables = model.graph.scope_of(c - constraints)
         else:
             items = np.arange(model.item_start[c], model.item_start[c + 1])
             if not model.counts_runs[c] and self._rng.random() < tuning.FOCUS:

@@ -11,6 +11,7 @@ from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.device import shared_device
 from dmcmc.inference.runtime.types import Array
+from dmcmc.samplers.cuda.evaluation_kernels import evaluate
 
 _THREADS = 256  # threads per block; each evaluates one or more rows
 _MAX_BLOCKS = 1 << 12  # maximum number of blocks; more rows are evaluated in turn
@@ -38,8 +39,6 @@ def evaluate_on_device(
     arithmetic : Arithmetic
         Encoding of the table.
     """
-    from dmcmc.samplers.cuda.evaluation_kernels import evaluate
-
     device, (rows, hidden) = shared_device(), states.shape
     shape = tuple(domains[hidden:].tolist())
     strides = [0] * hidden + [prod(shape[axis + 1 :]) for axis in range(len(shape))]

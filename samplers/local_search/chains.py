@@ -307,10 +307,8 @@ class GraphChainFactory:
 
     def __init__(self, graph: FactorGraph, order: Sequence[int] | Values) -> None:
         self.graph, self.order = graph, np.asarray(order, dtype=np.int64)
-        self.hard, self.slow = (
-            bool((graph.data == graph.forbidden_entry).any()),
-            graph.data.nbytes > 4 * tuning.MAX_COPIED_ENTRIES,
-        )
+        self.hard = bool((graph.data == graph.forbidden_entry).any())
+        self.slow = graph.data.nbytes > 4 * tuning.MAX_COPIED_ENTRIES
 
     def chain(self, start: ChainStart, span: TemperatureRange, sweeps: int) -> "GraphChain":
         """Return a chain that anneals over a temperature range."""

@@ -101,40 +101,38 @@ def score_values(graph, z, v, sums):
 
 
 @njit(allocates=False)
+def run_automaton(graph, z, begin, end, position, value, state, high, low):
+    """Make an automaton's transitions at the positions ``begin`` to ``end`` − 1 of the scopes, from a state.
+
+    Each transition reads a variable's value, which is ``value`` at ``position`` and that in ``z`` elsewhere. Returns
+    the next state, −1 if a transition is forbidden, and the two parts of ``high`` + ``low`` plus the utilities.
+    """
+    split = graph.low.size > 0
+    for s in range(begin, end):
+        w = graph.scope[s]
+        transition = graph.stride[s] + state * graph.domains[w] + (value if s == position else z[w])
+        entry = graph.data[graph.first_step + transition]
+        if entry == graph.forbidden_entry:
+            return np.int64(-1), high, low
+        low_entry = graph.low[graph.first_step + transition] if split else 0.0
+        high, low = two_sum(high, low, np.float64(entry), low_entry)
+        state = np.int64(graph.following[transition])
+    return state, high, low
+
+
+@njit(allocates=False)
 def score_automaton(graph, z, f, position, sums):
     """Add the utility or violation of automaton f to ``sums``, per value of the variable at ``scope[position]``.
 
-    The automaton reads the values of its scope in turn: each transition adds a utility and leads to a next state. The
-    transitions before ``position`` are common to all values and are made once.
+    The transitions before ``position`` are common to all values and are made once.
     """
-    split = graph.low.size > 0
-    common_state, common_high, common_low = 0, 0.0, 0.0
-    for s in range(graph.scope_start[f], position):
-        transition = graph.stride[s] + common_state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
-        entry = graph.data[graph.first_step + transition]
-        if entry == graph.forbidden_entry:
-            for d in range(graph.domains[graph.scope[position]]):
-                sums[0, d] += 1.0
-            return
-        common_high, common_low = two_sum(
-            common_high, common_low, np.float64(entry), graph.low[graph.first_step + transition] if split else 0.0
-        )
-        common_state = graph.following[transition]
+    first, last, none = graph.scope_start[f], graph.scope_start[f + 1], np.int64(-1)
+    common, common_high, common_low = run_automaton(graph, z, first, position, none, none, np.int64(0), 0.0, 0.0)
     for d in range(graph.domains[graph.scope[position]]):
-        high, low = common_high, common_low
-        state, violated = common_state, False
-        for s in range(position, graph.scope_start[f + 1]):
-            w = graph.scope[s]
-            transition = graph.stride[s] + state * graph.domains[w] + (d if s == position else z[w])
-            entry = graph.data[graph.first_step + transition]
-            if entry == graph.forbidden_entry:
-                violated = True
-                break
-            high, low = two_sum(
-                high, low, np.float64(entry), graph.low[graph.first_step + transition] if split else 0.0
-            )
-            state = graph.following[transition]
-        if violated:
+        state, high, low = common, common_high, common_low
+        if state >= 0:
+            state, high, low = run_automaton(graph, z, position, last, position, d, state, high, low)
+        if state < 0:
             sums[0, d] += 1.0
         else:
             add(sums, d, high, low)
@@ -143,33 +141,23 @@ def score_automaton(graph, z, f, position, sums):
 @njit(nogil=True, allocates=False)
 def evaluate_graph(graph, z, out):
     """Evaluate an assignment: write its violations and the two parts of its utility to ``out[:, 0]``."""
-    split = graph.low.size > 0
+    split, none = graph.low.size > 0, np.int64(-1)
     violations, high, low = 0.0, 0.0, 0.0
     for f in range(graph.scope_start.size - 1):
+        first, last = graph.scope_start[f], graph.scope_start[f + 1]
         if f < graph.dense:
             offset = graph.table_start[f]
-            for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
+            for s in range(first, last):
                 offset += z[graph.scope[s]] * graph.stride[s]
-            entry, low_entry = graph.data[offset], graph.low[offset] if split else 0.0
-            if entry == graph.forbidden_entry:
-                violations += 1.0
-            else:
-                high, low = two_sum(high, low, np.float64(entry), low_entry)
-            continue
-        state, automaton_high, automaton_low, violated = 0, 0.0, 0.0, False
-        for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
-            transition = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
-            entry = graph.data[graph.first_step + transition]
-            if entry == graph.forbidden_entry:
-                violated = True
-                break
-            low_entry = graph.low[graph.first_step + transition] if split else 0.0
-            automaton_high, automaton_low = two_sum(automaton_high, automaton_low, np.float64(entry), low_entry)
-            state = graph.following[transition]
-        if violated:
+            more, more_low = np.float64(graph.data[offset]), graph.low[offset] if split else 0.0
+            is_forbidden = graph.data[offset] == graph.forbidden_entry
+        else:
+            state, more, more_low = run_automaton(graph, z, first, last, none, none, np.int64(0), 0.0, 0.0)
+            is_forbidden = state < 0
+        if is_forbidden:
             violations += 1.0
         else:
-            high, low = two_sum(high, low, automaton_high, automaton_low)
+            high, low = two_sum(high, low, more, more_low)
     out[0, 0], out[1, 0], out[2, 0] = violations, high, low
 
 

@@ -103,9 +103,7 @@ class Ascent:
         """The factor graph, which hill climbing on global constraints does not need."""
         return build_graph(self.problem)
 
-    def greedy(
-        self, soon: Deadline = NO_DEADLINE, report: Callable[[NDArray[np.int64]], object] = lambda values: None
-    ) -> NDArray[np.int64]:
+    def greedy(self, soon: Deadline = NO_DEADLINE, report: OnBetter = lambda values: None) -> Values:
         """Return an assignment made variable by variable, each by its factors' entries or their averages.
 
         Variables that are not reached before the deadline have value 0.
@@ -133,7 +131,7 @@ class Ascent:
             done = choose_greedily(graph, order, done, z, assigned, means_start, means, sums, tuning.READS_PER_TASK)
         return z
 
-    def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def climb(self, values: Values) -> Values:
         """Return a 1-opt assignment that is at least as good as ``values``; not yet 1-opt if the deadline passes."""
         n = self.graph.domains.size
         z, may_improve = np.array(values, dtype=np.int64), np.ones(n, dtype=np.bool_)
@@ -142,7 +140,7 @@ class Ascent:
             pass
         return z
 
-    def better(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+    def better(self, one: Values, other: Values) -> bool:
         """Return whether ``one`` is better than ``other``: fewer violations, or equally many and more utility."""
         return bool(is_better(self.graph, one, other, np.zeros((3, 1))))
 
@@ -170,9 +168,7 @@ class ConstraintAscent(Ascent):
         """The search on the constraints, whose first walk made the greedy assignment."""
         return ConstraintSearch(self.problem, 0, stop=self.stop.later(tuning.GRACE_SECONDS / 2))
 
-    def greedy(
-        self, soon: Deadline = NO_DEADLINE, report: Callable[[NDArray[np.int64]], object] = lambda values: None
-    ) -> NDArray[np.int64]:
+    def greedy(self, soon: Deadline = NO_DEADLINE, report: OnBetter = lambda values: None) -> Values:
         """Return an assignment that violates no hard constraint, if a short search finds one.
 
         Without a deadline, kernels repair it only if the exact tables will not prove the optimum (``LocalSearch``).
@@ -181,9 +177,7 @@ class ConstraintAscent(Ascent):
         has_deadline = self.stop.until < np.inf
         return self.search.repair(found, self.stop) if has_deadline and self.is_ready() else found
 
-    def improve_until(
-        self, ends: Callable[[], bool], values: NDArray[np.int64], report: Callable[[NDArray[np.int64]], object]
-    ) -> None:
+    def improve_until(self, ends: Callable[[], bool], values: Values, report: OnBetter) -> None:
         """Search from an assignment until other work can begin or the deadline passes, once the kernels are compiled.
 
         Parameters
@@ -196,7 +190,7 @@ class ConstraintAscent(Ascent):
             Called with each better assignment.
         """
 
-        def take(found: NDArray[np.int64]) -> None:
+        def take(found: Values) -> None:
             nonlocal values
             values = found
             report(found)
@@ -207,7 +201,7 @@ class ConstraintAscent(Ascent):
             else:
                 time.sleep(tuning.CHECK_SECONDS)
 
-    def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def climb(self, values: Values) -> Values:
         """Return a 1-opt assignment that is at least as good as ``values``; not yet 1-opt if the deadline passes."""
         if not self.is_ready():
             return np.array(values, dtype=np.int64)
@@ -217,7 +211,7 @@ class ConstraintAscent(Ascent):
             return np.array(values, dtype=np.int64)
         return climbed if self.better(climbed, values) else np.array(values, dtype=np.int64)
 
-    def better(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+    def better(self, one: Values, other: Values) -> bool:
         """Return whether ``one`` is better than ``other``: a smaller violation, or an equal one and more utility."""
         (first, utility), (second, other_utility) = self.problem.appraise(one), self.problem.appraise(other)
         return (-first.violation, utility) > (-second.violation, other_utility)
@@ -412,9 +406,7 @@ class UncompiledAscent(Ascent):
         dense = problem if problem.dense else replace(problem, factors=tables)
         self._columns = _Columns(build_graph(dense))
 
-    def greedy(
-        self, soon: Deadline = NO_DEADLINE, report: Callable[[NDArray[np.int64]], object] = lambda values: None
-    ) -> NDArray[np.int64]:
+    def greedy(self, soon: Deadline = NO_DEADLINE, report: OnBetter = lambda values: None) -> Values:
         """Return an assignment made variable by variable; see :meth:`Ascent.greedy`."""
         columns, degrees = self._columns, self._columns.degrees
         z, assigned, reported, read = [0] * degrees.size, [False] * degrees.size, False, 0
@@ -431,7 +423,7 @@ class UncompiledAscent(Ascent):
             assigned[v] = True
         return np.array(z, dtype=np.int64)
 
-    def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def climb(self, values: Values) -> Values:
         """Return an assignment that no change of one variable improves; see :meth:`Ascent.climb`."""
         columns, z, read = self._columns, values.tolist(), 0
         may_improve = np.ones(len(z), dtype=np.bool_)
@@ -449,7 +441,7 @@ class UncompiledAscent(Ascent):
                 may_improve[v] = False
         return np.array(z, dtype=np.int64)
 
-    def repair(self, values: NDArray[np.int64], ends: Callable[[], bool]) -> NDArray[np.int64]:
+    def repair(self, values: Values, ends: Callable[[], bool]) -> Values:
         """Search for an assignment that breaks no hard constraint; return it, or the last one that was reached.
 
         Each step changes the variable of a broken factor, to the value with which the weights of all broken factors
@@ -484,7 +476,7 @@ class UncompiledAscent(Ascent):
                     (broken.add if columns.is_broken(f, z) else broken.discard)(f)
         return np.array(z, dtype=np.int64)
 
-    def better(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+    def better(self, one: Values, other: Values) -> bool:
         """Return whether ``one`` is better than ``other``; see :meth:`Ascent.better`."""
         first, second = self.problem.evaluate(one), self.problem.evaluate(other)
         if first.violation != second.violation:
@@ -506,14 +498,12 @@ class _Columns:
         self._data, self._low, self._forbidden = graph.data, graph.low, graph.forbidden_entry
         self._start, self._factor, self._position = graph.start.tolist(), graph.factor.tolist(), graph.position.tolist()
         self._scope_start, self._scope = graph.scope_start.tolist(), graph.scope.tolist()
-        self._stride, self._table, self._domains = (
-            graph.stride.tolist(),
-            graph.table_start.tolist(),
-            graph.domains.tolist(),
-        )
+        self._stride = graph.stride.tolist()
+        self._table = graph.table_start.tolist()
+        self._domains = graph.domains.tolist()
 
     @property
-    def degrees(self) -> NDArray[np.int64]:
+    def degrees(self) -> Values:
         """Number of factors of each variable."""
         return np.diff(np.array(self._start))
 

@@ -29,11 +29,12 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
 from dmcmc.inference.model.factor_graph import FactorGraph
-from dmcmc.inference.runtime.device import leave_to_cpu
+from dmcmc.inference.runtime.device import CpuFallback
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_until_deadline
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.block_gibbs_kernels import mobility, utility_of_assignment
+from dmcmc.samplers.blocks.cuda.chains import DeviceBlockChains, fits
 from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts, penalised_graph
 from dmcmc.samplers.blocks.starts import MiniBucketStarts, dual_states, starts_of
 from dmcmc.samplers.contract import tuning
@@ -228,7 +229,7 @@ class BlockSolver:
         variables.
         """
         local = min(problems, key=lambda local: len(local.hidden) or math.inf)
-        if local.hidden and _fit_device(graph := agent_graph(local)):
+        if local.hidden and fits(graph := agent_graph(local)):
             first, key = np.zeros((1, graph.domains.size), dtype=np.int32), np.zeros(2, dtype=np.uint64)
             order = np.arange(graph.free)
             starts = starts_of(graph, order, first[0].astype(np.int64), key, sampling.backend.stop)
@@ -300,10 +301,8 @@ def _sampled(local: LocalProblem, sampling: Sampling, first: _RowStates, work: i
     key = np.array(chain_key(sampling.seed, local.agent), dtype=np.uint64)
     order = order_for_cuts(graph, stop)
     starts = None if order is None else starts_of(graph, order, first[0].astype(np.int64), key, stop)
-    on_gpu, team = (
-        sampling.backend.samples_on_gpu(local.rows * work // tuning.CELLS_PER_DRAW) and _fit_device(graph),
-        sampling.team,
-    )
+    on_gpu = sampling.backend.samples_on_gpu(local.rows * work // tuning.CELLS_PER_DRAW) and fits(graph)
+    team = sampling.team
     if team.size > 1:
         on_gpu = broadcast_from_first(team, on_gpu)
     if on_gpu and team.rank > 0:
@@ -357,13 +356,6 @@ def _on_cpu(
     return states
 
 
-def _fit_device(graph: FactorGraph) -> bool:
-    """Return whether the GPU's kernels support an agent's graph."""
-    from dmcmc.samplers.blocks.cuda.chains import fits
-
-    return fits(graph)
-
-
 def _on_gpu(
     graph: FactorGraph,
     key: NDArray[np.uint64],
@@ -377,20 +369,15 @@ def _on_gpu(
     ``known`` has the elimination order along which blocks are cut from the whole graph (None if the graph is too
     large for one), and the mini-bucket starts (None if there are none).
     """
-    from dmcmc.samplers.blocks.cuda.chains import DeviceBlockChains
-
     stop, (order, starts) = sampling.backend.stop, known
     if sampling.seconds is not None:
         stop = stop.by(time.perf_counter() + sampling.seconds)
-    try:
+    with CpuFallback():
         blocks = DeviceBlockChains(graph, key, first, np.arange(graph.free) if order is None else order)
         if starts is not None:
             blocks.start(starts, stop)
         blocks.anneal(work, stop)
         return blocks.best()
-    except Exception as error:
-        if not leave_to_cpu(error):
-            raise
     return None
 
 

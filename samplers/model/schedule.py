@@ -64,10 +64,8 @@ class Temperature:
             First and last temperature in units of ``model.spread``, used if none are given.
         """
         if self.start is None or self.end is None:
-            start, end = (
-                max(automatic[0] * model.spread, START_PER_PENALTY * model.penalty),
-                automatic[1] * model.spread,
-            )
+            start = max(automatic[0] * model.spread, START_PER_PENALTY * model.penalty)
+            end = automatic[1] * model.spread
         else:
             start, end = self.start * model.scale, self.end * model.scale
         return 0.0 if self.start == 0 else _limited(start), 0.0 if self.end == 0 else _limited(end)

@@ -5,7 +5,7 @@ import pytest
 from support.problem_strategies import random_table
 
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
-import dmcmc.inference.minibuckets.cuda.moment_matching as matched_cuda
+import dmcmc.inference.execution.gpu_eliminations as gpu_eliminations
 from dmcmc import Factor
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, divide_work, eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import eliminate
@@ -191,5 +191,5 @@ def test_a_plan_that_exceeds_the_device_runs_on_the_cpu(small_work_runs_on_the_g
     def full(*_, **__):
         raise MemoryError("CUDA_ERROR_OUT_OF_MEMORY")
 
-    monkeypatch.setattr(matched_cuda, "eliminate_matched_hybrid", full)
+    monkeypatch.setattr(gpu_eliminations, "eliminate_matched_hybrid", full)
     assert relaxed(Backend.of("cuda", 1)).elimination.total() == here.elimination.total()

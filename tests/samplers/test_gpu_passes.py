@@ -12,7 +12,6 @@ from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.samplers import chain_solver, registry
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.cuda import launch
 
 
 class FakeGpu:
@@ -20,7 +19,7 @@ class FakeGpu:
 
     def __init__(self, monkeypatch, seconds_per_sample):
         self.now, self.seconds_per_sample, self.passes = 0.0, seconds_per_sample, []
-        monkeypatch.setattr(launch, "sample_rows", self.sample)
+        monkeypatch.setattr(chain_solver, "sample_rows", self.sample)
         monkeypatch.setattr(chain_solver.time, "perf_counter", lambda: self.now)
         monkeypatch.setattr(Backend, "samples_on_gpu", lambda self, updates: True)
 
@@ -73,7 +72,7 @@ def test_without_a_deadline_one_pass_does_all_of_the_work(monkeypatch):
 def test_the_kernels_of_first_and_later_passes_are_loaded_before(monkeypatch):
     gpu = FakeGpu(monkeypatch, 1e-6)
     loaded_runs = []
-    monkeypatch.setattr(launch, "sample_rows", lambda *given, **options: loaded_runs.append(given[4]))
+    monkeypatch.setattr(chain_solver, "sample_rows", lambda *given, **options: loaded_runs.append(given[4]))
     problem = random_problem(8, variables=8, agents=1, domain=3, factors=14)
     sampling = Sampling(choose_arithmetic(problem.factors), runs=10, samples=100, backend=Backend(device="cuda"))
     registry.get("gibbs").load(list(divide(problem).locals), sampling)

@@ -523,11 +523,9 @@ class DualState:
             if capacity > 1
             else []
         )
-        self.layout_fixed, self._last_tightening, self._sweep_seconds = (
-            not triples,
-            (self.sweeps_done, current_bound, rate),
-            (),
-        )
+        self.layout_fixed = not triples
+        self._last_tightening = (self.sweeps_done, current_bound, rate)
+        self._sweep_seconds = ()
         self.layout, self._potentials = add_triangles(self.layout, self.potentials, triples)
         self._reheating_temperature = self._first_reheating
 

@@ -10,8 +10,7 @@ from dmcmc.anytime.improvers.bounds import BoundImprover, BranchAndBoundImprover
 from dmcmc.anytime.improvers.protocol import RankState, TimeQuantum, TimeSlice
 from dmcmc.anytime.improvers.registry import proposals_of
 from dmcmc.anytime.scheduler.proposal import Allocation
-from dmcmc.inference.bounds.semidefinite.cuda import batched_relaxation
-from dmcmc.inference.bounds.semidefinite.cuda import node_arrays as device_arrays
+from dmcmc.inference.bounds import search_rows
 from dmcmc.inference.bounds.semidefinite.relaxation import PerRowState, RelaxationRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Deadline
@@ -118,8 +117,8 @@ def test_a_gpu_relaxes_all_agents_at_once_if_its_memory_is_enough(monkeypatch, f
         return fits
 
     monkeypatch.setattr(Backend, "bounds_on_gpu", lambda self, seconds: True)
-    monkeypatch.setattr(device_arrays, "relaxation_gpu_problem", lambda: None)
-    monkeypatch.setattr(batched_relaxation, "bound_on_gpu", relax_on_gpu)
+    monkeypatch.setattr(search_rows, "relaxation_gpu_problem", lambda: None)
+    monkeypatch.setattr(search_rows, "bound_on_gpu", relax_on_gpu)
     agents = [FakeAgent(known=True), FakeAgent(known=False)]
     time_slice = slice_of(agents, 4)
     gains = SemidefiniteImprover().run(time_slice, [Allocation(SEMIDEFINITE, number, 1.5) for number in range(2)])
@@ -201,7 +200,7 @@ def test_searches_end_as_soon_as_they_make_no_progress_if_a_relaxation_may_follo
 @pytest.mark.parametrize("gpu", [True, False])
 def test_dual_ascent_only_waits_for_relaxations_with_time_for_their_trial(monkeypatch, gpu):
     monkeypatch.setattr(Backend, "bounds_on_gpu", lambda self, seconds: gpu)
-    monkeypatch.setattr(device_arrays, "relaxation_gpu_problem", lambda: None)
+    monkeypatch.setattr(search_rows, "relaxation_gpu_problem", lambda: None)
     agents = [FakeAgent(known=False, needs=needs) for needs in (0.5, 5.0)] + [FakeAgent(known=True)]
     found = agents_with_relaxation_in_time(agents, Backend(threads=1, stop=Deadline(time.perf_counter() + 4)))
     assert found == agents[: 2 if gpu else 1]

@@ -128,7 +128,7 @@ def test_the_upper_bound_on_z_and_the_chosen_plan_fit_the_number_of_entries(quer
         sizes = np.sort(domains[order])[:z]
         assert np.prod(sizes, dtype=float) > entries
     least = least_z(scopes, order)
-    z, plan = plan_within(scopes, domains, order, (), entries, upper_bound_on_z(domains, order, entries))
+    z, plan = plan_within(scopes, domains, order, (), entries)
     assert plan.entries <= entries or z == least
     for larger in range(z + 1, limit + 1):
         other = plan_mini_buckets(scopes, domains, order, (), larger)

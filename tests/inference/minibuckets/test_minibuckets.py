@@ -11,7 +11,7 @@ from support.problem_strategies import random_problem
 from dmcmc import Factor, Problem
 from dmcmc.inference.elimination.plan import EliminationQuery, plan_elimination
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within, upper_bound_on_z
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within
 from dmcmc.inference.model.factor import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 
@@ -213,7 +213,7 @@ def test_the_memory_gives_the_largest_z_that_fits(seed):
     scopes = [rng.permutation(n)[:2].tolist() for _ in range(40)]
     order = list(range(n))
     for entries in (100, 1000, 10_000):
-        z, plan = plan_within(scopes, domains, order, [], entries, upper_bound_on_z(domains, order, entries))
+        z, plan = plan_within(scopes, domains, order, [], entries)
         fitting = [k for k in range(1, n + 1) if plan_mini_buckets(scopes, domains, order, z=k).entries <= entries]
         if not fitting:
             assert z == 1
