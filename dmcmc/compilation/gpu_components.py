@@ -453,7 +453,7 @@ class GpuPreparation:
         try:
             if not self._kernels.compiles_first:
                 self.request()
-            own = self._first if self._world.size == 1 else self._own.first
+            own = self._first[len(self._on_cpu) :] if self._world.size == 1 else self._own.first
             self.stage, self.later = Stage.COMPILED, self._own.later
             while not self._all_are_compiled.wait(tuning.CHECK_SECONDS):
                 self._kernels.check_goes_on()
