@@ -38,7 +38,8 @@ if given["fail_after"] is not None:
     from benchmarks.robustness.gpu import fail_after
     fail_after(given["fail_after"])
 from dmcmc.cli.main import main
-sys.exit(main(given["arguments"]))
+sys.argv[1:] = given["arguments"]
+sys.exit(main())
 """
 _TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 _SMALL_ENTRIES = 4  # buffer entries per block, at most: a search of a minute fills them

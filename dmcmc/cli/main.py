@@ -26,11 +26,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     SIGNALS.listen()
     code = _run(sys.argv[1:])
     SIGNALS.leave(code)
-    gpu = sys.modules.get("dmcmc.compilation.gpu_components")
-    if gpu is not None and not launched(os.environ) and any(t.name == gpu.LOADING for t in threading.enumerate()):
+    if not launched(os.environ) and _is_gpu_left_busy():
         sys.stdout.flush()
         exit_process(code)
     return code
+
+
+def _is_gpu_left_busy() -> bool:
+    """Return whether a thread still loads kernels of a GPU, or the GPU has failed.
+
+    The end of a command does not wait for the thread; after a failure, libraries would print that they free nothing.
+    """
+    loading, device = (
+        sys.modules.get(f"dmcmc.{name}") for name in ("compilation.gpu_components", "inference.runtime.device")
+    )
+    return (device is not None and device.gpu_has_failed()) or (
+        loading is not None and any(thread.name == loading.LOADING for thread in threading.enumerate())
+    )
 
 
 def _run(argv: Sequence[str]) -> int:

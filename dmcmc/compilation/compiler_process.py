@@ -3,7 +3,7 @@
 Numba's compiler holds Python's interpreter lock, so that a run could not work while a thread of it compiles. The
 process receives pickled kernel sets from the run that has started it, and nobody else can write to that pipe. For each
 it writes one line of JSON: the processor seconds of the process so far, and whether all kernels are stored. It ends
-when the run closes the pipe, also in the middle of a compilation.
+when the run closes the pipe, also in the middle of a compilation. With the argument ``later`` it has a low priority.
 """
 
 import json
@@ -16,6 +16,8 @@ import threading
 import time
 from typing import Any
 
+from dmcmc.inference.runtime.threads import lower_priority
+
 
 def main() -> None:
     """Compile kernel sets until the pipe is closed."""
@@ -23,6 +25,8 @@ def main() -> None:
     replies, requests = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(0), "rb")
     for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY)):  # nothing else may read or write the pipes
         os.dup2(os.open(os.devnull, flags), descriptor)
+    if "later" in sys.argv[1:]:
+        lower_priority()
     received: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(requests, received), daemon=True).start()
     while True:

@@ -157,7 +157,7 @@ class BackgroundCompiler:
         """Start a process and give it one kernel set after the other."""
         try:
             child = subprocess.Popen(
-                [*python_command(), "-m", _PROGRAM],
+                [*python_command(), "-m", _PROGRAM, *(["later"] if later else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
