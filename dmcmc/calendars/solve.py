@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dmcmc.algorithms.choice import choose_algorithm
+from dmcmc.anytime.engines.choose_engine import choose_engine
 from dmcmc.calendars.explain import explain
 from dmcmc.calendars.file.plan import Calendar, TimeGrid, booked_assignment, with_earlier_answer, with_move_cost
 from dmcmc.calendars.file.problem import problem_of
@@ -168,8 +169,6 @@ def with_search(config: Config, problem: Problem) -> Config:
     It is dmcmc's own branch and bound, which proves small tables soonest, unless most of the calendar is global
     constraints for which an engine is installed.
     """
-    from dmcmc.anytime.engines.choose_engine import choose_engine  # not all runs need it
-
     is_made_for_constraints = choose_engine(config, problem) in (CP_SAT, MAX_SAT)
     return config if is_made_for_constraints else replace(config, search=BRANCH_AND_BOUND)
 

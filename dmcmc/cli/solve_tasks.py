@@ -17,9 +17,11 @@ from typing import Any, Literal, NamedTuple, Self
 
 from msgspec import structs
 
+from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
 from dmcmc.calendars.file.plan import Calendar
-from dmcmc.cli.inputs import explainer
+from dmcmc.calendars.solve import find_calendar_conflict
 from dmcmc.cli.progress import progress_for
+from dmcmc.compilation.small_problems import interpreted_if_small
 from dmcmc.config.configuration import Config
 from dmcmc.config.settings import Settings
 from dmcmc.files.document import value_of
@@ -30,15 +32,19 @@ from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.mpi.world import World
-from dmcmc.questions.alternatives import AlternativesRequest
+from dmcmc.questions.alternatives import AlternativesRequest, solve_with_alternatives
+from dmcmc.questions.conflict import find_conflict
+from dmcmc.questions.max_marginals import timed_max_marginals
+from dmcmc.questions.mini_buckets import solve_single_agent
 from dmcmc.questions.sums import marginals, sums, with_max_marginals
+from dmcmc.report.explain import plan_of, print_explanation
 from dmcmc.results.questions import EventResult, Marginals, ScenarioResult, as_explanation
 from dmcmc.results.result import Output, Result
 from dmcmc.session.run_scenario import external_tables, run_scenario
 from dmcmc.session.scenario import ScenarioEvent
 from dmcmc.session.session import Session
 from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
 from dmcmc.solving.planning.divided_problem import is_scattered, with_memory_limit
 
 
@@ -100,12 +106,8 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         if job.task == "mar" or job.task == "max-marginals":
             return _marginals(job, problem, single_rank_config)
         if job.task == "conflict" and job.calendar is not None:
-            from dmcmc.calendars.solve import find_calendar_conflict
-
             return find_calendar_conflict(job.calendar, single_rank_config)
         if job.task == "conflict":
-            from dmcmc.questions.conflict import find_conflict
-
             return find_conflict(problem, single_rank_config)
         return sums(problem, single_rank_config, job.task)
     has_one_agent = problem is not None and problem.n_agents == 1
@@ -122,22 +124,15 @@ def work(job: SolveJob, world: World, ending: RunHandle | None) -> Output | None
         return None
     result: Result | None
     if uses_mini_buckets and problem is not None:
-        from dmcmc.compilation.small_problems import interpreted_if_small
-        from dmcmc.questions.mini_buckets import solve_single_agent
-
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as set by the options", file=sys.stderr, flush=True)
         with interpreted_if_small(problem, single_rank_config):
             result = solve_single_agent(problem, single_rank_config, ending)
     elif job.alternatives is not None and problem is not None:
-        from dmcmc.questions.alternatives import solve_with_alternatives
-
         with progress_for(world.rank, config.budget.time) as progress:
             explain = explainer(job.explain)
             result = solve_with_alternatives(problem, single_rank_config, job.alternatives, progress, explain, ending)
     else:
-        from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
-
         with progress_for(world.rank, config.budget.time) as progress:
             settings = with_memory_limit(config, world)
             result = solve_as_configured(problem, settings, world, progress, explainer(job.explain), ending)
@@ -152,13 +147,16 @@ def _marginals(job: SolveJob, problem: Problem, config: Settings) -> Marginals:
     In a calendar, the values of each meeting are fixed once, for its first participant.
     """
     if job.task == "max-marginals" and config.budget.time is not None:
-        from dmcmc.questions.max_marginals import timed_max_marginals
-
         fixed = job.query or (() if job.calendar is None else job.calendar.variables)
         found = timed_max_marginals(problem, config, fixed)
     else:
         found = marginals(problem, config, "mar" if job.task == "mar" else "max-marginals")
     return found.only(job.query) if job.query else found
+
+
+def explainer(is_wanted: bool) -> Explain | None:
+    """Return a function that prints the plan of a run (``--explain``); None if it is not wanted."""
+    return (lambda setup: print_explanation(plan_of(setup))) if is_wanted else None
 
 
 def requested_alternatives(

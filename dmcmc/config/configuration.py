@@ -16,6 +16,8 @@ from msgspec import Meta
 
 from dmcmc.config.settings import Settings, check_settings
 from dmcmc.files.document import Document, Key, read, show, struct_of, value_of
+from dmcmc.formats import registry as formats
+from dmcmc.generators import registry
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 
@@ -91,8 +93,6 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
     if "directory" in section:
         raise ConfigError(f"{at(('problem', 'directory'))}: has one file per agent, which only 'dmcmc run' reads")
     if "file" in section:
-        from dmcmc.formats import registry as formats
-
         try:
             names = ("format", "evidence", "distribution")
             options = {name: str(section[name]) for name in names if name in section}
@@ -100,8 +100,6 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
         except DmcmcError as error:
             raise type(error)(f"{at(('problem', 'file'))}: {error}") from error
         return with_assigned_agents(problem, section, at)
-    from dmcmc.generators import registry
-
     not_generated = ("presolve", "scenario")
     params = {"seed": 0} | {name: value for name, value in section.items() if name not in not_generated}
     family = params.pop("generator")

@@ -23,8 +23,15 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from dmcmc.anytime.engines.choose_engine import outlook as engine_outlook
+from dmcmc.anytime.improvers.assignments import outlook as gpu_outlook
+from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
+from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable, runs_after_branch_and_bound
+from dmcmc.inference.dpop.division_cost import cost_of
+from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.memory import format_bytes
+from dmcmc.inference.sparse.sparse_table import forecast, max_dense_cells
 from dmcmc.report.pages import short
 from dmcmc.results.result import (
     BOUND,
@@ -37,6 +44,7 @@ from dmcmc.results.result import (
     SEMIDEFINITE,
     Output,
 )
+from dmcmc.solving.planning.combination_plan import largest_join, slicing_seconds
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.plan import Setup
@@ -48,8 +56,6 @@ _ASCENTS = ("dual", "triangles", "semidefinite")
 
 def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
     """Return the improvers that can follow the first combination: ``name: work`` each."""
-    from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable, runs_after_branch_and_bound
-
     sampled = [choice for choice in setup.choices if choice.method != "exact"]
     bounded = sum(choice.bound != "none" for choice in sampled)
     exact_seconds = [
@@ -99,8 +105,6 @@ def _cpu_relaxation_note(setup: "Setup") -> str:
     """Return why semidefinite relaxations run on the CPU although a GPU is in use; empty otherwise."""
     if not _gpu_in_use(setup):
         return ""
-    from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
-
     reason = relaxation_gpu_problem()
     return "" if reason is None else f" (on the CPU: {reason})"
 
@@ -239,9 +243,6 @@ class Plan(Output, frozen=True, kw_only=True):
 
 def plan_of(setup: "Setup") -> Plan:
     """Return the plan of a run from its setup."""
-    from dmcmc.anytime.engines.choose_engine import outlook as engine_outlook
-    from dmcmc.anytime.improvers.assignments import outlook as gpu_outlook
-
     agents = []
     for survey, choice in zip(setup.surveys, setup.choices, strict=True):
         planned = survey.effort > 0 or not survey.hidden
@@ -302,9 +303,6 @@ def _division(setup: "Setup") -> str:
 
     Empty for one agent, and for more than 20,000 factors, where computing it would take long.
     """
-    from dmcmc.inference.dpop.division_cost import cost_of
-    from dmcmc.inference.orders.best_order import best_order
-
     problem = setup.divided.problem
     if problem.n_agents == 1 or len(problem.factors) > _MAX_FACTORS:
         return ""
@@ -329,8 +327,6 @@ def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
 
     Function filtering drops the table entries that cannot beat the best answer. Sparse tables hold only the others.
     """
-    from dmcmc.inference.sparse.sparse_table import forecast, max_dense_cells
-
     divided, lines = setup.divided, []
     size, names = divided.arithmetic.dtype.itemsize, divided.problem.agents
     for agent in filter(setup.may_filter, range(len(names))):
@@ -354,8 +350,6 @@ def _combination(setup: "Setup") -> str:
     Tables are joined exactly, in slices (some variables fixed value by value), or in mini-buckets of at most z + 1
     variables.
     """
-    from dmcmc.solving.planning.combination_plan import largest_join
-
     combine, allowed = setup.divided.config.combine, setup.step_bytes
     if setup.slicing is not None:
         return _slices(setup)
@@ -375,8 +369,6 @@ def _combination(setup: "Setup") -> str:
 
 def _slices(setup: "Setup") -> str:
     """Return how many variables are fixed value by value (the cut), and about how long this takes."""
-    from dmcmc.solving.planning.combination_plan import slicing_seconds
-
     assert setup.slicing is not None
     slicing, size = setup.slicing, setup.divided.arithmetic.dtype.itemsize
     cut = sum(map(len, slicing.cut.values()))

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.algorithms.choice import run_baseline
 from dmcmc.anytime import solve as dmcmc_run
 from dmcmc.compilation.small_problems import interpreted_if_small
 from dmcmc.config.settings import Settings
@@ -295,6 +296,4 @@ def _solve_by_baseline(
     _retained: RetainedWork | None = None,
 ) -> Result | None:
     """Solve a problem by a baseline algorithm."""
-    from dmcmc.algorithms.choice import run_baseline  # loaded only if needed: it compiles kernels
-
     return run_baseline.solve_by_baseline(problem, settings, world, progress, explain, ending)

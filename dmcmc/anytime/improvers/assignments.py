@@ -23,6 +23,8 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
 from dmcmc.results.result import EXTERNAL_SEARCH, GPU_CHAINS, LOCAL_SEARCH, RECOMBINATION
 from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
+from dmcmc.samplers.local_search.cuda.chains import DeviceAnnealingChains, chains_of, fits_device
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.chain_model import chain_key
 from dmcmc.solving.incumbent import Incumbent
@@ -114,9 +116,6 @@ class BackgroundGpuChains:
         alone: bool,
         stop: Deadline,
     ) -> None:
-        from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
-        from dmcmc.samplers.local_search.cuda.chains import DeviceAnnealingChains, chains_of, fits_device
-
         def incumbent_values() -> NDArray[np.int64]:
             assert incumbent.values is not None
             return incumbent.values

@@ -8,19 +8,22 @@
 from argparse import Namespace
 from typing import Any, NamedTuple, Self
 
+from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
+from dmcmc.anytime.solve_private import solve_directory
+from dmcmc.calendars.file.problem import problem_of as problem_of_calendar
 from dmcmc.calendars.solve import calendar_of, set_defaults, set_start, variables_by_meeting, with_search
+from dmcmc.cli.arguments import command_parsers
 from dmcmc.cli.inputs import (
     check_options,
     check_run,
     configuration,
-    explainer,
     is_calendar,
     is_configuration,
     options_of,
 )
 from dmcmc.cli.on_all_ranks import on_all_ranks
 from dmcmc.cli.progress import progress_for
-from dmcmc.cli.solve_tasks import SolveJob, queried_variables, requested_alternatives, work
+from dmcmc.cli.solve_tasks import SolveJob, explainer, queried_variables, requested_alternatives, run_events, work
 from dmcmc.config.configuration import Config, config_of, option_place, override, problem_of, with_assigned_agents
 from dmcmc.files.document import Document, value_of
 from dmcmc.formats import registry as formats
@@ -29,8 +32,9 @@ from dmcmc.inference.runtime.errors import ConfigError, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Output
-from dmcmc.session.scenario import ScenarioEvent
+from dmcmc.session.scenario import ScenarioEvent, read_scenario
 from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.planning.divided_problem import is_scattered
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals", "conflict")
 _NO_CELL_LIMIT = 2**62  # local.cells without a time budget: exact wherever the memory allows it
@@ -74,9 +78,7 @@ def _read(arguments: Namespace, document: Document) -> SolveJob:
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     logarithms = False
     if calendar is not None and not given:
-        from dmcmc.calendars.file.problem import problem_of
-
-        problem = problem_of(calendar, copies=given_start or not _merges(config, task))
+        problem = problem_of_calendar(calendar, copies=given_start or not _merges(config, task))
         if task == "mpe" and arguments.method == "auto" and arguments.z is None and "search" not in document.data:
             config = with_search(config, problem)
     else:
@@ -195,8 +197,6 @@ class _RunJob(NamedTuple):
 
     def for_other_ranks(self, world: World) -> Self:
         """Return the job without the problem if its parts are scattered over the ranks."""
-        from dmcmc.solving.planning.divided_problem import is_scattered
-
         if self.events:
             return self
         scattered = self.problem is not None and is_scattered(self.problem, self.config, world)
@@ -206,8 +206,6 @@ class _RunJob(NamedTuple):
 def prepare_run(arguments: Namespace) -> "_RunJob | SolveJob":
     """Read the configuration and the problem of ``dmcmc run``; a calendar becomes a job of ``dmcmc solve``."""
     if is_calendar(arguments.config):
-        from dmcmc.cli.arguments import command_parsers
-
         defaults = {action.dest: action.default for action in command_parsers()["solve"]._actions}
         return prepare_solve(Namespace(**defaults | vars(arguments) | {"file": arguments.config}))
     check_options(arguments, arguments.config)
@@ -224,8 +222,6 @@ def prepare_run(arguments: Namespace) -> "_RunJob | SolveJob":
         problem = problem_of(config.problem, document)
     if "scenario" not in config.problem:
         return _RunJob(config, problem, arguments.explain)
-    from dmcmc.session.scenario import read_scenario
-
     if arguments.explain:
         raise Unavailable("--explain: is not possible with problem.scenario, whose problem changes; remove it")
     return _RunJob(config, problem, False, events=tuple(read_scenario(config.problem["scenario"])))
@@ -237,16 +233,9 @@ def _work(job: "_RunJob | SolveJob", world: World, ending: RunHandle | None) -> 
     ``ending`` is the handle by which a signal ends the run.
     """
     if not isinstance(job, _RunJob):
-        from dmcmc.cli import solve_tasks
-
-        return solve_tasks.work(job, world, ending)
-    from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
-    from dmcmc.anytime.solve_private import solve_directory
-
+        return work(job, world, ending)
     with progress_for(world.rank, job.config.budget.time) as progress:
         if job.events and job.problem is not None:
-            from dmcmc.cli.solve_tasks import run_events
-
             return run_events(job.problem, job.config, job.events, world, progress, ending)
         if "directory" in job.config.problem:
             folder, shared = job.config.problem["directory"], job.share_assignment
