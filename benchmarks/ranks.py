@@ -44,7 +44,7 @@ from typing import Any
 
 import dmcmc
 from dmcmc.anytime.solve_private import solve_directory
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.device import describe_gpu

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 from dmcmc.algorithms.choice.choose_algorithm import algorithm_for, solve_as_configured
-from dmcmc.config.settings import Keywords, Settings, settings_from
+from dmcmc.config.make_settings import Keywords, settings_from
+from dmcmc.config.settings import Settings
 from dmcmc.files.write import check_folder, check_writable
 from dmcmc.inference.building.builder import Builder, as_problem
 from dmcmc.inference.building.levels import check_weighted

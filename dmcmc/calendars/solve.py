@@ -25,7 +25,8 @@ from dmcmc.calendars.pages.answer import CalendarAnswer, answer_of, write_ics
 from dmcmc.calendars.pages.page import page_of, page_of_conflict, page_without_answer
 from dmcmc.calendars.pages.reasons import reason_without_answer
 from dmcmc.config.configuration import Config
-from dmcmc.config.settings import Settings, settings_from
+from dmcmc.config.make_settings import settings_from
+from dmcmc.config.settings import Settings
 from dmcmc.files.document import Document, value_of
 from dmcmc.files.text import open_source
 from dmcmc.files.write import replace_file

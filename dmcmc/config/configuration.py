@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dmcmc.config.settings import Settings, check_settings
+from dmcmc.config.settings import Settings
 from dmcmc.files.document import Document, Key, read, show, struct_of, value_of
 from dmcmc.formats import registry as formats
 from dmcmc.generators import registry
@@ -227,6 +227,8 @@ def override(document: Document, text: str) -> None:
 
 def config_of(document: Document) -> Config:
     """Build a configuration from a document and check it, also keys that depend on each other."""
+    from dmcmc.config.make_settings import check_settings  # loads the samplers, which a usage error does not need
+
     config = struct_of(Config, document.data, document.at)
     check_section(config.problem, document)
     if "directory" in config.problem and isinstance(config.start, dict):

@@ -7,7 +7,8 @@ from typing import Any, Unpack
 from numpy.typing import ArrayLike
 
 from dmcmc.anytime.solve_private import read_inputs, solve_parts
-from dmcmc.config.settings import Keywords, Settings, settings_from
+from dmcmc.config.make_settings import Keywords, settings_from
+from dmcmc.config.settings import Settings
 from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable

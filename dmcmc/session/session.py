@@ -14,7 +14,8 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from dmcmc.algorithms.choice import choose_algorithm
-from dmcmc.config.settings import Keywords, Settings, Stay, settings_from
+from dmcmc.config.make_settings import Keywords, settings_from
+from dmcmc.config.settings import Settings, Stay
 from dmcmc.inference.bounds.continued_bound import largest_increase
 from dmcmc.inference.building.builder import Builder, as_problem
 from dmcmc.inference.model.arithmetic import round_up

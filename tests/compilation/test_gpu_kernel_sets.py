@@ -7,7 +7,7 @@ import pytest
 import dmcmc
 from dmcmc.compilation import gpu_components
 from dmcmc.compilation.gpu_components import GpuKernels, large_relaxations, relaxations
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.bounds.semidefinite.cuda import node_arrays as device_arrays
 from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays

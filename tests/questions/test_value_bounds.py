@@ -12,7 +12,7 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.cli.main import main
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.questions import max_marginals as value_bounds
 from dmcmc.questions import value_intervals as bound_values

@@ -21,7 +21,7 @@ from dmcmc.compilation import gpu_components
 from dmcmc.compilation.components import agent_work
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.compilation.run_components import RunComponents
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend

@@ -19,7 +19,8 @@ from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.algorithms.population import AlgorithmError, Delays, Snapshot, bad_value, fault, is_foreign
 from dmcmc.algorithms.simulator import run_agents
 from dmcmc.anytime import solve as dmcmc_run
-from dmcmc.config.settings import Settings, settings_of
+from dmcmc.config.make_settings import settings_of
+from dmcmc.config.settings import Settings
 from dmcmc.files.document import Document
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import divide

@@ -14,7 +14,7 @@ from dmcmc import Problem
 from dmcmc.anytime import solve_in_time as solve_module
 from dmcmc.compilation.components import first_search_of
 from dmcmc.compilation.kernel_supply import KernelSupply
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.dpop import division, pseudotree
 from dmcmc.inference.dpop.trees import depth_first

@@ -22,7 +22,7 @@ from support.runs import (
 )
 
 from dmcmc import Factor, Problem
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.factor import choose_arithmetic
