@@ -191,7 +191,14 @@ def carry_out_in_time(
         try:
             waits = timed and search.engine.name and not setup.will_prove and not methods.are_ready()
             if (waits and search.engine.searches_first(setup)) or (
-                whole_problem is not None and prove_whole_problem(search, setup, methods, whole_problem)
+                whole_problem is not None
+                and prove_whole_problem(
+                    search,
+                    setup.with_stop(search.stop).backend,
+                    methods,
+                    whole_problem,
+                    partial(whole_problem.start, setup.with_stop(search.stop)),
+                )
             ):
                 watch.planned(setup)
                 return search.result()

@@ -44,7 +44,7 @@ from dmcmc.results.result import (
     SEMIDEFINITE,
     Output,
 )
-from dmcmc.solving.planning.combination_plan import largest_join, slicing_seconds
+from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets, slicing_seconds
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.plan import Setup
@@ -262,6 +262,9 @@ def plan_of(setup: "Setup") -> Plan:
                 reason=choice.reason,
             )
         )
+    engine = engine_outlook(
+        setup.divided.config, setup.divided.given.problem, setup.divided.original, may_split_buckets(setup)
+    )
     return Plan(
         agents=tuple(agents),
         width=max((a.width for a in agents if a.width is not None), default=None),
@@ -274,7 +277,7 @@ def plan_of(setup: "Setup") -> Plan:
         later=work_after_first_answer(setup) if setup.divided.timed else (),
         presolve=_presolve(setup),
         sparse_tables=_sparse_tables(setup),
-        search="; ".join(filter(None, [engine_outlook(setup), gpu_outlook(setup.divided.config)])),
+        search="; ".join(filter(None, [engine, gpu_outlook(setup.divided.config)])),
     )
 
 

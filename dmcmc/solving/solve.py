@@ -103,13 +103,13 @@ def _make_and_combine(
     setup: Setup, coordinator: Coordinator, overlapped: AbstractContextManager[None], watch: Watch
 ) -> Result | None:
     """Carry out a plan; return the result on rank 0."""
-    coordinator.take_plan(setup)
     progress = watch.progress
     with team_of(setup, coordinator.world, coordinator.private) as team:
         tables = RankTables(setup, coordinator.world, team)
+        coordinator.take_plan(tables)
         try:
             progress.stage("searching")
-            coordinator.search_before_tables(setup)
+            coordinator.search_before_tables(tables)
             progress.stage("local tables", len(tables.mine))
             with overlapped:
                 exact = exact_tables(setup, team, coordinator.world, coordinator.best, progress.advance)
@@ -117,14 +117,14 @@ def _make_and_combine(
             if tables.setup is not setup:  # an elimination was given up
                 coordinator.incumbent.setup = tables.setup
                 watch.planned(tables.setup)
-                coordinator.search_before_tables(tables.setup)
+                coordinator.search_before_tables(tables)
             coordinator.name_sources(tables.improvers)
             rows_removed, is_finished = True, coordinator.gap_is_met(tables)
             while not is_finished:
                 progress.stage(tables.combining_title)
-                cycle = tables.combine(row_filter=row_filter(coordinator, tables.setup))
+                cycle = tables.combine(row_filter=row_filter(coordinator, tables))
                 coordinator.record(cycle, tables.sides)
-                cutoffs = coordinator.conclude(tables.setup, CycleReport.of(tables, cycle, rows_removed))
+                cutoffs = coordinator.conclude(tables, CycleReport.of(tables, cycle, rows_removed))
                 is_finished = cutoffs is None
                 if cutoffs is not None:
                     rows_removed = prune(tables, cutoffs)

@@ -34,6 +34,7 @@ from dmcmc.samplers.registry import own_engine
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.warm_start.start_assignment import carried_over
@@ -270,7 +271,7 @@ class BackgroundEngine:
         if setup.will_prove and not requested:
             self.process.begin(max(MIN_TRIED_SECONDS, tuning.FIRST_SHARE * _table_seconds(setup, self.world.size)))
             return setup
-        own_core = has_own_core(setup, self.name)
+        own_core = _has_own_core(setup, self.name)
         self.process.begin(
             low_priority=not own_core and not requested
         )  # if it is slow then, it pauses until the tables are finished
@@ -288,7 +289,7 @@ class BackgroundEngine:
             return True
         if setup.will_prove:
             return self._starts_in_time and _table_seconds(setup, self.world.size) > MIN_TRIED_SECONDS
-        return self._starts_in_time or (self.name is not None and has_own_core(setup, self.name))
+        return self._starts_in_time or (self.name is not None and _has_own_core(setup, self.name))
 
     def resume(self) -> None:
         """Let the engine continue if it has paused."""
@@ -352,6 +353,11 @@ def _name_of_early(early: EarlyEngine | None, parts: DividedProblem) -> str | No
         return name
     early.search.cancel()
     return None
+
+
+def _has_own_core(setup: Setup, engine: str) -> bool:
+    """Return whether the engine gets a dedicated core."""
+    return has_own_core(setup.divided.config, setup.divided.original, engine, may_split_buckets(setup))
 
 
 def _table_seconds(setup: Setup, ranks: int) -> float:

@@ -11,10 +11,9 @@ from dmcmc.results.result import Solution, TracePoint
 
 if TYPE_CHECKING:  # the interface in Python imports this module, and loads no plan
     from dmcmc.solving.monitoring.interrupt import RunHandle
-    from dmcmc.solving.planning.plan import Setup
 
 
-Explain = Callable[["Setup"], object]
+Explain = Callable[[Any], object]
 """Receives the plan of a run."""
 
 
@@ -163,7 +162,7 @@ class Watch:
         """Return the same with another observer of the plan, who is called before the present ones."""
         return replace(self, plan_observers=(observer, *self.plan_observers))
 
-    def planned(self, setup: "Setup") -> float:
+    def planned(self, setup: Any) -> float:
         """Show the plan to its observers, before the work begins, and again if some agents' methods had to change.
 
         Return the seconds that this takes, which are not counted as time of the run.

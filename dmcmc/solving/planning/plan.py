@@ -173,6 +173,21 @@ class Setup:
         return self.facts.get_or_compute("proven", proven)
 
     @property
+    def proves_on_gpu(self) -> bool:
+        """Whether the tables will prove the optimum, and a GPU computes some of them."""
+        return self.will_prove and any(choice.device != "cpu" for choice in self.choices)
+
+    @property
+    def leaves_gpu_idle(self) -> bool:
+        """Whether the agents' tables are made and combined on the CPU alone."""
+        return self.backend.device != "cuda" and all(choice.device == "cpu" for choice in self.choices)
+
+    @property
+    def table_seconds(self) -> float:
+        """The estimated seconds of the agents' tables on one rank."""
+        return sum(choice.seconds for choice in self.choices) / max(1, self.limits.threads)
+
+    @property
     def tree_size(self) -> TreeSize:
         """Depth, induced width and table sizes of the pseudo-tree."""
         return self.facts.get_or_compute(

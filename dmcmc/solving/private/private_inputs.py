@@ -159,7 +159,7 @@ class PrivateInputs(Coordinator):
         """Values of the best assignment as far as this rank knows them; None in first tables, which start at random."""
         return None
 
-    def search_before_tables(self, setup: Setup) -> None:
+    def search_before_tables(self, tables: RankTables) -> None:
         """Do nothing: a local search would need the whole problem."""
 
     def take(self, known: KnownValues) -> None:
