@@ -220,7 +220,7 @@ def util_steps(
         return matching_headroom(setup.divided.division, setup.tree, setup.divided.arithmetic)
 
     def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
-        table, retained, z_limit = tables[agent], setup.divided.retained, limits.get(agent, float("inf"))
+        table, z_limit = tables[agent], limits.get(agent, float("inf"))
         sides_to_do: list[tuple[InterfaceCompression, UtilMessage, list[UtilMessage]]]
         sides_to_do = [(sides.lower, table.lower, [message.lower for message in messages])]
         uppers = [message.upper for message in messages if message.upper is not None]
@@ -236,17 +236,11 @@ def util_steps(
         ]
         resources = Resources(None, inputs.backend, lambda: headrooms()[agent], setup.divided.problem.agents[agent])
         steps = list[UtilStep]()
-        for number, (side, own_tables, children) in enumerate(sides_to_do):
+        for side, own_tables, children in sides_to_do:
             try:
                 crossing = () if inputs.includes_crossing else crossing_tables(setup, agent, side, stop, encoded)
                 node = node_of(setup, agent, side, own_tables, children, stop, crossing)
-                key = setup.divided.problem.agents[agent], number == 0, node, attempts_here
-                step = None if retained is None else retained.find_step(*key)
-                if step is None:
-                    step = eliminate(node, attempts_here, resources)
-                    if retained is not None:
-                        retained.keep_step(*key, step)
-                steps.append(step)
+                steps.append(eliminate(node, attempts_here, resources))
                 continue
             except OutOfTime:
                 raise

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.model.arithmetic import Arithmetic, Exact, exact_sum, narrowest, nearest
+from dmcmc.inference.model.arithmetic import Exact, exact_sum, narrowest, nearest
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
@@ -49,6 +49,7 @@ from dmcmc.session.incremental.repeated_messages import (
     repeat_messages,
 )
 from dmcmc.solving.combine_tables import FinishedCycle
+from dmcmc.solving.warm_start.retained_work import same_numbers
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class ContinuedRun:
         """
         setup, size = todo.setup, self.magnitude + todo.growth
         arithmetic = narrowest(nearest(size), setup.divided.arithmetic.integral)
-        if not _same_numbers(arithmetic, self.cycle.setup.divided.arithmetic):
+        if not same_numbers(arithmetic, self.cycle.setup.divided.arithmetic):
             return None
         seconds, budget = settings.budget.time, setup.divided.config.budget.bytes
         stop = NO_DEADLINE if seconds is None else Deadline(start + seconds)
@@ -157,11 +158,6 @@ def comparable(settings: Settings) -> Settings:
     """Return settings without those that do not change an exact answer."""
     budget = msgspec.structs.replace(settings.budget, time=None, gap=0.0)
     return msgspec.structs.replace(settings, budget=budget, start=None, stay=None, output=None)
-
-
-def _same_numbers(one: Arithmetic, other: Arithmetic) -> bool:
-    """Return whether encoded tables have the same entries in two arithmetics."""
-    return (one.dtype, one.lowest, one.integral) == (other.dtype, other.lowest, other.integral)
 
 
 @dataclass

@@ -252,7 +252,7 @@ def resume_bound(agent: "Agent", provider: str, retained: RetainedWork | None, n
 
     The parameters are those of :func:`start_bound`.
     """
-    kept = None if retained is None else retained.find_bound(name)
+    kept = None if retained is None else retained.bounds.get(name)
     if kept is None or retained is None or kept.provider != provider:
         return False
     if not has_same_variables(kept.local, agent.local) or kept.local.factors != agent.local.factors:
@@ -277,7 +277,7 @@ def start_bound(agent: "Agent", provider: str, retained: RetainedWork | None, na
     name
         Name of the agent.
     """
-    kept = None if retained is None else retained.find_bound(name)
+    kept = None if retained is None else retained.bounds.get(name)
     agent.start_bound(provider)
     if kept is None or retained is None or kept.dual is None or agent.upper.dual is None:
         return
@@ -288,7 +288,7 @@ def start_bound(agent: "Agent", provider: str, retained: RetainedWork | None, na
 
 def continue_sampling(agent: "Agent", retained: RetainedWork | None, name: str) -> None:
     """Give the rows of an agent the values that they had at the end of the last run, where these are better."""
-    kept, chains = None if retained is None else retained.find_bound(name), agent.lower.chains
+    kept, chains = None if retained is None else retained.bounds.get(name), agent.lower.chains
     if kept is None or kept.states is None or chains is None or agent.lower.local is not agent.local:
         return
     if agent.team.size > 1:  # the values of the rows are divided over the ranks of the team
@@ -318,4 +318,4 @@ def keep_agent(agent: "Agent", provider: str, retained: RetainedWork, name: str)
         upper.dual.fetch_potentials()
     if on_gpu or upper.searched_part != SearchedPart.ALL or (search is not None and search.exhausted):
         search = None
-    retained.keep_bound(name, RetainedBound(agent.local, provider, upper.state, search, states))
+    retained.bounds[name] = RetainedBound(agent.local, provider, upper.state, search, states)
