@@ -15,7 +15,7 @@ from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.mpi.world import World, announce_end
 from dmcmc.results.result import Result
 from dmcmc.session.changes import Changes
-from dmcmc.session.incremental.solve_again import solve_private_again
+from dmcmc.session.incremental.private_run import solve_private_again
 from dmcmc.session.session import Reused
 from dmcmc.solving.private.private_inputs import PrivateAnswer, RankInputs
 from dmcmc.solving.warm_start.retained_work import RetainedWork

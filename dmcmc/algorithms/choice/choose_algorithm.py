@@ -27,7 +27,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World
 from dmcmc.results.result import LevelReport, Result
 from dmcmc.samplers.contract import tuning
-from dmcmc.session.incremental.solve_again import solve_again
+from dmcmc.session.incremental.incremental_run import solve_again
 from dmcmc.solving.monitoring.interrupt import RunHandle
 from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
 from dmcmc.solving.warm_start.retained_work import RetainedWork

@@ -6,8 +6,9 @@ pseudo-tree make UTIL messages, and each rank reports sums and the metrics of it
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -19,20 +20,32 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.mpi.world import World
-from dmcmc.session.incremental.changed_problem import Continuation, with_new_tables
-from dmcmc.session.incremental.changed_tables import (
+from dmcmc.session.incremental.changed_problem import (
     CROSSING,
+    Continuation,
     FactorPlace,
     TableChanges,
     changed_positions,
     table_changes,
+    with_new_tables,
 )
-from dmcmc.session.incremental.incremental_run import ContinuedRun, comparable, utilities_of
-from dmcmc.session.incremental.known_answer import ChangeReport, KnownAnswer, new_metrics, total_utility, without_work
+from dmcmc.session.incremental.incremental_run import (
+    ChangeReport,
+    ContinuedRun,
+    KnownAnswer,
+    comparable,
+    continued,
+    is_continuable,
+    new_metrics,
+    total_utility,
+    utilities_of,
+    without_work,
+)
 from dmcmc.session.incremental.repeated_messages import RoundChanges
 from dmcmc.solving.combine_tables import FinishedCycle
 from dmcmc.solving.private.agreement import RankAssignment
 from dmcmc.solving.private.private_inputs import PrivateAnswer
+from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 if TYPE_CHECKING:
     from dmcmc.solving.private.private_inputs import RankInputs
@@ -224,3 +237,50 @@ def _labels(inputs: "RankInputs", values: Mapping[int, int]) -> dict[str, tuple[
     """Return the number and the label of the value of some variables of this rank, by their names."""
     problem = inputs.view.problem
     return {problem.variables[v]: (v, problem.label(v, x)) for v, x in values.items()}
+
+
+def solve_private_again(
+    parts: Mapping[int, Problem],
+    settings: Settings,
+    world: World,
+    retained: RetainedWork,
+    shares_assignment: bool,
+    solve_anew: Callable[[Settings], tuple["RankInputs", PrivateAnswer]],
+) -> PrivateAnswer:
+    """Solve a problem of a session on private inputs; called by all ranks, each with its agents' parts.
+
+    Parameters
+    ----------
+    parts
+        The problems of this rank's agents as they stand.
+    settings
+        Settings of the run.
+    world
+        The ranks.
+    retained
+        Work of earlier runs; receives that of this run.
+    shares_assignment
+        Whether rank 0 knows the values of all variables.
+    solve_anew
+        Solves the problem without continuing the last run; returns the inputs, too.
+
+    Returns
+    -------
+    PrivateAnswer
+        The answer as this rank knows it.
+    """
+    last = retained.incremental
+    if isinstance(last, PrivateRun):
+        again = continued(retained, world, partial(last.solve, parts, settings, world))
+        if again is not None:
+            retained.kept_on_all_ranks = last.kept
+            return again
+    retained.incremental = retained.finished_cycle = None
+    inputs, answer = solve_anew(settings)
+    cycle = retained.finished_cycle
+    may_continue = isinstance(cycle, FinishedCycle) and inputs.is_as_given and is_continuable(cycle, settings)
+    if all(world.allgather(may_continue and all(part.dense for part in parts.values()))):
+        assert isinstance(cycle, FinishedCycle)
+        given = inputs, settings, answer, cycle, shares_assignment, world
+        retained.incremental = PrivateRun.begin(*given)
+    return answer

@@ -32,8 +32,7 @@ from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_phases import Phase, UtilStepPair, util_turns, value_phase
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.session.incremental.changed_problem import Continuation, part_of, paths_to_roots
-from dmcmc.session.incremental.changed_tables import NotRepeatable, new_tables
+from dmcmc.session.incremental.changed_problem import Continuation, NotRepeatable, new_tables, part_of, paths_to_roots
 from dmcmc.solving.agent_steps import MessageInputs, RowFilter, util_steps, values_of
 from dmcmc.solving.pruning import with_needed_rows
 
