@@ -51,7 +51,7 @@ from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.compute_node import visible_gpus
 from dmcmc.mpi.world import World, connect
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 
 _GIBBS = {"method": "gibbs", "runs": 10}
 _NO_BOUND = {"bound": "none"}  # without local search: sampling is the only source of assignments

@@ -26,7 +26,7 @@ from dmcmc.questions.sums import marginals
 from dmcmc.report.explain import Plan, plan_of
 from dmcmc.results.questions import ConstraintConflict, Marginals
 from dmcmc.results.result import Result, Solution, TracePoint
-from dmcmc.solving.monitoring.progress import CallbackProgress, NoProgress
+from dmcmc.solving.observe import CallbackProgress, NoProgress
 from dmcmc.solving.planning.plan import prepare
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from dmcmc.tuning import run as tuning
 from dmcmc.anytime.director import CombinationLimits, Director, may_end_with_incumbent, title_of
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, TimeSlice, WholeProblemWork
@@ -42,12 +43,10 @@ from dmcmc.solving.agent.checkpoint import UNION_NAME, keep_agent
 from dmcmc.solving.combine_tables import Cycle
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
 from dmcmc.solving.local_tables import exact_tables, team_of
-from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
-from dmcmc.solving.monitoring.progress import Watch
+from dmcmc.solving.observe import Interrupt, RunHandle, Watch
 from dmcmc.solving.planning.combination_plan import step_attempts
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.tuning import anytime as tuning
 
 _LOG = logging.getLogger(__name__)
 

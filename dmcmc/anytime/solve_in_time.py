@@ -27,8 +27,7 @@ from dmcmc.samplers.auto.rates import NOMINAL, load_rates
 from dmcmc.samplers.contract import tuning
 from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.first_answer import find_first_answer, result_of_first
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import Watch
+from dmcmc.solving.observe import RunHandle, Watch
 from dmcmc.solving.planning.divided_problem import UnscatteredProblem, divide_on_ranks, soon_proven, work_deadline
 from dmcmc.solving.planning.plan import Setup, check_time_for_tables, plan, scatter_problem
 from dmcmc.solving.planning.presolve import FirstAnswer

@@ -24,8 +24,7 @@ from dmcmc.inference.runtime.errors import OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
+from dmcmc.solving.observe import NoProgress, ProgressReporter, RunHandle, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit, work_deadline
 from dmcmc.solving.private.private_inputs import PrivateAnswer, PrivateInputs, RankInputs
 from dmcmc.solving.solve import carry_out

@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {  # name: module in dmcmc.cli.commands, and its f
     "samplers": "problem_files:samplers",
     "algorithms": "problem_files:algorithms",
     "info": "problem_files:info",
-    "warm-up": "setup:warm_up",
+    "warm-up": "warm_up:warm_up",
     "completion": "setup:completion",
     "mcp": "setup:mcp",
 }

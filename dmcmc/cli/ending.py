@@ -26,7 +26,7 @@ from dmcmc.mpi.compute_node import announced_rank, by_open_mpi
 
 if TYPE_CHECKING:
     from dmcmc.mpi.world import World
-    from dmcmc.solving.monitoring.interrupt import RunHandle
+    from dmcmc.solving.observe import RunHandle
 
 
 PREPARED_VALID = 1.0

@@ -26,7 +26,7 @@ from dmcmc.mpi.world import World, connect
 from dmcmc.report.summary import summary
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Output, Result
-from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.observe import RunHandle
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -38,7 +38,7 @@ from dmcmc.inference.runtime.errors import FileError, ProblemError, ResourceErro
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
-from dmcmc.tuning.formats import STEPS_PER_BYTE
+from dmcmc.tuning.run import STEPS_PER_BYTE
 
 _COMMENT = re.compile(rb"#[^\n]*|^c(?:[ \t\r][^\n]*)?$", re.MULTILINE)
 _HEADER = re.compile(rb"\s*(MARKOV|BAYES)(?=\s|$)", re.IGNORECASE)

@@ -56,7 +56,7 @@ from dmcmc.inference.runtime.errors import ProblemError, ResourceError, Unavaila
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array, Ints
-from dmcmc.tuning.formats import STEPS_PER_BYTE
+from dmcmc.tuning.run import STEPS_PER_BYTE
 
 _INTEGER = re.compile(rb"[+-]?\d+")
 

@@ -32,8 +32,7 @@ from dmcmc.mpi.world import World
 from dmcmc.questions.one_agent import undivided, undivided_settings
 from dmcmc.results.result import Alternative, Result
 from dmcmc.samplers.contract import tuning
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
+from dmcmc.solving.observe import Explain, ProgressReporter, RunHandle
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.warm_start.start_assignment import agree_on_costs
 

@@ -24,7 +24,6 @@ from rich.table import Table
 from rich.text import Text
 
 from dmcmc.anytime.engines.choose_engine import outlook as engine_outlook
-from dmcmc.anytime.improvers.assignments import outlook as gpu_outlook
 from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
 from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable, runs_after_branch_and_bound
 from dmcmc.inference.dpop.division_cost import cost_of
@@ -262,6 +261,8 @@ def plan_of(setup: "Setup") -> Plan:
                 reason=choice.reason,
             )
         )
+    from dmcmc.anytime.improvers.assignments import outlook as gpu_outlook  # loads the interface of the scheduler
+
     engine = engine_outlook(
         setup.divided.config, setup.divided.given.problem, setup.divided.original, may_split_buckets(setup)
     )

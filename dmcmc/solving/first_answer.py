@@ -26,7 +26,7 @@ from dmcmc.samplers.local_search.local_search import ConstraintAscent, Uncompile
 from dmcmc.solving.agent.bounds import largest_total
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import RankOutcome, answer_of, result_of
-from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.observe import ProgressReporter
 from dmcmc.solving.planning.divided_problem import DividedProblem, arithmetic_for
 from dmcmc.solving.planning.presolve import FirstAnswer, OriginalProblem, Presolved
 from dmcmc.solving.rank_search import has_start

@@ -17,7 +17,7 @@ from dmcmc.results.result import Result
 from dmcmc.solving.coordinator import Coordinator, CycleReport, OneFile, row_filter
 from dmcmc.solving.first_answer import find_first_answer
 from dmcmc.solving.local_tables import exact_tables, team_of
-from dmcmc.solving.monitoring.progress import UNWATCHED, Watch
+from dmcmc.solving.observe import UNWATCHED, Watch
 from dmcmc.solving.planning.divided_problem import divide_on_ranks
 from dmcmc.solving.planning.plan import Setup, plan, scatter_problem
 from dmcmc.solving.planning.presolve import FirstAnswer

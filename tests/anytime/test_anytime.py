@@ -42,7 +42,7 @@ INTERRUPTED = """
 import os, signal, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 from dmcmc.anytime.solve import solve
 from dmcmc.config.settings import Budget, Local, Settings
 

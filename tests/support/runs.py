@@ -35,8 +35,7 @@ from dmcmc.samplers.contract import tuning
 from dmcmc.solving import rank_search
 from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.local_tables import team_of
-from dmcmc.solving.monitoring.interrupt import Interrupt
-from dmcmc.solving.monitoring.progress import NoProgress, Watch
+from dmcmc.solving.observe import Interrupt, NoProgress, Watch
 from dmcmc.solving.planning import divided_problem as dividing
 from dmcmc.solving.planning import presolve as presolve_problem
 from dmcmc.solving.planning.plan import prepare

@@ -28,8 +28,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import LevelReport, Result
 from dmcmc.samplers.contract import tuning
 from dmcmc.session.incremental.incremental_run import solve_again
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
+from dmcmc.solving.observe import Explain, ProgressReporter, RunHandle
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 from dmcmc.solving.warm_start.start_assignment import agree_on_costs
 

@@ -36,8 +36,7 @@ from dmcmc.results.outcome import AssignmentQuality, SolveOutcome, gap_of, judge
 from dmcmc.results.result import AgentMetrics, Effort, MessageCount, Result, Solution, TracePoint
 from dmcmc.results.stored_result import provenance
 from dmcmc.solving.metrics import levels_of, messages_of
-from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
-from dmcmc.solving.monitoring.progress import Explain, NoProgress, ProgressReporter
+from dmcmc.solving.observe import Explain, Interrupt, NoProgress, ProgressReporter, RunHandle
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.tuning import run as tuning
 from dmcmc.formats.global_functions.builder import (
     GAPS,
     SIGNATURES,
@@ -38,7 +39,6 @@ from dmcmc.formats.global_functions.builder import (
 from dmcmc.inference.model.automaton import StepFunction
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
-from dmcmc.tuning import formats as tuning
 
 _MAX_PARSE_ENTRIES = 2**22  # limit for the number of words times the number of symbols: 32 MiB of int64 costs per span
 _Spans = dict[int, NDArray[np.int64]]  # for each symbol, the costs of all words over some positions of the scope

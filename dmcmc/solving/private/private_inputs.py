@@ -31,10 +31,9 @@ from dmcmc.solving.coordinator import Coordinator
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import Answer, RankOutcome, result_of
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.plan import Setup, agree_on_tree, plan
+from dmcmc.solving.planning.plan import AgreedPlacement, Setup, agree_on_tree, plan
 from dmcmc.solving.planning.presolve import OriginalProblem, Presolved
 from dmcmc.solving.planning.rank_view import RankView, rank_view_of
-from dmcmc.solving.planning.work_counts import AgreedPlacement
 from dmcmc.solving.private.agreement import (
     AgentsStart,
     RankAssignment,

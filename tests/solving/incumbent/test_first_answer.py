@@ -32,7 +32,7 @@ from dmcmc.results.outcome import judge, quality_of
 from dmcmc.samplers.constraint_search.search_model import search_model
 from dmcmc.samplers.local_search.local_search import Ascent, ConstraintAscent
 from dmcmc.solving.first_answer import find_first_answer
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 from dmcmc.solving.planning import presolve as presolve_problem
 from dmcmc.solving.planning.divided_problem import divide_problem
 from dmcmc.solving.planning.plan import check_time_for_tables, separator_variables

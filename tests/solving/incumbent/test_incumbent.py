@@ -36,7 +36,7 @@ from dmcmc.samplers.chain_solver import choose_rows
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.solving.agent.bounds import largest_sum
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 from dmcmc.solving.planning.divided_problem import divide_problem
 
 METHODS = ["auto", "exact", "gibbs", "annealing"]
