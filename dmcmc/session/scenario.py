@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dmcmc.files.document import Document, Key, read_data, show, suggestion
 from dmcmc.files.text import open_source
+from dmcmc.files.write import read_own
 from dmcmc.formats import pydcop
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
@@ -106,11 +107,7 @@ def read_scenario(path: str | Path) -> list[ScenarioEvent]:
     FileError
         If the file cannot be read, or an event is not allowed; one line with the file, the line and the key.
     """
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
-    reader = _Reader(read_data(content, str(path)))
+    reader = _Reader(read_data(read_own(path, "", bytes), str(path)))
     return reader.events()
 
 

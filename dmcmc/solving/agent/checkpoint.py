@@ -10,7 +10,6 @@ eliminated exactly are kept as they are (:class:`dmcmc.solving.warm_start.retain
 """
 
 import hashlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.text import Archive, open_archive
+from dmcmc.files.text import Archive, load_saved
 from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.continued_bound import continue_bound, has_same_variables
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
+from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import recompute_witness
@@ -37,13 +36,7 @@ if TYPE_CHECKING:
 
 
 _VERSION = 2  # version of the file format; a file of another version is ignored, because its inputs' digest differs
-_REMEDY = "the agent's table is computed again"
 _TABLES_PER_SIDE = 1 << 20  # limit for the number of tables; more are a damaged file
-
-
-def _warn(message: str) -> None:
-    """Warn that a checkpoint file is ignored."""
-    warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
 class Checkpoint:
@@ -64,20 +57,14 @@ class Checkpoint:
 
     def load(self, local: LocalProblem, method: str, bound: str) -> SampledTable | None:
         """Return an agent's stored table; None if there is no file with the same inputs."""
-        path = self._path(local)
-        try:
-            with open_archive(path) as archive:
-                arrays = _read_arrays(archive)
-            if arrays["made_from"].tobytes() != self._input_digest(local, method, bound):
-                _warn(f"{path}: the file belongs to another problem or configuration; {_REMEDY}")
-                return None
+        path, made_from = self._path(local), np.frombuffer(self._input_digest(local, method, bound), dtype=np.uint8)
+
+        def read(archive: Archive) -> SampledTable:
+            arrays = _read_arrays(archive)
             self._check(local, arrays, path)
-        except FileNotFoundError:
-            return None
-        except FileError as error:
-            _warn(f"{path}: the file is damaged; {_REMEDY} ({_reason(error, path)})")
-            return None
-        return self._read_table(local, method, arrays)
+            return self._read_table(local, method, arrays)
+
+        return load_saved(path, made_from, read, ("problem or configuration", "the agent's table is computed again"))
 
     def save(self, bound: str, local: LocalProblem, table: SampledTable) -> None:
         """Write an agent's table atomically.
@@ -211,11 +198,6 @@ def _read_arrays(archive: Archive) -> dict[str, Array]:
     for array in arrays.values():
         array.flags.writeable = True  # kernels are compiled for writable arrays
     return arrays
-
-
-def _reason(error: FileError, path: Path) -> str:
-    """Return the message of an error without the name of the file."""
-    return str(error).removeprefix(f"{path}: ")
 
 
 def _digest(arrays: Mapping[str, Array]) -> bytes:

@@ -35,8 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.files.text import open_archive
-from dmcmc.files.write import open_packed_atomically, plain_json
+from dmcmc.files.text import Archive, load_saved
+from dmcmc.files.write import open_packed_atomically, plain_json, read_own
 from dmcmc.inference.model.arithmetic import Exact, exact_sum, nearest
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.names import list_values, suggest_name
@@ -88,17 +88,12 @@ def read_assignment(path: str) -> Mapping[str, Any]:
     DmcmcError
         If the file cannot be read, or has no assignment; one line with the file, and the line of the file.
     """
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
-    if content.lstrip()[:1] == b"{":
-        try:
-            data = plain_json(content)
-        except ValueError as error:
-            raise FileError(f"{path}: is not JSON: {' '.join(str(error).split())}") from None
-        return assignment_in(data, path)
-    return _read_csv(path, content)
+    return read_own(path, "JSON", partial(_assignment_in_text, path))
+
+
+def _assignment_in_text(path: str, content: bytes) -> Mapping[str, Any]:
+    """Return the assignment in JSON or CSV."""
+    return assignment_in(plain_json(content), path) if content.lstrip()[:1] == b"{" else _read_csv(path, content)
 
 
 def _read_csv(path: str, content: bytes) -> dict[str, str]:
@@ -259,23 +254,16 @@ class SavedIncumbent:
 
     def load(self) -> NDArray[np.int64] | None:
         """Return the assignment that an earlier run saved; None if there is none for this problem."""
-        try:
-            with open_archive(self.path) as archive:
-                made_from, digest = archive.array("made_from", "|u1"), archive.array("digest", "|u1")
-                values: NDArray[np.int64] = archive.array("values", "<i8")
-                if digest.tobytes() != hashlib.sha256(values.tobytes()).digest():
-                    raise archive.fail("digest", "differs from the digest of the values")
-            if made_from.tobytes() != self._problem_digest.tobytes():
-                _warn(f"{self.path}: the file belongs to another problem; the search starts from scratch")
-                return None
-            if values.shape != self.problem.domains.shape or ((values < 0) | (values >= self.problem.domains)).any():
-                raise FileError(f"{self.path}: array 'values': must hold a value of each variable's domain")
-        except FileNotFoundError:
-            return None
-        except FileError as error:
-            reason = str(error).removeprefix(f"{self.path}: ")
-            _warn(f"{self.path}: the file is damaged; the search starts from scratch ({reason})")
-            return None
+        return load_saved(self.path, self._problem_digest, self._read, ("problem", "the search starts from scratch"))
+
+    def _read(self, archive: Archive) -> NDArray[np.int64]:
+        """Return the assignment in a file."""
+        digest = archive.array("digest", "|u1")
+        values: NDArray[np.int64] = archive.array("values", "<i8")
+        if digest.tobytes() != hashlib.sha256(values.tobytes()).digest():
+            raise archive.fail("digest", "differs from the digest of the values")
+        if values.shape != self.problem.domains.shape or ((values < 0) | (values >= self.problem.domains)).any():
+            raise archive.fail("values", "must hold a value of each variable's domain")
         values.flags.writeable = True  # kernels are compiled for writable arrays
         return values
 
@@ -296,13 +284,8 @@ class SavedIncumbent:
                 np.savez(stream, values=values, made_from=self._problem_digest, digest=digest)
         except FileError as error:
             self._failed = True
-            _warn(f"{error}; the best assignment is not saved")
+            warnings.warn(f"{error}; the best assignment is not saved", CheckpointWarning, stacklevel=2)
         self._written = time.perf_counter()
-
-
-def _warn(message: str) -> None:
-    """Warn about the checkpoint."""
-    warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
 def _digest_of(problem: Problem) -> bytes:
