@@ -107,7 +107,7 @@ def test_the_first_answer_is_delivered_when_a_later_step_ends_for_lack_of_memory
     assert result.note == (None if isinstance(error, OutOfTime) else "out of memory: no room")
     assert result.bound >= result.objective == result.trace[-1].objective
     with pytest.raises(type(error)):  # nothing is found yet
-        monkeypatch.setattr(solve_module, "find_first_answer", fails)
+        monkeypatch.setattr(solve_module, "first_answer_on_ranks", fails)
         dmcmc.solve(problem, timeout=0.5, device="cpu", search="none")
 
 
