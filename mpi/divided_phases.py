@@ -23,19 +23,9 @@ from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Array, Number
+from dmcmc.mpi import sliced_phases
 from dmcmc.mpi.mailbox import Mailbox, SharedAgentTables
 from dmcmc.mpi.message_phases import FAILED, Phase
-from dmcmc.mpi.sliced_phases import (
-    BestSlice,
-    Key,
-    Received,
-    SlicedAgent,
-    SlicedPhaseInput,
-    SlicedPhaseResult,
-    Work,
-    run_agents,
-    run_slices,
-)
 from dmcmc.mpi.world import World
 
 MERGED = "MERGED"  # kind of the messages by which an agent receives the result of a merge
@@ -276,28 +266,28 @@ def combine_slices(
     tree: PseudoTree,
     separators: Sequence[Sequence[int]],
     cut: Mapping[int, Sequence[tuple[int, int]]],
-    work: Work,
+    work: sliced_phases.Work,
     mailbox: Mailbox,
     clocks: dict[int, Clock],
     is_divided: bool,
-) -> SlicedPhaseResult:
+) -> sliced_phases.SlicedPhaseResult:
     """Run both phases for this rank's agents; a collective call.
 
     The first four parameters are those of :class:`.sliced_phases.SlicedPhaseInput`. The others and the errors are those
     of :func:`.sliced_phases.run_slices`. If ``is_divided`` is set, the slices are divided among the ranks, and ``work``
     makes steps of any agent: every rank knows all tables.
     """
-    job = SlicedPhaseInput(tree, separators, cut, work)
+    job = sliced_phases.SlicedPhaseInput(tree, separators, cut, work)
     if not is_divided:
-        return run_slices(job, mailbox, clocks)
+        return sliced_phases.run_slices(job, mailbox, clocks)
     world, agents = mailbox.world, job.tree.bottom_up
     division = SliceDivision(MergingMailbox(world, len(agents)), job.tree)
     all_clocks = world.union(clocks)
-    outcome = run_agents(job, division.mailbox, all_clocks, partial(_DividingAgent, division))
+    outcome = sliced_phases.run_agents(job, division.mailbox, all_clocks, partial(_DividingAgent, division))
     division.messages_of_all_ranks(outcome.sent)
     own = set(mailbox.local_agents(agents))
     clocks.update((agent, all_clocks[agent]) for agent in own)
-    return SlicedPhaseResult(
+    return sliced_phases.SlicedPhaseResult(
         {agent: decision for agent, decision in outcome.decided.items() if agent in own},
         {agent: step for agent, step in outcome.steps.items() if agent in own},
         {kind: {a: sent for a, sent in by_agent.items() if a in own} for kind, by_agent in outcome.sent.items()},
@@ -374,7 +364,7 @@ def is_faster_divided(
     return divided < max(*busiest, *path, 0.0)
 
 
-class _DividingAgent(SlicedAgent):
+class _DividingAgent(sliced_phases.SlicedAgent):
     """An agent that makes this rank's share of its slices, unless it works for the share of an ancestor.
 
     Attributes
@@ -389,10 +379,10 @@ class _DividingAgent(SlicedAgent):
         self,
         division: SliceDivision,
         agent: int,
-        job: SlicedPhaseInput,
+        job: sliced_phases.SlicedPhaseInput,
         phase: Phase,
         clocks: dict[int, Clock],
-        outcome: SlicedPhaseResult,
+        outcome: sliced_phases.SlicedPhaseResult,
     ) -> None:
         super().__init__(agent, job, phase, clocks, outcome)
         self.division, self._since = division, clocks[agent]
@@ -400,7 +390,7 @@ class _DividingAgent(SlicedAgent):
 
     def _util_message(
         self, fixed: ChosenValues, first: range | None = None
-    ) -> Generator[tuple[set[Key], bool], Received, UtilTables | None]:
+    ) -> Generator[tuple[set[sliced_phases.Key], bool], sliced_phases.Received, UtilTables | None]:
         """Return the message for fixed values: the maximum of the messages of all ranks' slices."""
         if not self._divides:
             return (yield from super()._util_message(fixed))
@@ -413,17 +403,25 @@ class _DividingAgent(SlicedAgent):
 
     def _best_slices(
         self, context: ChosenValues, first: range | None = None
-    ) -> Generator[tuple[set[Key], bool], Received, tuple[BestSlice, BestSlice] | None]:
+    ) -> Generator[
+        tuple[set[sliced_phases.Key], bool],
+        sliced_phases.Received,
+        tuple[sliced_phases.BestSlice, sliced_phases.BestSlice] | None,
+    ]:
         """Return the best slices of all ranks by the lower and by the upper tables; the first rank's among equals."""
         if not self._divides:
             return (yield from super()._best_slices(context))
         first = yield from self._begin_share(context)
-        own = (yield from super()._best_slices(context, first)) if first else (BestSlice(), BestSlice())
+        own = (
+            (yield from super()._best_slices(context, first))
+            if first
+            else (sliced_phases.BestSlice(), sliced_phases.BestSlice())
+        )
         choices = () if own is None else tuple([(found.total, found.values) for found in own])
         by_rank = yield from self._merged(Share(own is None, None, choices, *self._since_begin))
         if by_rank is FAILED:
             return None
-        best = BestSlice(), BestSlice()
+        best = sliced_phases.BestSlice(), sliced_phases.BestSlice()
         for of_rank in by_rank:
             for found, (total, values) in zip(best, of_rank, strict=True):
                 found.replace_if_better(total, values)
@@ -434,7 +432,9 @@ class _DividingAgent(SlicedAgent):
         """Whether this agent divides its slices now."""
         return self.agent in self.job.cut and not self.division.is_inside(self.agent)
 
-    def _begin_share(self, fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, range]:
+    def _begin_share(
+        self, fixed: ChosenValues
+    ) -> Generator[tuple[set[sliced_phases.Key], bool], sliced_phases.Received, range]:
         """Begin this rank's share of slices for fixed values; return its values of the first cut variable.
 
         Children whose messages do not depend on the cut variables are asked before, so that all ranks ask them once.
@@ -451,7 +451,7 @@ class _DividingAgent(SlicedAgent):
         clock = self.clocks[self.agent]
         return clock, clock.checks - self._since.checks
 
-    def _merged(self, share: Share) -> Generator[tuple[set[Key], bool], Received, Any]:
+    def _merged(self, share: Share) -> Generator[tuple[set[sliced_phases.Key], bool], sliced_phases.Received, Any]:
         """Return the merged shares of all ranks; FAILED if one has failed.
 
         Answers for values of the cut variables are asked for again: they differ between the ranks.

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dmcmc.tuning import run as tuning
 from dmcmc.anytime.scheduler.proposal import (
     Allocation,
     Directive,
@@ -31,6 +30,7 @@ from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.solving.coordinator import roots_of
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of
 from dmcmc.solving.planning.combination_plan import relaxation_of
+from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
     pass

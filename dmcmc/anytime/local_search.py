@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.tuning import run as tuning
 from dmcmc.anytime.engines.background_engine import BackgroundEngine
 from dmcmc.anytime.engines.early_engine import EarlyEngine
 from dmcmc.anytime.improvers import assignments as gpu_chains
@@ -38,6 +37,7 @@ from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_search import RankSearch
+from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
     from dmcmc.compilation.run_components import RunComponents

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from dmcmc.tuning import run as tuning
 from dmcmc.anytime.director import CombinationLimits, Director, may_end_with_incumbent, title_of
 from dmcmc.anytime.improvers import registry
 from dmcmc.anytime.improvers.protocol import Improver, TimeSlice, WholeProblemWork
@@ -47,6 +46,7 @@ from dmcmc.solving.observe import Interrupt, RunHandle, Watch
 from dmcmc.solving.planning.combination_plan import step_attempts
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_tables import RankTables
+from dmcmc.tuning import run as tuning
 
 _LOG = logging.getLogger(__name__)
 

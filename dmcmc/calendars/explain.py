@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.tuning import run as tuning
 from dmcmc.calendars.file.clashes import clashes
 from dmcmc.calendars.file.plan import NO_FAIRNESS, Calendar, Mask, Meeting, Person, Precedence
 from dmcmc.calendars.pages.reasons import has_other_rules, no_time
@@ -18,6 +17,7 @@ from dmcmc.results.calendar_result import CalendarConflict
 from dmcmc.results.questions import RelaxedConstraint
 from dmcmc.results.result import Result
 from dmcmc.samplers.contract import tuning as sampler_tuning
+from dmcmc.tuning import run as tuning
 
 Solve = Callable[[Calendar, float], Result]
 """Solves a calendar within a time limit in seconds."""

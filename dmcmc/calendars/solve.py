@@ -15,7 +15,6 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec.structs import replace
 
-from dmcmc.tuning import run as tuning
 from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.anytime.engines.choose_engine import choose_engine
 from dmcmc.calendars.explain import explain
@@ -37,6 +36,7 @@ from dmcmc.report.summary import status_text
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult, HeldMeeting
 from dmcmc.results.result import BRANCH_AND_BOUND, CP_SAT, MAX_SAT, Result
 from dmcmc.samplers.contract import tuning as sampler_tuning
+from dmcmc.tuning import run as tuning
 
 
 def solve_calendar(calendar: Calendar, seconds: float, settings: Settings | None = None) -> Result:

@@ -21,16 +21,8 @@ from typing import Any
 import numpy as np
 
 from dmcmc.api import solve
+from dmcmc.compilation import gpu_components
 from dmcmc.compilation.components import SearchVariant
-from dmcmc.compilation.gpu_components import (
-    dual_bounds,
-    gibbs_sampling,
-    joins,
-    large_relaxations,
-    matched_mini_buckets,
-    relaxations,
-    search,
-)
 from dmcmc.compilation.kernel_supply import compile_and_mark
 from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
 from dmcmc.inference.execution.backend import Backend
@@ -82,7 +74,8 @@ def tasks() -> dict[str, Callable[[str], object]]:
     """Return the functions that compile all kernels for a device, by name, in the order in which they are started."""
     found: dict[str, Callable[[str], object]] = {name: partial(_call, text) for name, text in _FUNCTIONS.items()}
     on_gpu: dict[str, Callable[[], Sequence[KernelSet]]] = {
-        f"dual ascent, tables of {width} columns": partial(dual_bounds, width) for width in _GPU_TABLE_WIDTHS
+        f"dual ascent, tables of {width} columns": partial(gpu_components.dual_bounds, width)
+        for width in _GPU_TABLE_WIDTHS
     }
     for size, stage in product(_GPU_SAMPLED_DOMAINS, range(GPU_STAGES)):
         on_gpu[f"Gibbs sampling, domains of {size} values, stage {stage}"] = partial(_gpu_sampling, size, stage)
@@ -119,23 +112,29 @@ def _compile_for_gpu(sets: Callable[[], "Sequence[KernelSet]"], relaxes: bool, d
 
 def _gpu_sampling(size: int, stage: int) -> "Sequence[KernelSet]":
     """Return the kernel of Gibbs sampling for domains of some size and a place of the columns in memory."""
-    return [gibbs_sampling(shapes_of_domain(size)[stage])]
+    return [gpu_components.gibbs_sampling(shapes_of_domain(size)[stage])]
 
 
 def _gpu_search() -> "Sequence[KernelSet]":
     """Return the kernels of the local search, without and with hard constraints."""
-    return [search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
+    return [gpu_components.search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
 
 
 def _gpu_elimination() -> "Sequence[KernelSet]":
     """Return the kernels of exact elimination and of mini-buckets."""
     integers: list[np.dtype[Any]] = [np.dtype(np.int32), np.dtype(np.int64)]
-    return [*map(joins, integers), joins(np.dtype(np.float64))] + [matched_mini_buckets(dtype) for dtype in integers]
+    return [*map(gpu_components.joins, integers), gpu_components.joins(np.dtype(np.float64))] + [
+        gpu_components.matched_mini_buckets(dtype) for dtype in integers
+    ]
 
 
 def _gpu_relaxations(size: int | None) -> "Sequence[KernelSet]":
     """Return the kernels of semidefinite relaxations for domains of some size; None: those of large arrays."""
-    return [large_relaxations(Backend("cuda")) if size is None else relaxations(size, Backend("cuda"))]
+    return [
+        gpu_components.large_relaxations(Backend("cuda"))
+        if size is None
+        else gpu_components.relaxations(size, Backend("cuda"))
+    ]
 
 
 def _solve(problem: str, settings: str, device: str) -> None:

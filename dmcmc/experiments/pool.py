@@ -27,11 +27,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from dmcmc.tuning import run as tuning
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.threads import end_process, python_command
 from dmcmc.mpi.compute_node import launched
 from dmcmc.samplers.contract import tuning as sampler_tuning
+from dmcmc.tuning import run as tuning
 
 READY = b"ready"  # written when the kernels are compiled: the time of the run starts
 COMPILING = b"compiling"  # written when a kernel is compiled or loaded during a run: its time stops

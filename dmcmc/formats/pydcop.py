@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from dmcmc.tuning import run as tuning
 from dmcmc.files.document import FLOATS, Document, Key, SectionReader, read_data, show, suggestion
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.factor_entries import (
@@ -46,6 +45,7 @@ from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, ProblemError, Unavailable
+from dmcmc.tuning import run as tuning
 
 _SECTIONS = (
     *("name", "description", "objective", "domains", "variables", "external_variables", "constraints", "agents"),

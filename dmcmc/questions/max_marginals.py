@@ -16,7 +16,6 @@ from contextlib import suppress
 import numpy as np
 from msgspec.structs import replace
 
-from dmcmc.tuning import run as tuning
 from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.compilation.kernel_supply import kernels_until
 from dmcmc.config.settings import Settings
@@ -32,6 +31,7 @@ from dmcmc.results.questions import Marginals
 from dmcmc.results.stored_result import provenance
 from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.solving.planning.divided_problem import with_memory_limit
+from dmcmc.tuning import run as tuning
 
 
 def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequence[str] = ()) -> Marginals:

@@ -32,17 +32,7 @@ from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.sparse.sparse_table import forecast, max_dense_cells
 from dmcmc.report.pages import short
-from dmcmc.results.result import (
-    BOUND,
-    BRANCH,
-    EXACT_ELIMINATION,
-    FUNCTION_FILTERING,
-    LOCAL_SEARCH,
-    RECOMBINATION,
-    SAMPLING,
-    SEMIDEFINITE,
-    Output,
-)
+from dmcmc.results import result
 from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets, slicing_seconds
 
 if TYPE_CHECKING:
@@ -60,7 +50,7 @@ def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
     exact_seconds = [
         seconds for seconds in map(setup.exact_seconds, range(setup.divided.problem.n_agents)) if seconds is not None
     ]
-    lines = [f"{LOCAL_SEARCH}: the whole assignment"]
+    lines = [f"{result.LOCAL_SEARCH}: the whole assignment"]
     if exact_seconds:
         seconds_each = (
             f"{min(exact_seconds):.2g} s"
@@ -68,18 +58,21 @@ def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
             else f"{min(exact_seconds):.2g} to {max(exact_seconds):.2g} s each"
         )
         lines.append(
-            f"{EXACT_ELIMINATION}: {_agents(len(exact_seconds))} ({seconds_each}, {sum(exact_seconds):.2g} s in total)"
+            f"{result.EXACT_ELIMINATION}: {_agents(len(exact_seconds))}"
+            f" ({seconds_each}, {sum(exact_seconds):.2g} s in total)"
         )
     filtered = sum(map(setup.may_filter, range(setup.divided.problem.n_agents)))
     if filtered:
-        lines.append(f"{FUNCTION_FILTERING}: {_agents(filtered)}, without entries that cannot beat the best answer")
+        lines.append(
+            f"{result.FUNCTION_FILTERING}: {_agents(filtered)}, without entries that cannot beat the best answer"
+        )
     if sampled:
-        lines.append(f"{SAMPLING}: {_agents(len(sampled))}")
+        lines.append(f"{result.SAMPLING}: {_agents(len(sampled))}")
     if bounded:
-        lines.append(f"{BOUND}: {_agents(bounded)}")
+        lines.append(f"{result.BOUND}: {_agents(bounded)}")
     searched = sum(choice.bound.startswith(_ASCENTS) for choice in sampled)
     if searched:
-        lines.append(f"{BRANCH}: {_agents(searched)}, in table rows whose gap dual ascent leaves open")
+        lines.append(f"{result.BRANCH}: {_agents(searched)}, in table rows whose gap dual ascent leaves open")
     cpu_note = _cpu_relaxation_note(setup)
     relaxed = [
         local
@@ -89,9 +82,11 @@ def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
     ]
     if relaxed:
         later = ", once branch and bound makes no progress" if all(map(runs_after_branch_and_bound, relaxed)) else ""
-        lines.append(f"{SEMIDEFINITE}: bounds of {_agents(len(relaxed))} by semidefinite relaxation{later}{cpu_note}")
+        lines.append(
+            f"{result.SEMIDEFINITE}: bounds of {_agents(len(relaxed))} by semidefinite relaxation{later}{cpu_note}"
+        )
     if setup.divided.config.combine.method == "auto" and setup.divided.config.combine.z == "auto":
-        lines.append(f"{RECOMBINATION}: with larger tables, if some are split")
+        lines.append(f"{result.RECOMBINATION}: with larger tables, if some are split")
     return tuple(lines)
 
 
@@ -190,7 +185,7 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
     cells: float
 
 
-class Plan(Output, frozen=True, kw_only=True):
+class Plan(result.Output, frozen=True, kw_only=True):
     """The plan of a run, as :func:`dmcmc.plan` returns it. ``print`` shows it as a table.
 
     Attributes

@@ -31,6 +31,7 @@ from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling, 
 from dmcmc.samplers.contract.tuning import FIRST_TABLE_SECONDS, UNTRIED_SHARE
 from dmcmc.samplers.methods.blocks import BlockSolver, draws_are_frozen, sample_agent
 from dmcmc.samplers.methods.exact import EliminatedTables, eliminate_in_turn
+from dmcmc.solving import tuning
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.bounds import MeasuredGain, agents_with_relaxation_in_time, uncombined_bounds
 from dmcmc.solving.agent.checkpoint import Checkpoint, continue_sampling, resume_bound, start_bound
@@ -38,18 +39,6 @@ from dmcmc.solving.agent.filtered_table import FilteredTable
 from dmcmc.solving.agent.tables import LowerTable
 from dmcmc.solving.agent_steps import Sides, gather_sides
 from dmcmc.solving.planning.plan import Setup
-from dmcmc.solving.tuning import (
-    ALL_EXACT_SHARE,
-    BATCH_SECONDS,
-    ELIMINATION_TOLERANCE,
-    EXACT_SHARE,
-    FIRST_ANSWER_GRACE,
-    FIRST_SWEEPS,
-    INITIAL_SHARE,
-    MIN_EXACT_SECONDS,
-    MIN_FIRST_BOUND_SECONDS,
-    SAMPLING_SHARE,
-)
 
 
 class InitialTables(NamedTuple):
@@ -139,7 +128,7 @@ def exact_tables(
         found = eliminate_in_turn(work.optional, work.settings, setup.divided.timed, on_finished=work.on_finished)
         if work.required:  # these agents have no alternative to elimination
             never_gives_up, stop = setup.divided.timed and setup.never_given_up, setup.backend.stop
-            stop = stop.later(FIRST_ANSWER_GRACE) if never_gives_up else stop
+            stop = stop.later(tuning.FIRST_ANSWER_GRACE) if never_gives_up else stop
             settings = replace(work.settings, backend=replace(setup.backend, stop=stop))
             more = eliminate_in_turn(work.required, settings, setup.divided.timed, True, work.on_finished)
             if more.given_up and (stop.over or not never_gives_up):
@@ -203,8 +192,8 @@ def first_tables(
 
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
     """Return the sampling settings of the initial tables."""
-    stop = setup.backend.stop.later(FIRST_ANSWER_GRACE) if setup.divided.timed else NO_DEADLINE
-    seconds = SAMPLING_SHARE * initial_seconds(setup) if setup.divided.timed else None
+    stop = setup.backend.stop.later(tuning.FIRST_ANSWER_GRACE) if setup.divided.timed else NO_DEADLINE
+    seconds = tuning.SAMPLING_SHARE * initial_seconds(setup) if setup.divided.timed else None
     incumbent = None if setup.divided.config.local_search == "none" else best
     backend = replace(setup.backend, stop=stop)
     return replace(setup.sampling_settings(), progress=advance, backend=backend, seconds=seconds, incumbent=incumbent)
@@ -299,7 +288,7 @@ def _batches(setup: Setup, numbers: Sequence[int], has_checkpoint: bool) -> Iter
     for number in numbers:
         batch.append(number)
         seconds += setup.choices[number].seconds
-        if has_checkpoint and not setup.divided.timed and seconds >= BATCH_SECONDS:
+        if has_checkpoint and not setup.divided.timed and seconds >= tuning.BATCH_SECONDS:
             yield batch
             batch, seconds = [], 0.0
     if batch:
@@ -476,20 +465,23 @@ def _exact_end(setup: Setup) -> float:
     if budget is None:
         return float("inf")
     if all(method == "exact" for method in setup.methods):
-        return max(setup.backend.stop.until - (1 - ALL_EXACT_SHARE) * budget, _now() + MIN_EXACT_SECONDS)
-    end = setup.backend.stop.until - (1 - EXACT_SHARE) * budget
+        return max(setup.backend.stop.until - (1 - tuning.ALL_EXACT_SHARE) * budget, _now() + tuning.MIN_EXACT_SECONDS)
+    end = setup.backend.stop.until - (1 - tuning.EXACT_SHARE) * budget
     if (
         setup.divided.config.local.method == "auto"
     ):  # a given-up elimination is proposed again when all agents have a table
         planned = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
-        end = min(end, _now() + max(EXACT_SHARE * min(budget, FIRST_TABLE_SECONDS), ELIMINATION_TOLERANCE * planned))
-    return max(end, _now() + MIN_EXACT_SECONDS)
+        end = min(
+            end,
+            _now() + max(tuning.EXACT_SHARE * min(budget, FIRST_TABLE_SECONDS), tuning.ELIMINATION_TOLERANCE * planned),
+        )
+    return max(end, _now() + tuning.MIN_EXACT_SECONDS)
 
 
 def initial_seconds(setup: Setup) -> float:
     """Return the seconds for the initial tables; later time goes to the agents with the largest gaps."""
     left = max(0.0, setup.backend.stop.until - _now())
-    return min(max(FIRST_TABLE_SECONDS, INITIAL_SHARE * left), left)
+    return min(max(FIRST_TABLE_SECONDS, tuning.INITIAL_SHARE * left), left)
 
 
 def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[], bool]) -> None:
@@ -502,7 +494,7 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[]
     gap_is_met
         Returns whether the gap is as small as requested; tightening then stops.
     """
-    stop, started = setup.backend.stop.later(FIRST_ANSWER_GRACE), list[Agent]()
+    stop, started = setup.backend.stop.later(tuning.FIRST_ANSWER_GRACE), list[Agent]()
     for agent in agents:
         start, provider = _now(), setup.choices[agent.local.agent].bound
         kept = setup.divided.retained_bounds, setup.divided.problem.agents[agent.local.agent]
@@ -532,16 +524,17 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
     """Return the effort of the first bounds: seconds per agent, or a fixed number of sweeps."""
     one_core, numbers = replace(setup.limits, gpu=False, threads=1), [agent.local.agent for agent in agents]
     effort = sum(
-        bound_seconds(setup.surveys[a], one_core, setup.rates, FIRST_SWEEPS, setup.choices[a].bound) for a in numbers
+        bound_seconds(setup.surveys[a], one_core, setup.rates, tuning.FIRST_SWEEPS, setup.choices[a].bound)
+        for a in numbers
     )
     if not setup.divided.timed:
-        return TighteningBudget(effort, sweeps=FIRST_SWEEPS)
+        return TighteningBudget(effort, sweeps=tuning.FIRST_SWEEPS)
     seconds_each = UNTRIED_SHARE * initial_seconds(setup) / max(1, len(agents))
     with_relaxation = {agent.local.agent for agent in agents_with_relaxation_in_time(agents, setup.backend)}
     seconds_of = {
-        a: MIN_FIRST_BOUND_SECONDS
+        a: tuning.MIN_FIRST_BOUND_SECONDS
         if a in with_relaxation
-        else max(MIN_FIRST_BOUND_SECONDS, setup.choices[a].first_bound)
+        else max(tuning.MIN_FIRST_BOUND_SECONDS, setup.choices[a].first_bound)
         for a in numbers
     }
     return TighteningBudget(effort, [min(seconds_each, seconds_of[a]) for a in numbers])

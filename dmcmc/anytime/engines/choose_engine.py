@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.tuning import run as tuning
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor
@@ -28,6 +27,7 @@ from dmcmc.samplers.registry import engine_thread
 from dmcmc.samplers.toulbar2.background_search import CostSearchEngine, Toulbar2Process, available
 from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem, costs_of_compact
 from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
+from dmcmc.tuning import run as tuning
 
 _BYTES_PER_ENTRY = 48  # bytes per table entry in the engine
 _BYTES_PER_WIDE_ENTRY = 200  # bytes per listed tuple, or entry of a table, over more than three variables

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.tuning import run as tuning
 from dmcmc.anytime.improvers.protocol import Improver, RankState, Start, TimeQuantum, TimeSlice
 from dmcmc.anytime.scheduler.proposal import Allocation, Effect, MeasuredGain, Properties, Proposal
 from dmcmc.inference.bounds.branch_and_bound.row_search import BoundarySearchRequest, run_boundary_searches
@@ -38,6 +37,7 @@ from dmcmc.results.result import BOUND, BRANCH, ROUNDING, SEMIDEFINITE
 from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.bounds import trial_seconds
+from dmcmc.tuning import run as tuning
 
 
 class BoundImprover(Improver):

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.tuning import run as tuning
 from dmcmc.anytime.improvers.protocol import TimeQuantum, TimeSlice
 from dmcmc.anytime.scheduler.proposal import MeasuredGain, union_number
 from dmcmc.inference.bounds.branch_and_bound.open_nodes import NodeMove, NodeParcel, planned_moves
@@ -40,6 +39,7 @@ from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.local_tables import initial_seconds
 from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.solving.planning.plan import Setup
+from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
     from dmcmc.anytime.local_search import WholeSearches

@@ -25,15 +25,8 @@ from dmcmc.calendars.solve import (
     variables_by_meeting,
     with_search,
 )
+from dmcmc.cli import inputs
 from dmcmc.cli.arguments import command_parsers
-from dmcmc.cli.inputs import (
-    check_options,
-    check_run,
-    configuration,
-    is_calendar,
-    is_configuration,
-    options_of,
-)
 from dmcmc.cli.on_all_ranks import on_all_ranks
 from dmcmc.cli.progress import progress_for
 from dmcmc.compilation.small_problems import interpreted_if_small
@@ -307,11 +300,11 @@ def prepare_solve(arguments: Namespace) -> SolveJob:
     path, task = arguments.file, arguments.task
     if task not in TASKS:
         raise ConfigError(f"--task: expected one of {', '.join(TASKS)}, got {task!r}")
-    if is_configuration(path):
+    if inputs.is_configuration(path):
         raise ConfigError(f"{path}: is a configuration, not a problem file; use 'dmcmc run {path}'")
     if arguments.query is not None and task not in ("mar", "max-marginals"):
         raise ConfigError("--query: is for --task mar and max-marginals; marginal MAP is not available in this version")
-    check_options(arguments, path)
+    inputs.check_options(arguments, path)
     document = _document(arguments)
     with MEMORY_ACCOUNT.open(config_of(document).budget.bytes, resident_memory()):
         return _read(arguments, document)
@@ -320,12 +313,12 @@ def prepare_solve(arguments: Namespace) -> SolveJob:
 def _read(arguments: Namespace, document: Document) -> SolveJob:
     """Read the problem file within the budget of the run."""
     path, task = arguments.file, arguments.task
-    calendar = calendar_of(arguments, path) if is_calendar(path) else None
+    calendar = calendar_of(arguments, path) if inputs.is_calendar(path) else None
     given_start = "start" in document.data
     if calendar is not None and task == "mpe":
         set_start(document, calendar)
     config = config_of(document)
-    check_run(config, document)
+    inputs.check_run(config, document)
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     logarithms = False
     if calendar is not None and not given:
@@ -360,15 +353,15 @@ def _document(arguments: Namespace) -> Document:
     Single options have precedence over ``--set``.
     """
     document = Document("", {"problem": {"file": arguments.file}})
-    cells = _NO_CELL_LIMIT if arguments.timeout is None and not is_calendar(arguments.file) else "auto"
+    cells = _NO_CELL_LIMIT if arguments.timeout is None and not inputs.is_calendar(arguments.file) else "auto"
     document.data["local"] = {"cells": cells}
     for text in arguments.set:
         override(document, text)
     options = _method(arguments)
-    options |= {key: (value, option_place(key)) for key, value in options_of(arguments).items()}
+    options |= {key: (value, option_place(key)) for key, value in inputs.options_of(arguments).items()}
     for key, (value, place) in options.items():
         document.override(tuple(key.split(".")), value, place)
-    if arguments.task in ("mpe", "max-marginals", "conflict") and is_calendar(arguments.file):
+    if arguments.task in ("mpe", "max-marginals", "conflict") and inputs.is_calendar(arguments.file):
         set_defaults(document)
     return document
 
@@ -456,12 +449,12 @@ class _RunJob(NamedTuple):
 
 def prepare_run(arguments: Namespace) -> "_RunJob | SolveJob":
     """Read the configuration and the problem of ``dmcmc run``; a calendar becomes a job of ``dmcmc solve``."""
-    if is_calendar(arguments.config):
+    if inputs.is_calendar(arguments.config):
         defaults = {action.dest: action.default for action in command_parsers()["solve"]._actions}
         return prepare_solve(Namespace(**defaults | vars(arguments) | {"file": arguments.config}))
-    check_options(arguments, arguments.config)
-    config, document = configuration(arguments.config, arguments.set, options_of(arguments))
-    check_run(config, document)
+    inputs.check_options(arguments, arguments.config)
+    config, document = inputs.configuration(arguments.config, arguments.set, inputs.options_of(arguments))
+    inputs.check_run(config, document)
     if "directory" in config.problem:
         if arguments.explain:
             raise Unavailable("--explain: is not possible with problem.directory: no rank knows all agents; remove it")

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.tuning import run as tuning
 from dmcmc.files.text import OBJECTS_PER_CHECK, SourceFile
 from dmcmc.formats.common.scan_kernels import floats, integers, offset
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
+from dmcmc.tuning import run as tuning
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_SHOWN_BYTES = 40  # bytes of a token that an error message shows

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.tuning import run as tuning
 from dmcmc.inference.dpop.agent_step import allows_more_rows
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.dpop.pseudotree import PseudoTree
@@ -42,6 +41,7 @@ from dmcmc.samplers.auto.choose import AgentChoice, choose, count_agent_work, fi
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import eliminate_in_turn
 from dmcmc.solving.planning.plan import Setup
+from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
     from dmcmc.solving.combine_tables import FinishedCycle

@@ -32,24 +32,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge
 from dmcmc.results.result import EXACT_ELIMINATION, AgentMetrics, MessageCount, Result, TracePoint
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.session.incremental.changed_problem import (
-    ChangedProblem,
-    Continuation,
-    NotRepeatable,
-    Numbering,
-    changed_positions,
-    places_of,
-    table_changes,
-    with_new_structure,
-    with_new_tables,
-)
-from dmcmc.session.incremental.repeated_messages import (
-    AgentUtility,
-    RoundChanges,
-    Update,
-    agent_utility,
-    repeat_messages,
-)
+from dmcmc.session.incremental import changed_problem, repeated_messages
 from dmcmc.solving.combine_tables import FinishedCycle
 from dmcmc.solving.incumbent import total_of
 from dmcmc.solving.metrics import choices_of, control_of, levels_of, messages_of
@@ -76,7 +59,7 @@ class ChangeReport(NamedTuple):
         Number and bytes of its messages between ranks, by kind.
     """
 
-    growth: AgentUtility
+    growth: repeated_messages.AgentUtility
     roots: Mapping[int, Number | None]
     assignment: Mapping[str, Label]
     metrics: Mapping[str, AgentMetrics]
@@ -101,7 +84,7 @@ class KnownAnswer:
     """
 
     result: Result
-    total: AgentUtility
+    total: repeated_messages.AgentUtility
     roots: dict[int, Number | None]
     assignment: dict[str, Label] | None
 
@@ -109,7 +92,7 @@ class KnownAnswer:
     def begin(
         cls,
         result: Result,
-        parts: Iterable[tuple[AgentUtility, Mapping[int, Number | None]]],
+        parts: Iterable[tuple[repeated_messages.AgentUtility, Mapping[int, Number | None]]],
         assignment: dict[str, Label] | None,
     ) -> "KnownAnswer":
         """Return the answer of a new run.
@@ -123,7 +106,7 @@ class KnownAnswer:
         assignment
             The values of all variables, as the messages have chosen them; None if they are private.
         """
-        total, roots = AgentUtility(), dict[int, Number | None]()
+        total, roots = repeated_messages.AgentUtility(), dict[int, Number | None]()
         for utility, own_roots in parts:
             total, roots = total.plus(utility), {**roots, **own_roots}
         return cls(result, total, roots, assignment)
@@ -202,9 +185,9 @@ class KnownAnswer:
         return judge(setup.divided.problem, quality, setup.divided.division.constants, proof)
 
 
-def total_utility(parts: Iterable[AgentUtility]) -> AgentUtility:
+def total_utility(parts: Iterable[repeated_messages.AgentUtility]) -> repeated_messages.AgentUtility:
     """Return the sum of some utilities."""
-    total = AgentUtility()
+    total = repeated_messages.AgentUtility()
     for part in parts:
         total = total.plus(part)
     return total
@@ -317,13 +300,18 @@ class ContinuedRun:
     settings: Settings
     cycle: FinishedCycle
     magnitude: Exact
-    utilities: dict[int, AgentUtility]
+    utilities: dict[int, repeated_messages.AgentUtility]
     idle: dict[str, AgentMetrics] = field(repr=False)
     table_bytes: int
 
     def repeat(
-        self, todo: Continuation, settings: Settings, start: float, world: World, share: Callable[[RoundChanges], T]
-    ) -> Update[T] | None:
+        self,
+        todo: changed_problem.Continuation,
+        settings: Settings,
+        start: float,
+        world: World,
+        share: Callable[[repeated_messages.RoundChanges], T],
+    ) -> repeated_messages.Update[T] | None:
         """Repeat the messages on the paths, and return the changes; called by all ranks.
 
         Parameters
@@ -355,7 +343,7 @@ class ContinuedRun:
         interpreted = interpreted_kernels() if self.cycle.interpreted else nullcontext()
         try:
             with interpreted, MEMORY_ACCOUNT.open(budget, resident_memory() - self.table_bytes):
-                update = repeat_messages(self.cycle, todo, world, share)
+                update = repeated_messages.repeat_messages(self.cycle, todo, world, share)
         except ResourceError as error:
             if not world.is_agreed(error):
                 raise
@@ -365,7 +353,7 @@ class ContinuedRun:
             self.utilities |= changes.utilities
         return update
 
-    def report(self, changes: RoundChanges, names: Sequence[str], world: World) -> ChangeReport:
+    def report(self, changes: repeated_messages.RoundChanges, names: Sequence[str], world: World) -> ChangeReport:
         """Return the report of a round of changes on this rank, without values; called before :meth:`repeat` ends.
 
         Parameters
@@ -388,10 +376,12 @@ class ContinuedRun:
         return ChangeReport(growth, changes.roots, {}, metrics, changes.clock, world.counts.take())
 
 
-def utilities_of(cycle: FinishedCycle) -> dict[int, AgentUtility]:
+def utilities_of(cycle: FinishedCycle) -> dict[int, repeated_messages.AgentUtility]:
     """Return the utility of each agent of this rank after a run."""
     division, tree = cycle.setup.divided.division, cycle.setup.tree
-    return {a: agent_utility(division, tree, a, cycle.values, cycle.contexts[a]) for a in cycle.tables}
+    return {
+        a: repeated_messages.agent_utility(division, tree, a, cycle.values, cycle.contexts[a]) for a in cycle.tables
+    }
 
 
 def comparable(settings: Settings) -> Settings:
@@ -417,7 +407,7 @@ class IncrementalRun(ContinuedRun):
     """
 
     problem: Problem
-    plan: ChangedProblem = field(repr=False)
+    plan: changed_problem.ChangedProblem = field(repr=False)
     answer: KnownAnswer
     kept: tuple[int, int] = (0, 0)
 
@@ -440,7 +430,11 @@ class IncrementalRun(ContinuedRun):
             {agent.name: without_work(agent) for agent in known.agents},
             bytes_of_tables(problem),
             problem,
-            ChangedProblem(Continuation.of(cycle.setup), Numbering.of(problem), places_of(problem)),
+            changed_problem.ChangedProblem(
+                changed_problem.Continuation.of(cycle.setup),
+                changed_problem.Numbering.of(problem),
+                changed_problem.places_of(problem),
+            ),
             KnownAnswer.begin(known, [part[:2] for part in parts], assignment),
         )
 
@@ -456,13 +450,13 @@ class IncrementalRun(ContinuedRun):
         start = time.perf_counter()
         try:
             plan = world.on_all_ranks(lambda: self._plan(problem, settings))
-        except NotRepeatable:
+        except changed_problem.NotRepeatable:
             return None
         todo, problem_by_number = plan.todo, plan.todo.setup.divided.problem
         if plan.numbering is not self.plan.numbering:
             self._describe_anew(plan)
 
-        def share(changes: RoundChanges) -> ChangeReport:
+        def share(changes: repeated_messages.RoundChanges) -> ChangeReport:
             values = {problem_by_number.variables[v]: problem_by_number.label(v, x) for v, x in changes.values.items()}
             return self.report(changes, problem_by_number.agents, world)._replace(assignment=values)
 
@@ -477,7 +471,7 @@ class IncrementalRun(ContinuedRun):
             self.answer.divide_by_levels(problem)
         return self.answer.end(time.perf_counter() - start)
 
-    def _plan(self, problem: Problem, settings: Settings) -> ChangedProblem:
+    def _plan(self, problem: Problem, settings: Settings) -> changed_problem.ChangedProblem:
         """Return the changed problem as a continuation of this run.
 
         Raises
@@ -487,31 +481,32 @@ class IncrementalRun(ContinuedRun):
         """
         changed = None
         if comparable(settings) == comparable(self.settings) and problem.dense:
-            changed = self._with_new_tables(problem) or with_new_structure(self.plan, self.problem, problem)
+            changed = self._with_new_tables(problem) or changed_problem.with_new_structure(
+                self.plan, self.problem, problem
+            )
         if changed is None:
-            raise NotRepeatable("the changes are too large")
+            raise changed_problem.NotRepeatable("the changes are too large")
         return changed
 
-    def _with_new_tables(self, problem: Problem) -> ChangedProblem | None:
+    def _with_new_tables(self, problem: Problem) -> changed_problem.ChangedProblem | None:
         """Return the changed problem if it differs in tables only; None otherwise."""
-        plan, positions = self.plan, changed_positions(self.problem, problem)
+        plan, positions = self.plan, changed_problem.changed_positions(self.problem, problem)
         if positions is None:
             return None
-        changes = table_changes(self.problem, problem, positions, plan.places, plan.numbering.variables)
+        changes = changed_problem.table_changes(self.problem, problem, positions, plan.places, plan.numbering.variables)
         if changes is None:
             return None
-        return ChangedProblem(with_new_tables(plan.todo, changes), plan.numbering, plan.places)
+        return changed_problem.ChangedProblem(
+            changed_problem.with_new_tables(plan.todo, changes), plan.numbering, plan.places
+        )
 
-    def _describe_anew(self, plan: ChangedProblem) -> None:
+    def _describe_anew(self, plan: changed_problem.ChangedProblem) -> None:
         """Replace the metrics of the agents with new local problems, and drop those of agents that have left."""
         setup, names = plan.todo.setup, plan.todo.setup.divided.problem.agents
         changed = {names[agent]: new_metrics(setup, agent) for agent in plan.todo.local_agents}
         present = [names[agent] for agent in plan.numbering.agents.tolist()]
         self.idle = {name: changed[name] if name in changed else self.idle[name] for name in present}
         self.answer.result = with_new_plan(self.answer.result, setup, self.idle)
-
-
-T = TypeVar("T")
 
 
 def solve_again(

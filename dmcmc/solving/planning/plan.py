@@ -57,30 +57,8 @@ from dmcmc.samplers.auto.choose import (
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.registry import get as sampler_of
-from dmcmc.solving.planning.combination_plan import (
-    bytes_per_slice,
-    choose_slicing,
-    combines_per_node,
-    entries_per_step,
-    may_split_buckets,
-)
-from dmcmc.solving.planning.divided_problem import (
-    DividedProblem,
-    UnscatteredProblem,
-    divide_problem,
-    temperature_of,
-    with_order_search,
-)
-from dmcmc.solving.tuning import (
-    MAX_FILTERED_CELLS,
-    MAX_LISTED_ROWS,
-    MAX_SAMPLED_ROWS,
-    MIN_ESTIMATED_AGENTS,
-    MIN_LISTED_ROWS,
-    NEVER_GIVEN_UP_PART,
-    SECONDS_PER_PLANNED_AGENT,
-    SECONDS_PER_SEPARATOR_VARIABLE,
-)
+from dmcmc.solving import tuning
+from dmcmc.solving.planning import combination_plan, divided_problem
 
 _BYTES_PER_ROW = 128  # per row: lower and upper table, bounds and bookkeeping
 _BYTES_PER_STATE = 4  # per row and hidden variable: its value in the chain of the row, an int32
@@ -150,17 +128,17 @@ def max_rows(division: Division, config: Settings, shares: MemoryShares) -> int:
     the largest of these sizes, limits the rows.
     """
     if config.local.method == "exact" and config.budget.time is None:
-        return MAX_SAMPLED_ROWS
+        return tuning.MAX_SAMPLED_ROWS
     row_bytes, table_bytes = array("q"), array("d")
     for local in division.locals:
         row_bytes.append(_BYTES_PER_ROW + _BYTES_PER_STATE * len(local.hidden))
-        table_bytes.append(row_bytes[-1] * min(local.rows, MAX_SAMPLED_ROWS))
+        table_bytes.append(row_bytes[-1] * min(local.rows, tuning.MAX_SAMPLED_ROWS))
     return max(
-        1, min(MAX_SAMPLED_ROWS, int(largest_share(table_bytes, shares.agent_data)) // max(row_bytes, default=1))
+        1, min(tuning.MAX_SAMPLED_ROWS, int(largest_share(table_bytes, shares.agent_data)) // max(row_bytes, default=1))
     )
 
 
-def max_listed_rows(parts: DividedProblem, shares: MemoryShares) -> int:
+def max_listed_rows(parts: divided_problem.DividedProblem, shares: MemoryShares) -> int:
     """Return the number of rows to list if there are too many, so that tables over two agents' lists fit the memory.
 
     A table over two lists of k rows has k * k entries. With memory M, entries of b bytes and at most n agents that meet
@@ -169,8 +147,11 @@ def max_listed_rows(parts: DividedProblem, shares: MemoryShares) -> int:
     degrees = neighbours_of(parts.problem, parts.division).lengths
     max_neighbours = 1 + int(degrees.max()) if degrees.any() else 0  # itself among them
     return max(
-        MIN_LISTED_ROWS,
-        min(MAX_LISTED_ROWS, isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, max_neighbours)))),
+        tuning.MIN_LISTED_ROWS,
+        min(
+            tuning.MAX_LISTED_ROWS,
+            isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, max_neighbours))),
+        ),
     )
 
 
@@ -263,7 +244,7 @@ class Setup:
         Cache of what follows from the plan without the tables' entries.
     """
 
-    divided: DividedProblem
+    divided: divided_problem.DividedProblem
     tree: PseudoTree
     surveys: Sequence[AgentWorkCounts]
     choices: Sequence[AgentChoice]
@@ -322,7 +303,9 @@ class Setup:
         """Whether the tables prove the optimum, given time: all are exact, and no bucket may be split."""
 
         def proven() -> bool:
-            return all(choice.method == "exact" for choice in self.choices) and not may_split_buckets(self)
+            return all(choice.method == "exact" for choice in self.choices) and not combination_plan.may_split_buckets(
+                self
+            )
 
         return self.facts.get_or_compute("proven", proven)
 
@@ -360,7 +343,7 @@ class Setup:
         """Whether exact agents stay exact however long they take; no other methods are compiled for them then."""
         budget = self.divided.config.budget.time
         exact = sum(choice.seconds for choice in self.choices if choice.method == "exact")
-        return budget is None or exact <= NEVER_GIVEN_UP_PART * budget
+        return budget is None or exact <= tuning.NEVER_GIVEN_UP_PART * budget
 
     def possible_choices(self, agents: Iterable[int]) -> list[tuple[int, AgentChoice]]:
         """Return the choices of some agents, and the fallback choices of exact agents that may be given up."""
@@ -375,7 +358,7 @@ class Setup:
     def may_filter(self, agent: int) -> bool:
         """Return whether function filtering may be used for a sampled agent."""
         local, choice = self.divided.division.locals[agent], self.choices[agent]
-        suitable = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= MAX_FILTERED_CELLS
+        suitable = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= tuning.MAX_FILTERED_CELLS
         return (
             suitable
             and choice.method != "exact"
@@ -415,7 +398,7 @@ class Setup:
             seed=self.divided.config.seed,
             runs=options.runs,
             samples=options.samples,
-            temperature=temperature_of(options.temperature),
+            temperature=divided_problem.temperature_of(options.temperature),
             backend=self.backend,
             starts=options.starts,
             memory=self.limits.memory,
@@ -425,11 +408,11 @@ class Setup:
 
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
     """Divide the problem, choose each agent's method and place the agents; see :func:`plan`."""
-    return plan(divide_problem(original, config, world), world, measure)
+    return plan(divided_problem.divide_problem(original, config, world), world, measure)
 
 
 def plan(
-    parts: DividedProblem,
+    parts: divided_problem.DividedProblem,
     world: World,
     measure: Callable[[], Rates] = load_rates,
     stop: Deadline = NO_DEADLINE,
@@ -461,7 +444,7 @@ def plan(
         After the deadline of ``stop``.
     """
     config, threads = parts.config, max(1, cores() // world.core_sharers)
-    division = with_order_search(parts, world, stop)
+    division = divided_problem.with_order_search(parts, world, stop)
     backend = world.on_all_ranks(partial(Backend.of, config.device, threads, world.gpu_sharers))
     cacheable = not parts.timed and world.size == 1 and placed is None and config.local.order is None
     plan_parts: _PlanParts | None
@@ -514,7 +497,7 @@ class _PlanParts(NamedTuple):
 
 
 def _plan_parts(
-    parts: DividedProblem,
+    parts: divided_problem.DividedProblem,
     division: Division,
     backend: Backend,
     world: World,
@@ -535,9 +518,11 @@ def _plan_parts(
         limits, rates = _limits(surveys, config, shares, world.size, threads, measure)
         choices = _choose(surveys, config.local.method, limits, rates)
         size = arithmetic.dtype.itemsize
-        step_bytes = size * entries_per_step(parts, tree, surveys, choices, shares.steps // size, stop)
-        slice_bytes = bytes_per_slice(step_bytes, shares.steps)
-        slicing = choose_slicing(parts, tree, surveys, choices, limits, (step_bytes // size, slice_bytes // size))
+        step_bytes = size * combination_plan.entries_per_step(parts, tree, surveys, choices, shares.steps // size, stop)
+        slice_bytes = combination_plan.bytes_per_slice(step_bytes, shares.steps)
+        slicing = combination_plan.choose_slicing(
+            parts, tree, surveys, choices, limits, (step_bytes // size, slice_bytes // size)
+        )
         step_bytes = step_bytes if slicing is None else slice_bytes
         ranks = place([choice.seconds for choice in choices], tree.parent, world.size)
         return limits, rates, choices, step_bytes, ranks, slicing
@@ -545,14 +530,14 @@ def _plan_parts(
     limits, rates, choices, step_bytes, owner, slicing = world.on_first_rank(decision)
     owner = agreed.owner or owner
     helpers = agreed.helpers or helpers_of([choice.seconds for choice in choices], owner, world.size)
-    one_rank_combines = combines_per_node(parts, tree, config.combine.mode, backend, world)
+    one_rank_combines = combination_plan.combines_per_node(parts, tree, config.combine.mode, backend, world)
     agreed = agreed._replace(owner=owner, helpers=helpers)
     return _PlanParts(agreed, surveys, choices, limits, rates, step_bytes, slicing, one_rank_combines, DerivedFacts())
 
 
 def scatter_problem(
-    unscattered: UnscatteredProblem, world: World, stop: Deadline
-) -> tuple[DividedProblem, AgreedPlacement]:
+    unscattered: divided_problem.UnscatteredProblem, world: World, stop: Deadline
+) -> tuple[divided_problem.DividedProblem, AgreedPlacement]:
     """Send each rank its agents' parts of a problem that only rank 0 knows; return this rank's view and the placement.
 
     The search for the pseudo-tree ends at the deadline.
@@ -564,7 +549,9 @@ def scatter_problem(
     return unscattered.scatter(owner, placement.helpers, world), placement
 
 
-def _agree_on_placement(parts: DividedProblem, division: Division, world: World, stop: Deadline) -> AgreedPlacement:
+def _agree_on_placement(
+    parts: divided_problem.DividedProblem, division: Division, world: World, stop: Deadline
+) -> AgreedPlacement:
     """Return what all ranks agree on: the pseudo-tree, the memory shares, and the messages sent for the tree.
 
     ``owner`` is empty: the agents are placed later.
@@ -646,11 +633,11 @@ def check_time_for_tables(problem: Problem, division: Division, ranks: int, stop
         If the estimate exceeds the time that is left.
     """
     left, agents = stop.left, len(division.locals)
-    if agents < MIN_ESTIMATED_AGENTS or left == float("inf"):
+    if agents < tuning.MIN_ESTIMATED_AGENTS or left == float("inf"):
         return
-    needed = SECONDS_PER_PLANNED_AGENT * agents / ranks
+    needed = tuning.SECONDS_PER_PLANNED_AGENT * agents / ranks
     if needed <= left:
-        needed += SECONDS_PER_SEPARATOR_VARIABLE * separator_variables(problem, division)
+        needed += tuning.SECONDS_PER_SEPARATOR_VARIABLE * separator_variables(problem, division)
     if needed > left:
         raise OutOfTime("the time budget is too short for the agents' tables")
 

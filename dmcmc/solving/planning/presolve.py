@@ -27,13 +27,7 @@ from dmcmc.inference.tuning import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABL
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, gap_of, judge, quality_of
 from dmcmc.results.result import PresolveReport, TracePoint
 from dmcmc.samplers.local_search.local_search import Ascent
-from dmcmc.solving.tuning import (
-    MIN_PRESOLVED_CELLS,
-    MIN_PROMISE,
-    MIN_REMOVED_SHARE,
-    PRESOLVE_MEMORY_SHARE,
-    PRESOLVE_TIME_SHARE,
-)
+from dmcmc.solving import tuning
 
 _BYTES_PER_ENTRY = 24  # bytes per table entry: original, widened and final copy
 
@@ -206,7 +200,7 @@ def presolve_if_worthwhile(
     limit = (
         PresolveLimit(stop=stop)
         if config.budget.time is None
-        else PresolveLimit(PRESOLVE_TIME_SHARE * config.budget.time, stop)
+        else PresolveLimit(tuning.PRESOLVE_TIME_SHARE * config.budget.time, stop)
     )
     reduction = presolve(original, config.budget.bytes, limit, dense, config.presolve == "merge")
     if reduction.infeasible:
@@ -221,14 +215,17 @@ def _may_be_worthwhile(dense: Problem, timed: bool) -> bool:
     the time budget limits presolve.
     """
     is_small = dense.n_variables <= MAX_INTERPRETED_VARIABLES  # needs no compiled kernels
-    if _BYTES_PER_ENTRY * dense.flat.data.size > MEMORY_ACCOUNT.budget_share(PRESOLVE_MEMORY_SHARE, 1 << 62):
+    if _BYTES_PER_ENTRY * dense.flat.data.size > MEMORY_ACCOUNT.budget_share(tuning.PRESOLVE_MEMORY_SHARE, 1 << 62):
         return False
-    if is_small and dense.shape_facts.get_or_compute("cells", lambda: _estimate_cells(dense)) < MIN_PRESOLVED_CELLS:
+    if (
+        is_small
+        and dense.shape_facts.get_or_compute("cells", lambda: _estimate_cells(dense)) < tuning.MIN_PRESOLVED_CELLS
+    ):
         return False
     if (
         dense.n_agents > 1
         and not dense.facts.get_or_compute("hard", lambda: _has_hard_constraints(dense))
-        and estimate_presolve_gain(dense) < MIN_PROMISE
+        and estimate_presolve_gain(dense) < tuning.MIN_PROMISE
     ):
         return False
     if is_small or (timed and dense.n_variables > MAX_BITSET_VARIABLES):
@@ -239,7 +236,7 @@ def _may_be_worthwhile(dense: Problem, timed: bool) -> bool:
 def _joins_many_cells(dense: Problem) -> bool:
     """Return whether an elimination of all variables joins enough cells for presolve to be faster."""
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
-    return joins_at_least(scopes, dense.domains, everything, (), MIN_PRESOLVED_CELLS)
+    return joins_at_least(scopes, dense.domains, everything, (), tuning.MIN_PRESOLVED_CELLS)
 
 
 def _estimate_cells(dense: Problem) -> float:
@@ -258,9 +255,9 @@ def _is_substantial(original: Problem, reduction: PresolvedProblem) -> bool:
     small, removed = reduction.problem, reduction.removed
     cells = sum(array.size for factor in original.factors for array in factor.arrays())
     return (
-        small.n_variables <= (1 - MIN_REMOVED_SHARE) * original.n_variables
-        or removed.inconsistent + removed.dominated >= MIN_REMOVED_SHARE * original.domains.sum()
-        or removed.cells >= MIN_REMOVED_SHARE * cells
+        small.n_variables <= (1 - tuning.MIN_REMOVED_SHARE) * original.n_variables
+        or removed.inconsistent + removed.dominated >= tuning.MIN_REMOVED_SHARE * original.domains.sum()
+        or removed.cells >= tuning.MIN_REMOVED_SHARE * cells
     )
 
 

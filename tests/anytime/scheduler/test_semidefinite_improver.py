@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmcmc.tuning import run as tuning
 from dmcmc.anytime.improvers import bounds as branch_and_bound
 from dmcmc.anytime.improvers.bounds import BoundImprover, BranchAndBoundImprover, SemidefiniteImprover
 from dmcmc.anytime.improvers.protocol import RankState, TimeQuantum, TimeSlice
@@ -19,6 +18,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.results.result import BOUND, BRANCH, SEMIDEFINITE
 from dmcmc.solving.agent.bounds import agents_with_relaxation_in_time
 from dmcmc.solving.agent.tables import UpperTable
+from dmcmc.tuning import run as tuning
 
 
 class FakeAgent:
