@@ -35,12 +35,12 @@ from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, UncompiledAscent, ascent_of
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_search import RankSearch
 from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
     from dmcmc.compilation.run_components import RunComponents
+    from dmcmc.solving.planning.plan import Setup
 
 Values = NDArray[np.int64]
 
@@ -318,7 +318,7 @@ class IncumbentSearch(RankSearch):
         self._share_best(turns.best)
 
     @contextmanager
-    def during_tables(self, setup: Setup) -> Iterator[None]:
+    def during_tables(self, setup: "Setup") -> Iterator[None]:
         """Search in the background, also on a GPU if that is wanted, while the body makes the first tables.
 
         If the tables will prove the optimum, the search is brief, and not on a GPU.
@@ -452,7 +452,7 @@ class BackgroundSearches:
         on_gpu = self._search.gpu_search
         return [*self._search.engine.take_gains(), *([] if on_gpu is None else on_gpu.take_gains())]
 
-    def continue_engine(self, wanted: bool, setup: Setup) -> Setup:
+    def continue_engine(self, wanted: bool, setup: "Setup") -> "Setup":
         """Let the external engine go on, or end it; return the setup with the cores that are free."""
         if self._search is None:
             return setup
@@ -506,7 +506,7 @@ class WholeSearches:
         return None if self._search is None else self._search.quality.feasible_utility
 
     @contextmanager
-    def during_tables(self, setup: Setup) -> Iterator[None]:
+    def during_tables(self, setup: "Setup") -> Iterator[None]:
         """Search in the background, also on a GPU if that is wanted, while the body makes the first tables."""
         with nullcontext() if self._search is None else self._search.during_tables(setup):
             yield

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.api import solve
+import dmcmc
 from dmcmc.compilation import gpu_components
 from dmcmc.compilation.components import SearchVariant
 from dmcmc.compilation.kernel_supply import compile_and_mark
@@ -30,7 +30,6 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.inference.runtime.device import resolve_device
-from dmcmc.problems import generate
 from dmcmc.samplers.auto.rates import load_rates, rates_file
 from dmcmc.samplers.cuda.launch import shapes_of_domain
 
@@ -139,7 +138,7 @@ def _gpu_relaxations(size: int | None) -> "Sequence[KernelSet]":
 
 def _solve(problem: str, settings: str, device: str) -> None:
     """Solve a small problem, given the names of the problem and the settings."""
-    solve(_PROBLEMS[problem](), device=device, **{"search": "none", **_SETTINGS[settings]})
+    dmcmc.solve(_PROBLEMS[problem](), device=device, **{"search": "none", **_SETTINGS[settings]})
 
 
 def _measure_again(device: str) -> None:
@@ -152,17 +151,17 @@ def _measure_again(device: str) -> None:
 
 def _meetings(**parameters: Any) -> "Problem":
     """Return a meeting-scheduling problem."""
-    return generate("meeting-scheduling", **_MEETINGS, **parameters)
+    return dmcmc.generate("meeting-scheduling", **_MEETINGS, **parameters)
 
 
 def _one_agent() -> "Problem":
     """Return a problem of one agent with integer utilities."""
-    return generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
+    return dmcmc.generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
 
 
 def _one_variable_per_agent() -> "Problem":
     """Return a random problem whose agents' union is bounded and searched in a run with a time budget."""
-    return generate("random-network", nodes=25, domain_size=10, density=0.4, tightness=0, seed=1)
+    return dmcmc.generate("random-network", nodes=25, domain_size=10, density=0.4, tightness=0, seed=1)
 
 
 def _one_agent_with_probabilities() -> "Problem":

@@ -17,7 +17,7 @@ agents can add to each of its rows (assignments of its boundary variables).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dmcmc.inference.dpop import agent_step
 from dmcmc.inference.dpop.division import InterfaceCompression
@@ -34,9 +34,12 @@ from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving import agent_steps
 from dmcmc.solving.planning import combination_plan
-from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.pruning import NeededRows, needed_rows, with_needed_rows
 from dmcmc.solving.tuning import MAX_STORED_SEPARATORS
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.plan import Setup
+
 
 MiniBucketSizes = tuple[int | None, int | None]
 
@@ -101,7 +104,7 @@ class FinishedCycle:
         The rows of the messages of this rank's agents; None if messages had all rows.
     """
 
-    setup: Setup
+    setup: "Setup"
     sides: agent_steps.Sides
     tables: dict[int, SampledTable]
     steps: dict[int, UtilStepPair]
@@ -112,14 +115,14 @@ class FinishedCycle:
     interpreted: bool
     needed: NeededRows | None = None
 
-    def indexed_by(self, setup: Setup) -> "FinishedCycle":
+    def indexed_by(self, setup: "Setup") -> "FinishedCycle":
         """Return the cycle with tables that are indexed by the domains of a changed plan."""
         side = InterfaceCompression(setup.divided.problem.domains, setup.divided.problem.owner, {}, {})
         return replace(self, sides=agent_steps.Sides(side, side))
 
 
 def message_scheme(
-    setup: Setup, mailbox: Mailbox, clocks: dict[int, agent_step.Clock], inputs: agent_steps.MessageInputs
+    setup: "Setup", mailbox: Mailbox, clocks: dict[int, agent_step.Clock], inputs: agent_steps.MessageInputs
 ) -> Callable[[], "Combined"]:
     """Return the function that sends the messages of a cycle in one of the four ways; called by all ranks.
 
@@ -174,7 +177,7 @@ class Combined(NamedTuple):
 
 
 def finished_cycle(
-    setup: Setup, inputs: agent_steps.MessageInputs, combined: Combined, values: dict[int, int]
+    setup: "Setup", inputs: agent_steps.MessageInputs, combined: Combined, values: dict[int, int]
 ) -> FinishedCycle | None:
     """Return a cycle of exact messages, of which parts may be repeated; None for any other cycle."""
     tables = {agent: table for agent, table in inputs.tables.items() if isinstance(table, SampledTable) and table.exact}
@@ -194,7 +197,7 @@ def finished_cycle(
 
 
 def _run_messages(
-    setup: Setup, mailbox: Mailbox, clocks: dict[int, agent_step.Clock], inputs: agent_steps.MessageInputs
+    setup: "Setup", mailbox: Mailbox, clocks: dict[int, agent_step.Clock], inputs: agent_steps.MessageInputs
 ) -> Combined:
     """Send messages of whole tables from agent to agent, one UTIL step per agent and side.
 
@@ -228,7 +231,7 @@ def _run_messages(
     return Combined(steps, z, chosen, contexts, roots, [*up, down], needed=needed)
 
 
-def _separators(setup: Setup, sides: agent_steps.Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _separators(setup: "Setup", sides: agent_steps.Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return each agent's separator twice: as the lower tables and as the upper tables index it."""
 
     def both(agent: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -241,7 +244,7 @@ def _separators(setup: Setup, sides: agent_steps.Sides) -> Sequence[tuple[tuple[
     )
 
 
-def _choose_slicing(setup: Setup, world: World, inputs: agent_steps.MessageInputs) -> Slicing | None:
+def _choose_slicing(setup: "Setup", world: World, inputs: agent_steps.MessageInputs) -> Slicing | None:
     """Return the variables to slice by, given the scopes of the agents' tables; None if tables are joined whole.
 
     Raises
@@ -271,7 +274,7 @@ def _choose_slicing(setup: Setup, world: World, inputs: agent_steps.MessageInput
 
 
 def _run_slices(
-    setup: Setup,
+    setup: "Setup",
     mailbox: Mailbox,
     clocks: dict[int, agent_step.Clock],
     inputs: agent_steps.MessageInputs,
@@ -298,7 +301,7 @@ def _run_slices(
 
 
 def _tables_to_divide_slices(
-    setup: Setup,
+    setup: "Setup",
     world: World,
     clocks: Mapping[int, agent_step.Clock],
     inputs: agent_steps.MessageInputs,
@@ -320,7 +323,7 @@ def _tables_to_divide_slices(
 
 
 def _run_shared(
-    setup: Setup, mailbox: Mailbox, clocks: dict[int, agent_step.Clock], inputs: agent_steps.MessageInputs
+    setup: "Setup", mailbox: Mailbox, clocks: dict[int, agent_step.Clock], inputs: agent_steps.MessageInputs
 ) -> Combined:
     """Let one rank per node (the leader) combine for all agents of its node.
 
@@ -349,7 +352,7 @@ def _run_shared(
 
 
 def _predicted_subtree_steps(
-    setup: Setup, world: World, inputs: agent_steps.MessageInputs
+    setup: "Setup", world: World, inputs: agent_steps.MessageInputs
 ) -> tuple[list[PredictedStep], list[PredictedStep]] | None:
     """Return all agents' predicted lower and upper steps if joint elimination gives the same answer, else None.
 
@@ -389,7 +392,7 @@ def _predicted_subtree_steps(
 
 
 def _run_subtrees(
-    setup: Setup,
+    setup: "Setup",
     leader_mailbox: Mailbox,
     times: dict[int, agent_step.Clock],
     inputs: agent_steps.MessageInputs,
@@ -459,7 +462,7 @@ def _run_subtrees(
 
 
 def _return_values(
-    setup: Setup,
+    setup: "Setup",
     mailbox: Mailbox,
     clocks: dict[int, agent_step.Clock],
     times: Mapping[int, agent_step.Clock],
@@ -499,7 +502,7 @@ def _return_values(
 
 
 def run_outside(
-    setup: Setup, mailbox: Mailbox, cycle: Cycle, tables: Mapping[int, SampledTable], side: InterfaceCompression
+    setup: "Setup", mailbox: Mailbox, cycle: Cycle, tables: Mapping[int, SampledTable], side: InterfaceCompression
 ) -> tuple[dict[int, agent_step.UtilMessage], dict[int, agent_step.SentMessages]]:
     """Send each agent its outside bound: an upper bound on what all other agents of its component can add to its rows.
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.agent_step import latest
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
@@ -25,7 +24,6 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.sparse_table import SizeStatistics, total_statistics
 from dmcmc.mpi.world import World
 from dmcmc.results.result import BOUND, EXACT_ELIMINATION, SAMPLING, Result
-from dmcmc.samplers.auto.choose import SAMPLER
 from dmcmc.solving.agent.bounds import Effect, GapCheck, problem_bound
 from dmcmc.solving.agent_steps import RowFilter, Sides
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, rounding_slack, total_of
@@ -105,8 +103,7 @@ class Coordinator(ABC):
 
     def take_plan(self, tables: "RankTables") -> None:
         """Take the plan of the run, and note in the result how it deviates from the settings."""
-        self.incumbent.setup = tables.setup
-        self.incumbent.note = _deviation(tables.setup.divided.config, tables.setup.methods)
+        self.incumbent.setup, self.incumbent.note = tables.setup, tables.setup.deviation
 
     def name_sources(self, improvers: Sequence[str]) -> None:
         """Set the improvers that the trace names as the sources of the next assignment and of the next bound."""
@@ -255,15 +252,6 @@ def _cutoffs(
     if not (may_help and incumbent.feasible and may_prune):
         return None
     return Cutoffs(component_cutoffs(incumbent, roots), incumbent.values, incumbent.bound is not None)
-
-
-def _deviation(settings: Settings, methods: Sequence[str]) -> str | None:
-    """Return how the plan deviates from the settings, for the result; None if it does not."""
-    sampled = methods.count(SAMPLER) if settings.local.method == "exact" else 0
-    if not sampled:
-        return None
-    subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
-    return f"{subject} sampled: local.method: exact does not fit budget.memory there"
 
 
 class OneFile(Coordinator):

@@ -19,7 +19,6 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.results import result
 from dmcmc.results.outcome import SolveOutcome
 from dmcmc.results.stored_result import provenance
-from dmcmc.samplers.auto.choose import AgentChoice
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent.bounds import largest_total
 from dmcmc.solving.incumbent import Incumbent
@@ -27,6 +26,7 @@ from dmcmc.solving.planning.divided_problem import DividedProblem, temperature_o
 from dmcmc.solving.planning.presolve import presolve_report
 
 if TYPE_CHECKING:
+    from dmcmc.samplers.auto.choose import AgentChoice
     from dmcmc.solving.planning.plan import Setup
 
 _METHODS_WITH_GUARANTEE = {
@@ -424,7 +424,7 @@ def choices_of(setup: "Setup", agents: Sequence[result.AgentMetrics], private: b
     }
 
 
-def _choice_data(choice: AgentChoice) -> dict[str, object]:
+def _choice_data(choice: "AgentChoice") -> dict[str, object]:
     """Return an agent's method, the reason for it, and the estimated seconds, as plain data."""
     return {
         "bound": choice.bound,

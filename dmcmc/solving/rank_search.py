@@ -26,12 +26,12 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import LOCAL_SEARCH, Result
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, UncompiledAscent, ascent_of
-from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.incumbent import Incumbent, SavedIncumbent
 from dmcmc.solving.metrics import early_result, solution_of
 from dmcmc.solving.observe import ProgressReporter
 from dmcmc.solving.planning.divided_problem import DividedProblem
 from dmcmc.solving.tuning import ONE_OPT_GRACE, SWEEPS
-from dmcmc.solving.warm_start.start_assignment import SavedIncumbent, carried_over, completed
+from dmcmc.solving.warm_start.start_assignment import carried_over, completed
 
 _EMPTY_PROBLEM = Problem((), np.zeros(0, dtype=np.int64), (), np.zeros(0, dtype=np.int64), ())
 

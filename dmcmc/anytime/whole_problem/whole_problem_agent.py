@@ -38,11 +38,11 @@ from dmcmc.solving.agent.tables import LowerTable
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.local_tables import initial_seconds
 from dmcmc.solving.planning.combination_plan import may_split_buckets
-from dmcmc.solving.planning.plan import Setup
 from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
     from dmcmc.anytime.local_search import WholeSearches
+    from dmcmc.solving.planning.plan import Setup
 
 
 class Leaves:
@@ -271,7 +271,7 @@ class WholeProblemAgent:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: "Setup",
         provider: str,
         utility: Callable[[], Number | None],
         seconds: float,
@@ -405,7 +405,7 @@ class WholeProblemPart:
         """Whether the whole problem is to be bounded, and has no bound yet."""
         return self.agent is None and self.provider is not None
 
-    def start(self, setup: Setup) -> None:
+    def start(self, setup: "Setup") -> None:
         """Give the whole problem its first bound on this rank."""
         assert self.provider is not None, "a plan wants the whole problem"
         is_first, incumbent, searches = self._world.rank == 0, self._incumbent, self._searches

@@ -325,6 +325,15 @@ class Setup:
         return sum(choice.seconds for choice in self.choices) / max(1, self.limits.threads)
 
     @property
+    def deviation(self) -> str | None:
+        """How the plan deviates from the settings, for the result; None if it does not."""
+        sampled = self.methods.count(SAMPLER) if self.divided.config.local.method == "exact" else 0
+        if not sampled:
+            return None
+        subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
+        return f"{subject} sampled: local.method: exact does not fit budget.memory there"
+
+    @property
     def tree_size(self) -> TreeSize:
         """Depth, induced width and table sizes of the pseudo-tree."""
         return self.facts.get_or_compute(

@@ -6,7 +6,7 @@ bound, and for the outcome.
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,11 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.tuning import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, gap_of, judge, quality_of
 from dmcmc.results.result import PresolveReport, TracePoint
-from dmcmc.samplers.local_search.local_search import Ascent
 from dmcmc.solving import tuning
+
+if TYPE_CHECKING:
+    from dmcmc.samplers.local_search.local_search import Ascent
+
 
 _BYTES_PER_ENTRY = 24  # bytes per table entry: original, widened and final copy
 
@@ -55,7 +58,7 @@ class FirstAnswer(NamedTuple):
     quality: AssignmentQuality
     bound: int | float | None
     trace: tuple[TracePoint, ...]
-    ascent: Ascent | None
+    ascent: "Ascent | None"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from dmcmc.inference.runtime.errors import ConfigError, FileError, ProblemError
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Moves, Result
+from dmcmc.solving.incumbent import SavedIncumbent
 from dmcmc.solving.planning.presolve import CentredTables, centred_tables
 from dmcmc.solving.planning.rank_view import RankView, rank_view_of
 from dmcmc.solving.tuning import SHARED_MEMORY_FACTOR
@@ -317,9 +318,9 @@ class RankAssignment:
     ) -> None:
         self._index, self._mine, self._problem = index, mine, problem
         self._output, folder = config.output, config.checkpoint
-        self._saved: dict[int, start_assignment.SavedIncumbent] = {}
+        self._saved: dict[int, SavedIncumbent] = {}
         if folder is not None:
-            self._saved = {a: start_assignment.SavedIncumbent(folder, parts[a], f"incumbent-{a}.npz") for a in mine}
+            self._saved = {a: SavedIncumbent(folder, parts[a], f"incumbent-{a}.npz") for a in mine}
         self._writing, self._final = threading.Lock(), False
 
     def load(self) -> dict[int, int]:

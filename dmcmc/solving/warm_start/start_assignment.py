@@ -19,15 +19,11 @@ the start is free to move.
 """
 
 import csv
-import hashlib
 import io
-import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -35,20 +31,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.files.text import Archive, load_saved
-from dmcmc.files.write import open_packed_atomically, plain_json, read_own
+from dmcmc.files.write import plain_json, read_own
 from dmcmc.inference.model.arithmetic import Exact, exact_sum, nearest
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.names import list_values, suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.presolve.presolve import restrict_domains
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.errors import CheckpointWarning, ConfigError, FileError
+from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Moves, Result
 from dmcmc.samplers.local_search.local_search import UncompiledAscent, ascent_of
-from dmcmc.solving.tuning import SAVING_INTERVAL
 
 _HEADER = ("variable", "value")
 
@@ -228,73 +222,6 @@ def carried_over(values: Values, given: Problem, presolved: Problem) -> Values:
             label = given.label(index[name], int(values[index[name]]))
             result[v] = known.index(label) if label in known else NO_VALUE
     return result
-
-
-FILE_NAME = "incumbent.npz"
-
-
-class SavedIncumbent:
-    """The file that saves the best assignment: the whole one, by rank 0, or one agent's part in a private run.
-
-    Parameters
-    ----------
-    folder : str
-        Folder of the file; created if it is missing.
-    problem : Problem
-        The problem with dense tables, to which the assignment belongs.
-    name : str
-        Name of the file.
-    """
-
-    def __init__(self, folder: str, problem: Problem, name: str = FILE_NAME) -> None:
-        self.path, self.problem = Path(folder) / name, problem
-        self._problem_digest = np.frombuffer(_digest_of(problem), dtype=np.uint8)
-        self._unsaved: NDArray[np.int64] | None = None
-        self._written, self._failed = 0.0, False
-
-    def load(self) -> NDArray[np.int64] | None:
-        """Return the assignment that an earlier run saved; None if there is none for this problem."""
-        return load_saved(self.path, self._problem_digest, self._read, ("problem", "the search starts from scratch"))
-
-    def _read(self, archive: Archive) -> NDArray[np.int64]:
-        """Return the assignment in a file."""
-        digest = archive.array("digest", "|u1")
-        values: NDArray[np.int64] = archive.array("values", "<i8")
-        if digest.tobytes() != hashlib.sha256(values.tobytes()).digest():
-            raise archive.fail("digest", "differs from the digest of the values")
-        if values.shape != self.problem.domains.shape or ((values < 0) | (values >= self.problem.domains)).any():
-            raise archive.fail("values", "must hold a value of each variable's domain")
-        values.flags.writeable = True  # kernels are compiled for writable arrays
-        return values
-
-    def save(self, values: NDArray[np.int64]) -> None:
-        """Save an assignment now, or once a second has passed since the last write; if the disk is full, warn once."""
-        self._unsaved = values
-        if time.perf_counter() - self._written >= SAVING_INTERVAL:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write an assignment that is not saved yet."""
-        values, self._unsaved = self._unsaved, None
-        if values is None or self._failed:
-            return
-        digest = np.frombuffer(hashlib.sha256(values.tobytes()).digest(), dtype=np.uint8)
-        try:
-            with open_packed_atomically(self.path) as stream:
-                np.savez(stream, values=values, made_from=self._problem_digest, digest=digest)
-        except FileError as error:
-            self._failed = True
-            warnings.warn(f"{error}; the best assignment is not saved", CheckpointWarning, stacklevel=2)
-        self._written = time.perf_counter()
-
-
-def _digest_of(problem: Problem) -> bytes:
-    """Return a digest of the problem's domains and tables."""
-    digest = hashlib.sha256(repr((1, problem.sense, problem.domains.tolist())).encode())
-    for factor in problem.factors:
-        digest.update(repr((factor.scope, factor.table.dtype.str, factor.table.shape)).encode())
-        digest.update(np.ascontiguousarray(factor.table).data)
-    return digest.digest()
 
 
 Weight = Number | Mapping[str, Number]
