@@ -14,8 +14,8 @@ from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.cli.main import main
 from dmcmc.config.make_settings import settings_from
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.questions import max_marginals as bound_values
 from dmcmc.questions import max_marginals as value_bounds
-from dmcmc.questions import value_intervals as bound_values
 from dmcmc.questions.max_marginals import timed_max_marginals
 
 CALENDAR = (
