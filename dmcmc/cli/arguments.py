@@ -1,8 +1,6 @@
-"""The commands and their options.
+"""The commands of the command line and their options, and how arguments are parsed.
 
-Define the commands and options of the command line, and parse arguments.
-
-Commands by name. Each is imported when it is called, so that the other ones do not slow down the start.
+A command is imported when it is called, so that the other ones do not slow down the start.
 """
 
 import argparse

@@ -1,8 +1,6 @@
-"""The files that a command gets.
+"""Read the problem and the configuration that a command line names.
 
-Read the problem and the configuration that a command line names.
-
-Recognise configurations, calendars and problem files, so that a command can name the right one for a file.
+Configurations, calendars and problem files are recognised, so that a command can name the right one for a file.
 """
 
 import io

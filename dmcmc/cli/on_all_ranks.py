@@ -1,9 +1,4 @@
-"""The work of a command on all ranks, and its result.
-
-Prepare a job on rank 0, carry it out on all ranks, and deliver its result.
-
-Write a result to files, and print it.
-"""
+"""Prepare a job on rank 0, carry it out on all ranks, and deliver its result: to files, and in print."""
 
 import sys
 import time

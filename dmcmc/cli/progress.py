@@ -1,10 +1,7 @@
-"""What a command prints while it works.
+"""What a command prints: its progress on standard error, and results on standard output by ``emit``.
 
-Show the progress of a run: one updated line on a terminal, or otherwise a new line every few seconds.
-
-Print results to standard output; all commands print with ``emit``.
-
-Set how much a command writes to standard error: ``--quiet``, ``--verbose`` or the default.
+Progress is one updated line on a terminal, or otherwise a new line every few seconds. ``--quiet`` and ``--verbose`` set
+how much is written.
 """
 
 import io

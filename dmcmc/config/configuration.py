@@ -1,10 +1,7 @@
-"""The configuration of a run: its file, and the problem that it names.
+"""Read configuration files: the settings and the ``problem`` section, with options that override keys.
 
-Read configuration files: the ``problem`` section and the settings, with options that override keys.
-
-The ``problem`` section of a configuration: check its keys, and load or generate the problem.
-
-Options for reading a problem file: keys next to ``problem.file`` in a configuration, and command-line options.
+The keys of the ``problem`` section are checked, and its problem is loaded or generated. Options for reading a problem
+file are keys next to ``problem.file``, and options of the command line.
 """
 
 import os

@@ -1,16 +1,9 @@
-"""The format .cfn of toulbar2: reading and writing.
-
-Read ``.cfn`` files: cost function networks in toulbar2's relaxed JSON.
+"""The format ``.cfn`` of toulbar2: cost function networks in relaxed JSON, read and written.
 
 Quotes, commas, colons and the names of fields may be omitted. ``mustbe`` gives the sense and the number of decimals of
 all costs; like toulbar2, the reader truncates further decimals. ``mustbe`` also bounds the objective: an entry is
-forbidden if no assignment that contains it can satisfy the bound.
-
-The variables of a network in a ``.cfn`` file.
-
-Write ``.cfn``, toulbar2's JSON.
-
-The format has both senses, decimals, names and labels, but no agents.
+forbidden if no assignment that contains it can satisfy the bound. The format has both senses, decimals, names and
+labels, but no agents.
 """
 
 import json

@@ -1,15 +1,11 @@
-"""The cost functions of a .cfn file, and its tokens.
+"""Convert the cost functions of a ``.cfn`` file to factors.
 
-Convert the functions of a ``.cfn`` file to factors.
-
-:mod:`dmcmc.formats.cfn` parses the file to ``CfnFunction`` objects. ``decode`` converts the parameters of a global cost
-function (a function that the file gives by a keyword and parameters instead of costs), and ``factors_of`` builds the
-factors of all functions.
+:mod:`dmcmc.formats.cfn` parses the file, which has brackets, optional names of fields and decimal numbers, to
+``CfnFunction`` objects. ``decode`` converts the parameters of a global cost function (a function that the file gives by
+a keyword and parameters instead of costs), and ``factors_of`` builds the factors of all functions.
 
 Costs are integers in units of the last decimal place: the cost 1.25 of a file with two decimals is 125. Utilities of
 factors are negated costs in units of 1.
-
-The tokens of a ``.cfn`` file: brackets, optional names of fields, and decimal numbers.
 """
 
 import re

@@ -1,11 +1,7 @@
-"""The format .net of Hugin: reading and writing.
-
-Read Hugin's NET language: Bayesian networks of discrete chance nodes.
+"""Hugin's NET language: Bayesian networks of discrete chance nodes, read and written.
 
 A potential's ``data`` list the child's numbers for each assignment of the parents; the first parent changes slowest.
 They may be counts: each distribution is normalised, as Hugin does. Attributes other than states and data are skipped.
-
-Write Hugin's NET language: the conditional probability tables of a Bayesian network.
 """
 
 import math

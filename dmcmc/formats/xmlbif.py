@@ -1,11 +1,7 @@
-"""The format XMLBIF of belief networks: reading and writing.
-
-Read XMLBIF 0.3: Bayesian networks in XML.
+"""The format XMLBIF 0.3: Bayesian networks in XML, read and written.
 
 A table lists the child's probabilities for each assignment of the parents; the first parent changes slowest. The
 element ``<PROBABILITY>`` of older versions is read as ``<DEFINITION>``. Properties are skipped.
-
-Write XMLBIF 0.3: the conditional probability tables of a Bayesian network.
 """
 
 import math

@@ -1,15 +1,9 @@
-"""Explanations of a run: its plan, its costs, and what would still have to be done.
+"""The plan of a run: the method of each agent with the reason and the estimated cost, and how the tables are combined.
 
-Show the plan of a run (``--explain``): the method of each agent with the reason, before the work begins.
-
-The plan of a run: the method of each agent with its estimated cost, and how the tables are combined.
-
-``dmcmc.plan`` returns it and ``--explain`` prints it. :func:`plan_of` derives it from the setup of a run
-(``dmcmc.solving.planning.plan.Setup``): the presolved problem and its division into agents, the planned elimination of
-each agent (``surveys``), the chosen methods (``choices``), and the pseudo-tree. An *improver* is a component that
-improves the answer or the bound after the first answer.
-
-Describe the improvers that can follow the first combination of a run with a time budget.
+``dmcmc.plan`` returns it and ``--explain`` prints it before the work begins. :func:`plan_of` derives it from the plan
+of a run (``dmcmc.solving.planning.plan``): the presolved problem and its division into agents, the planned elimination
+of each agent (``surveys``), the chosen methods (``choices``), and the pseudo-tree. With a time budget it also has the
+*improvers* that can follow the first combination: components that improve the answer or the bound.
 """
 
 import io

@@ -1,12 +1,8 @@
-"""What a command prints about its result.
+"""Show the result of ``dmcmc run`` and ``dmcmc solve`` as text, for each kind of result.
 
-Show the result of ``dmcmc run`` and ``dmcmc solve`` as text, for each kind of result.
-
-Show a result as text: status, objective, bound, gap, improvers, agents and the assignment.
-
-Show the results of a scenario: a table of events, and a page with objective, gap, reaction time and what moved.
-
-Show the alternatives of a result as a table: their objectives, what is proven, and what changes.
+A run has status, objective, bound, gap, improvers, agents and the assignment. Alternatives are a table of objectives,
+what is proven, and what changes. The events of a scenario are a table, and a page with objective, gap, reaction time
+and what moved.
 """
 
 import math

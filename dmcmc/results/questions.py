@@ -1,16 +1,8 @@
-"""The results of questions other than one solve: conflicts, explanations, marginals, scenarios, sums.
+"""The results of questions other than one solve.
 
-The result of the task ``conflict``: constraints that cannot hold together, and what relaxing one of them brings.
-
-Results of belief networks, with the objective as a probability.
-
-Results of the tasks ``mar`` and ``max-marginals``: one number for each value of each variable.
-
-Results of the tasks ``pr`` and ``count``: one number about all assignments.
-
-The results of a scenario: one for each event, and a file with one line of JSON for each.
-
-Results of calendars: the meetings in words of the calendar, and conflicts of an impossible one.
+They are conflicts (constraints that cannot hold together, and what relaxing one of them brings), explanations of belief
+networks with the objective as a probability, one number for each value of each variable (``mar``, ``max-marginals``) or
+about all assignments (``pr``, ``count``), and the events of a scenario, with one line of JSON for each.
 """
 
 import json

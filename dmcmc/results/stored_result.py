@@ -1,8 +1,6 @@
-"""Results in files, and where they came from.
+"""Read a result from a JSON file, which may be damaged, with all fields checked; and the provenance of results.
 
-Read a result from a JSON file, which may be damaged, with all fields checked.
-
-The provenance of results: versions, hardware and settings, without names of hosts, users or folders.
+The provenance is versions, hardware and settings, without names of hosts, users or folders.
 """
 
 import os

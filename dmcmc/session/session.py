@@ -1,10 +1,6 @@
-"""A session: a problem that changes and is solved again.
+"""A session: a problem that changes, its last result, and the work that stays valid from one run to the next.
 
-A session: a problem that changes, its last result, and the work that stays valid from one run to the next.
-
-Derive from the last run of a session the next one's start, a bound, and settings that still make sense.
-
-The work of earlier runs that a session has used again.
+The last run gives the next one a start, a bound, and settings that still make sense.
 """
 
 from fractions import Fraction

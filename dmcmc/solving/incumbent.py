@@ -2,6 +2,10 @@
 
 Searches and combinations of tables record assignments and bounds here, also from other threads. Bounds are *encoded*:
 upper bounds on the utility in the number type of the tables (``Arithmetic``), in which −∞ is a sentinel.
+
+A run with a time budget saves its best assignment in the checkpoint folder: ``incumbent.npz``, written atomically. The
+file has the values of all variables and two digests: of the problem, and of the values. When it is read, all values are
+compared with their domains and the utility is computed again, so nothing else is trusted.
 """
 
 import hashlib

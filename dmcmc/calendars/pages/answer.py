@@ -1,12 +1,7 @@
-"""The answer as people read it: sentences, a table, and an .ics file.
+"""Turn an assignment into a calendar: when and where meetings take place, and why others do not.
 
-Turn an assignment into a calendar: when and where meetings take place, and why others do not.
-
-The terminal table, the web page, the JSON text and the iCalendar files show this answer.
-
-Show a solved calendar in the terminal.
-
-Write iCalendar files (RFC 5545): one with all meetings, or one per person.
+The table in the terminal, the web page, the JSON text and the iCalendar files (RFC 5545) show this answer. There is one
+iCalendar file with all meetings, or one per person.
 """
 
 import hashlib

@@ -1,8 +1,4 @@
-"""The words of a text, with their lines.
-
-Split a file into words and punctuation, each with its byte offset.
-
-Convert the numbers of a text with compiled code.
+"""Split a file into words and punctuation, each with its byte offset, and convert the numbers of a text.
 
 Words are separated by white space. The compiled code converts the words that it can convert exactly, and notes the
 positions of all others.

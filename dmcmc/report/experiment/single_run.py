@@ -1,11 +1,8 @@
-"""The report of one run, with what each method gained.
-
-Show one result as a web page: objective and bound over time, improvers, agents, pseudo-tree and schedule.
-
-Show what each improver of a run contributed: coloured segments of the chart, its legend, bars and a table.
+"""Show one result as a web page: objective and bound over time, improvers, agents, pseudo-tree and schedule.
 
 An *improver* is a component that improves the answer or the bound after the first answer, such as local search. Its
-*gain* is the sum of its improvements of objective and bound, in units of the objective.
+*gain* is the sum of its improvements of objective and bound, in units of the objective. Coloured segments of the chart,
+bars and a table show what each improver contributed.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,21 +1,13 @@
 """The assignment that a run starts from, and what moving away from it costs.
 
-The assignment from which a run starts: given, read from a file, or saved by an earlier run.
-
 The settings give it (``start``: a mapping or a file), or the problem itself (``Problem.initial_values``, which pyDCOP's
 ``initial_value`` sets). A file is the JSON of a result, a JSON object of values, or CSV. The assignment may leave out
 variables and break hard constraints: :func:`completed` chooses the missing values greedily, and hill climbing, which
 counts violations first, repairs it.
 
-A run with a time budget saves its best assignment in the checkpoint folder: ``incumbent.npz``, written atomically. The
-file has the values of all variables and two digests: of the problem, and of the values. When it is read, all values are
-compared with their domains and the utility is computed again, so nothing else is trusted.
-
-Costs of moving variables away from the assignment from which a run starts (``stay``).
-
-The costs are unary factors that are added to the problem, so every method, bound and proof covers them: a variable that
-has its value of the start costs nothing, and one that has another value costs its weight. A variable without a value in
-the start is free to move.
+The costs of moving (``stay``) are unary factors that are added to the problem, so every method, bound and proof covers
+them: a variable that has its value of the start costs nothing, and one that has another value costs its weight. A
+variable without a value in the start is free to move.
 """
 
 import csv
