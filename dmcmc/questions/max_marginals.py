@@ -25,12 +25,7 @@ from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.compilation.kernel_supply import kernels_until
 from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branch_and_bound.row_search import (
-    BoundarySearchRequest,
-    SearchedPart,
-    next_above,
-    run_boundary_searches,
-)
+from dmcmc.inference.bounds.branch_and_bound import row_search
 from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.search_rows import create_boundary_search
 from dmcmc.inference.dpop.division import LocalProblem
@@ -43,14 +38,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
-from dmcmc.questions.one_agent import (
-    ValueAnswer,
-    answers_by_elimination,
-    row_total,
-    undivided,
-    undivided_settings,
-    with_boundary,
-)
+from dmcmc.questions import one_agent
 from dmcmc.questions.sums import marginals
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.questions import Marginals, ValueInterval
@@ -124,7 +112,7 @@ def search_values(
     """
     state: DualState | None = None
     try:
-        local, arithmetic, addends, memory = with_boundary(problem, v, settings)
+        local, arithmetic, addends, memory = one_agent.with_boundary(problem, v, settings)
         backend, begun = Backend(settings.device, cores(), stop=Deadline(until)), time.perf_counter()
         known = start if local.domains.size == problem.n_variables else None
         for row, values in sampled_rows(
@@ -137,12 +125,14 @@ def search_values(
         state = started
         state.improve(2 * sampler_tuning.UNTRIED_SHARE * (until - begun))
         search = create_boundary_search(
-            state, int(sampler_tuning.MEMORY_SHARE / 2 * memory), until - begun, SearchedPart.ALL
+            state, int(sampler_tuning.MEMORY_SHARE / 2 * memory), until - begun, row_search.SearchedPart.ALL
         )
         while time.perf_counter() < until and not state.exhausted:
             attained = _attained(problem, v, best, state.integral)
-            thresholds = next_above(attained) if state.integral else attained
-            run_boundary_searches([BoundarySearchRequest(search, thresholds, attained)], sampler_tuning.SLICE_SECONDS)
+            thresholds = row_search.next_above(attained) if state.integral else attained
+            row_search.run_boundary_searches(
+                [row_search.BoundarySearchRequest(search, thresholds, attained)], sampler_tuning.SLICE_SECONDS
+            )
             for row, leaf in zip(*(search.leaves() or ((), ())), strict=True):
                 found(int(row), joined(local, int(row), leaf)[: problem.n_variables])
             if search.exhausted:
@@ -152,7 +142,7 @@ def search_values(
             return None
     assert state is not None
     tables, rows = state.tables(arithmetic), range(int(problem.domains[v]))
-    return [row_total(tables, row, arithmetic) for row in rows], arithmetic, addends
+    return [one_agent.row_total(tables, row, arithmetic) for row in rows], arithmetic, addends
 
 
 def _attained(problem: Problem, v: int, best: Callable[[int], Ints | None], integral: bool) -> NDArray[Any]:
@@ -206,13 +196,15 @@ class ValueTable:
         """Return whether the best utility with a value is known."""
         return (v, value) in self.proven or (v, value) in self.impossible
 
-    def answer_of(self, result: Result) -> ValueAnswer:
+    def answer_of(self, result: Result) -> one_agent.ValueAnswer:
         """Return the outcome and the assignment of a run."""
         facts = result.status, result.objective, result.bound, result.gap, result.violation
         outcome = SolveOutcome(*facts)
-        return ValueAnswer(outcome, None if result.assignment is None else self.problem.values_of(result.assignment))
+        return one_agent.ValueAnswer(
+            outcome, None if result.assignment is None else self.problem.values_of(result.assignment)
+        )
 
-    def record(self, v: int, value: int, answer: ValueAnswer) -> None:
+    def record(self, v: int, value: int, answer: one_agent.ValueAnswer) -> None:
         """Record the answer to the problem with a fixed value."""
         outcome = answer.outcome
         if outcome.status == "infeasible":
@@ -226,7 +218,7 @@ class ValueTable:
         if outcome.status == "optimal":
             self.proven.add((v, value))
 
-    def _record_assignment(self, answer: ValueAnswer) -> None:
+    def _record_assignment(self, answer: one_agent.ValueAnswer) -> None:
         """Raise the lower bounds of all values of an assignment, unless it breaks a constraint."""
         if answer.outcome.objective is None or answer.values is None:
             return
@@ -275,7 +267,7 @@ def bound_variables(
         left = stop.until - time.perf_counter()
         if left <= 0 or all(bounds.is_proven(v, value) for value in values):
             continue
-        answers = answers_by_elimination(problem, v, settings, stop, left)
+        answers = one_agent.answers_by_elimination(problem, v, settings, stop, left)
         for value, answer in enumerate(answers or ()):
             bounds.record(v, value, answer)
         if answers is None:
@@ -299,12 +291,12 @@ def _search(problem: Problem, v: int, settings: Settings, bounds: ValueTable, un
     for value, bound in enumerate(row_bounds):
         values, proof = bounds.examples.get((v, value)), BoundProof([bound], arithmetic, addends)
         quality = AssignmentQuality(-1, 0, 0) if values is None else quality_of(problem, values)
-        bounds.record(v, value, ValueAnswer(judge(problem, quality, constants, proof), values))
+        bounds.record(v, value, one_agent.ValueAnswer(judge(problem, quality, constants, proof), values))
 
 
-def _appraised(problem: Problem, values: Ints) -> ValueAnswer:
+def _appraised(problem: Problem, values: Ints) -> one_agent.ValueAnswer:
     """Return an assignment with its outcome, without a bound."""
-    return ValueAnswer(judge(problem, quality_of(problem, values), [], None), values)
+    return one_agent.ValueAnswer(judge(problem, quality_of(problem, values), [], None), values)
 
 
 def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequence[str] = ()) -> Marginals:
@@ -336,8 +328,8 @@ def timed_max_marginals(problem: Problem, settings: Settings, variables: Sequenc
             return marginals(problem, small, "max-marginals", Deadline(start + seconds))
     except ResourceError:
         pass
-    settings = undivided_settings(settings)
-    whole, end = undivided(problem, settings), start + limit
+    settings = one_agent.undivided_settings(settings)
+    whole, end = one_agent.undivided(problem, settings), start + limit
     first = choose_algorithm.solve_alone(
         whole, _limited(settings, sampler_tuning.FIRST_SHARE * (end - time.perf_counter()))
     )
