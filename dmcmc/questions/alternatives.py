@@ -294,12 +294,12 @@ def _find(
     limit = settings.budget.time
     until = float("inf") if limit is None else start + limit
 
-    def solve(limited: Settings) -> Result:
+    def solve_with(limited: Settings) -> Result:
         result = choose_algorithm.solve_as_configured(problem, limited, World(), progress, explain, ending)
         assert result is not None  # on the only rank
         return result
 
-    first = solve_in_share(solve, settings, until, min(request.k, 2))
+    first = solve_in_share(solve_with, settings, until, min(request.k, 2))
     if first.objective is None or first.assignment is None:
         no_word = first.status == "infeasible" or request.k == 1
         notes = [first.note or "", "" if no_word else "no alternatives: nothing was found to compare them with"]

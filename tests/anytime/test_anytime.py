@@ -70,7 +70,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.fixture
 def without_slices(monkeypatch):
     """Let ``combine.method: auto`` use mini-buckets in place of slices."""
-    monkeypatch.setattr("dmcmc.solving.planning.plan.choose_slicing", lambda *_: None)
+    monkeypatch.setattr("dmcmc.solving.planning.combination_plan.choose_slicing", lambda *_: None)
 
 
 @pytest.mark.parametrize("seed", range(3))

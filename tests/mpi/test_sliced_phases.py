@@ -9,6 +9,7 @@ from support.ranks import needs_mpirun, start
 from support.runs import start_run
 
 from dmcmc import Factor, Problem
+from dmcmc.inference.dpop import agent_step
 from dmcmc.inference.dpop import slicing as step_workspace
 from dmcmc.inference.dpop.slicing import condition_tables
 from dmcmc.inference.model.arithmetic import EncodedTable
@@ -212,7 +213,7 @@ def test_a_failing_step_ends_all_steps(monkeypatch):
 
     run = start_run(clique(6), local={"method": "exact"}, combine={"method": "sliced"}, change=in_slices(60))
     run.first_tables()
-    monkeypatch.setattr(agent_steps, "util_step", fail)
+    monkeypatch.setattr(agent_step, "util_step", fail)
     with pytest.raises(ResourceError, match="on purpose"):
         run.combine()
     monkeypatch.undo()

@@ -327,10 +327,10 @@ class WholeProblemAgent:
         self.agent.table = replace(self.agent.table, lower=self._leaves.lower())
         quantum = TimeQuantum(self.agent, np.zeros(1, dtype=self._arithmetic.dtype), cutoff)
 
-        def gap_of(agent: Agent) -> float | None:
+        def agent_gap(agent: Agent) -> float | None:
             return self.gap if agent is self.agent else time_slice.gap_of(agent)
 
-        return replace(time_slice, quanta={**time_slice.quanta, self.number: quantum}, gap_of=gap_of)
+        return replace(time_slice, quanta={**time_slice.quanta, self.number: quantum}, gap_of=agent_gap)
 
     def report(self) -> PartReport:
         """Return what all ranks need to know of this rank's part; the assignments reached are handed over with it."""

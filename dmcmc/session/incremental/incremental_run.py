@@ -438,7 +438,7 @@ class IncrementalRun(ContinuedRun):
             KnownAnswer.begin(known, [part[:2] for part in parts], assignment),
         )
 
-    def solve(self, problem: Problem, settings: Settings, world: World) -> Result | None:
+    def solve_changed(self, problem: Problem, settings: Settings, world: World) -> Result | None:
         """Solve the changed problem, and keep the result for the next change; called by all ranks.
 
         Returns
@@ -538,7 +538,7 @@ def solve_again(
     """
     last = retained.incremental
     if isinstance(last, IncrementalRun):
-        again = continued(retained, world, partial(last.solve, problem, settings, world))
+        again = continued(retained, world, partial(last.solve_changed, problem, settings, world))
         if again is not None:
             retained.result_is_shared = True
             retained.kept_on_all_ranks = last.kept

@@ -121,7 +121,7 @@ class PrivateRun(incremental_run.ContinuedRun):
             known,
         )
 
-    def solve(self, parts: Mapping[int, Problem], settings: Settings, world: World) -> PrivateAnswer | None:
+    def solve_changed(self, parts: Mapping[int, Problem], settings: Settings, world: World) -> PrivateAnswer | None:
         """Solve the changed problem, and keep the answer for the next change; called by all ranks.
 
         Parameters
@@ -259,7 +259,7 @@ def solve_private_again(
     """
     last = retained.incremental
     if isinstance(last, PrivateRun):
-        again = incremental_run.continued(retained, world, partial(last.solve, parts, settings, world))
+        again = incremental_run.continued(retained, world, partial(last.solve_changed, parts, settings, world))
         if again is not None:
             retained.kept_on_all_ranks = last.kept
             return again
