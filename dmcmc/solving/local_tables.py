@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.inference.bounds.search_rows import TighteningBudget, tighten
 from dmcmc.inference.dpop.division import LocalProblem, Rows
 from dmcmc.inference.model.arithmetic import EncodedTable
@@ -31,7 +32,6 @@ from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling, 
 from dmcmc.samplers.contract.tuning import FIRST_TABLE_SECONDS, UNTRIED_SHARE
 from dmcmc.samplers.methods.blocks import BlockSolver, draws_are_frozen, sample_agent
 from dmcmc.samplers.methods.exact import EliminatedTables, eliminate_in_turn
-from dmcmc.solving import tuning
 from dmcmc.solving.agent.agent import Agent, AgentContext
 from dmcmc.solving.agent.bounds import MeasuredGain, agents_with_relaxation_in_time, uncombined_bounds
 from dmcmc.solving.agent.checkpoint import Checkpoint, continue_sampling, resume_bound, start_bound

@@ -205,7 +205,7 @@ class Update(NamedTuple, Generic[T]):
     shared: list[T]
 
 
-def repeat_messages(
+def repeat_messages(  # long: the two phases share the state of a round
     before: "FinishedCycle", todo: Continuation, world: World, share: Callable[[RoundChanges], T]
 ) -> Update[T]:
     """Make the tables and messages of the agents on paths, and choose values.

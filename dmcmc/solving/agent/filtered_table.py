@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.inference.bounds.contract.protocol import BoundState
 from dmcmc.inference.bounds.search_rows import Reparametrised, reparametrised
 from dmcmc.inference.dpop.division import LocalProblem
@@ -26,7 +27,6 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_within
 from dmcmc.inference.sparse.sparse_table import KeyTooWide, SizeStatistics
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving import tuning
 
 FILTERING = "filtering"
 

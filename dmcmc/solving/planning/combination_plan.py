@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.dpop.division import Division
@@ -32,7 +33,6 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
-from dmcmc.solving import tuning
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
     from dmcmc.inference.dpop.pseudotree import PseudoTree

@@ -20,6 +20,7 @@ import numpy as np
 from msgspec.structs import replace as replace_settings
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.config.settings import Combine, Settings
 from dmcmc.inference.dpop.agent_step import SentMessages
 from dmcmc.inference.dpop.division import Division, LocalProblem
@@ -57,7 +58,6 @@ from dmcmc.samplers.auto.choose import (
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.registry import get as sampler_of
-from dmcmc.solving import tuning
 from dmcmc.solving.planning import combination_plan, divided_problem
 
 _BYTES_PER_ROW = 128  # per row: lower and upper table, bounds and bookkeeping

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Arithmetic, Exact, exact_sum
 from dmcmc.inference.model.factor import Factor
@@ -26,7 +27,6 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.tuning import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, gap_of, judge, quality_of
 from dmcmc.results.result import PresolveReport, TracePoint
-from dmcmc.solving import tuning
 
 if TYPE_CHECKING:
     from dmcmc.samplers.local_search.local_search import Ascent
