@@ -44,14 +44,14 @@ from typing import Any
 
 import dmcmc
 from dmcmc.anytime.solve_private import solve_directory
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.compute_node import visible_gpus
 from dmcmc.mpi.world import World, connect
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 
 _GIBBS = {"method": "gibbs", "runs": 10}
 _NO_BOUND = {"bound": "none"}  # without local search: sampling is the only source of assignments

@@ -7,19 +7,27 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, Unpack
 
-from dmcmc.config.settings import Keywords, Settings, settings_from
+from dmcmc.algorithms.choice.choose_algorithm import algorithm_for, solve_as_configured
+from dmcmc.config.make_settings import Keywords, settings_from
+from dmcmc.config.settings import Settings
 from dmcmc.files.write import check_folder, check_writable
 from dmcmc.inference.building.builder import Builder, as_problem
+from dmcmc.inference.building.levels import check_weighted
 from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.problems import load
+from dmcmc.questions.alternatives import AlternativesRequest, solve_with_alternatives
+from dmcmc.questions.conflict import find_conflict
+from dmcmc.questions.max_marginals import timed_max_marginals
+from dmcmc.questions.sums import marginals
 from dmcmc.report.explain import Plan, plan_of
 from dmcmc.results.questions import ConstraintConflict, Marginals
 from dmcmc.results.result import Result, Solution, TracePoint
-from dmcmc.solving.monitoring.progress import CallbackProgress, NoProgress
+from dmcmc.solving.observe import CallbackProgress, NoProgress
+from dmcmc.solving.planning.plan import prepare
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -72,8 +80,6 @@ def plan(problem: ProblemSource, settings: Settings | None = None, **keywords: U
     >>> plan(generate("random", agents=2, variables_per_agent=3, domain_size=2)).agents[0].method
     'exact'
     """
-    from dmcmc.solving.planning.plan import prepare
-
     return plan_of(prepare(problem_of(problem), settings_from(settings, keywords), World()))
 
 
@@ -127,8 +133,6 @@ def solve(
     >>> result.status, result.objective == result.bound
     ('optimal', True)
     """
-    from dmcmc.algorithms.choice.choose_algorithm import algorithm_for
-
     chosen = settings_from(settings, keywords)
     given, callbacks = problem_of(problem, chosen), callbacks_of(progress, trace, solution)
     if chosen.output is not None:
@@ -240,8 +244,6 @@ def alternatives(
     >>> [x.proven for x in found], found[0].objective >= found[1].objective >= found[2].objective
     ([True, True, True], True)
     """
-    from dmcmc.questions.alternatives import AlternativesRequest, solve_with_alternatives
-
     chosen, given = settings_from(settings, keywords), problem_of(problem)
     if chosen.output is not None:
         check_output(chosen.output)
@@ -286,8 +288,6 @@ def conflict(
     >>> conflict(builder).constraints
     ('not 0', 'not 1')
     """
-    from dmcmc.questions.conflict import find_conflict
-
     return find_conflict(problem_of(problem), settings_from(settings, keywords))
 
 
@@ -332,10 +332,6 @@ def max_marginals(
     >>> max_marginals(builder.factor(pair, [[1, 5], [3, 0]]).problem(), ["a"]).marginals
     {'a': {0: 5, 1: 3}}
     """
-    from dmcmc.inference.building.levels import check_weighted
-    from dmcmc.questions.max_marginals import timed_max_marginals
-    from dmcmc.questions.sums import marginals
-
     given, chosen, asked = problem_of(problem), settings_from(settings, keywords), tuple(variables)
     check_weighted(given, "max-marginals")
     for name in asked:
@@ -376,8 +372,6 @@ def check_output(path: str | os.PathLike[str]) -> None:
 
 def _solve_on_ranks(world: World, problem: Problem | None, settings: Settings, progress: CallbackProgress) -> Result:
     """Solve a problem on all ranks and write the result on rank 0."""
-    from dmcmc.algorithms.choice.choose_algorithm import solve_as_configured
-
     output = settings.output
     if output is not None:
         world.on_first_rank(lambda: check_output(output))

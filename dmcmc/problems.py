@@ -3,6 +3,8 @@
 import os
 from typing import Any, SupportsIndex
 
+from dmcmc.formats import registry as formats
+from dmcmc.generators import registry
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 
@@ -49,8 +51,6 @@ def load(
         raise ConfigError(f"path: expected the path of a problem file, got {path!r}")
     if agents is not None and not isinstance(agents, SupportsIndex):
         raise ConfigError(f"agents: expected a whole number, got {agents!r}")
-    from dmcmc.formats import registry as formats
-
     problem = formats.load(path, format=format, evidence=evidence, distribution=distribution)
     if agents is None:
         return problem
@@ -85,8 +85,6 @@ def generate(family: str, **parameters: Any) -> Problem:
     >>> generate("random", agents=2, variables_per_agent=3, seed=7).n_variables
     6
     """
-    from dmcmc.generators import registry
-
     try:
         return registry.generate(family, {"seed": 0} | parameters)
     except DmcmcError as error:

@@ -1,14 +1,10 @@
-"""Collective calls that wait without using a core.
-
-Collective calls of MPI ranks: how they begin together, and how an error of one rank reaches all of them.
+"""Collective calls of MPI ranks: how they begin together, and how an error of one rank reaches all of them.
 
 A collective call returns only if every rank makes it. Each one therefore begins with a small header from all ranks: a
 number for the name of the call, whether the rank has failed, and the number of bytes that it will send. So a rank whose
 work has failed can report its error in whichever call the others make next, and ranks that make different calls end
 with an error instead of waiting for each other. A call must not depend on a rank's own clock, memory or cache; what
-depends on them is agreed on first.
-
-Wait for other ranks by polling with pauses, so that the cores stay free for ranks that work.
+depends on them is agreed on first. Ranks wait by polling with pauses, so that the cores stay free for other ranks.
 """
 
 import os

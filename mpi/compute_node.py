@@ -1,13 +1,8 @@
-"""The node that a rank runs on, the launcher that started it, and where agents are placed.
+"""The compute node that a rank runs on, the launcher that started it, and on which ranks agents are placed.
 
-The cores, the memory and the GPUs that the ranks of one compute node share.
-
-Each rank uses one GPU. It is selected by setting ``CUDA_VISIBLE_DEVICES`` before CUDA starts. So all threads of a rank
-see that GPU alone, and no rank has a CUDA context on another rank's GPU.
-
-Read the environment variables that MPI launchers set, and find the launcher's process, without starting MPI.
-
-Decide which rank works for which agent (load balancing).
+The ranks of a node share its cores, memory and GPUs. Each rank uses one GPU, which is selected by setting
+``CUDA_VISIBLE_DEVICES`` before CUDA starts. So all threads of a rank see that GPU alone, and no rank has a CUDA context
+on another rank's GPU. The launcher is found by its environment variables, without starting MPI.
 """
 
 import os

@@ -1,15 +1,12 @@
-"""How ranks exchange tables: by messages, or in memory that they share.
-
-Messages between the agents of DPOP, within a rank and between MPI ranks, received in any order.
+"""Messages between the agents of DPOP, within a rank and between MPI ranks, received in any order.
 
 The kinds are UTIL (tables, from child to parent), VALUE (chosen values, from parent to child), OUTSIDE (bounds on what
 all other agents can add, from parent to child), REQUEST (fixed values, from parent to child) and USABLE (rows of a UTIL
 message that its receiver can use, from parent to child). A tree edge between two agents is named by its lower agent,
 the child.
 
-Combine the agents of one compute node on one rank, which reads their tables from shared memory.
-
-The leader of a node is its first rank that has a GPU, or else its first rank. Each rank copies its agents' tables to a
+The agents of one compute node may also be combined on one rank, which reads their tables from shared memory. The leader
+of a node is its first rank that has a GPU, or else its first rank. Each rank copies its agents' tables to a
 shared-memory window. The leader reads them there, sends and receives UTIL and VALUE messages for all of the node's
 agents, and sends the chosen values to their ranks. Leaders of several nodes exchange messages as ranks do.
 ``World.leaders`` has the leader of each rank.

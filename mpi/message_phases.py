@@ -24,19 +24,7 @@ from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dmcmc.inference.dpop.agent_step import (
-    ChosenValues,
-    Clock,
-    SentMessages,
-    UtilStep,
-    UtilTables,
-    Values,
-    latest,
-    util_entries,
-    util_size,
-    value_size,
-    value_step,
-)
+from dmcmc.inference.dpop import agent_step
 from dmcmc.inference.runtime.errors import DmcmcError
 
 if TYPE_CHECKING:
@@ -161,9 +149,9 @@ class UtilStepPair(NamedTuple):
         The children's messages.
     """
 
-    lower: UtilStep
-    upper: UtilStep | None
-    received: tuple[UtilTables, ...] = ()
+    lower: agent_step.UtilStep
+    upper: agent_step.UtilStep | None
+    received: tuple[agent_step.UtilTables, ...] = ()
 
     def finished(self) -> "UtilStepPair":
         """Return the steps without the data that only the VALUE phase needs."""
@@ -178,20 +166,20 @@ class UtilStepPair(NamedTuple):
         return self.lower.elimination.plan.cells + upper_cells
 
     @property
-    def message(self) -> UtilTables:
+    def message(self) -> agent_step.UtilTables:
         """The message to the parent."""
         if self.upper is self.lower:
-            return UtilTables(self.lower.message, self.lower.message)
-        return UtilTables(self.lower.message, None if self.upper is None else self.upper.message)
+            return agent_step.UtilTables(self.lower.message, self.lower.message)
+        return agent_step.UtilTables(self.lower.message, None if self.upper is None else self.upper.message)
 
 
 def util_turns(
     tree: "PseudoTree",
     mailbox: "Mailbox",
-    clocks: dict[int, Clock],
+    clocks: dict[int, agent_step.Clock],
     steps: dict[int, UtilStepPair],
-    sent: dict[int, SentMessages],
-) -> Iterator[tuple[int, list[UtilTables]]]:
+    sent: dict[int, agent_step.SentMessages],
+) -> Iterator[tuple[int, list[agent_step.UtilTables]]]:
     """Yield this rank's agents in the UTIL phase, each with the messages of its children, and send their messages.
 
     The caller puts the steps of an agent into ``steps`` before it asks for the next agent. An agent without steps has
@@ -217,22 +205,27 @@ def util_turns(
         if all(message is not FAILED for message in messages):
             yield agent, messages
         step = steps.get(agent)
-        ready, checks = latest([clocks[agent], *(clock for _, clock in arrived)]), 0 if step is None else step.cells
+        ready, checks = (
+            agent_step.latest([clocks[agent], *(clock for _, clock in arrived)]),
+            0 if step is None else step.cells,
+        )
         clocks[agent] = ready.after(time.perf_counter() - start, checks)
         if tree.parent[agent] >= 0:
             message = FAILED if step is None else step.message
-            sent[agent] = SentMessages(1, util_size(message), "UTIL", util_entries(message))
+            sent[agent] = agent_step.SentMessages(
+                1, agent_step.util_size(message), "UTIL", agent_step.util_entries(message)
+            )
             mailbox.send("UTIL", agent, tree.parent[agent], message, clocks[agent])
 
 
 def value_phase(
     tree: "PseudoTree",
     mailbox: "Mailbox",
-    clocks: dict[int, Clock],
+    clocks: dict[int, agent_step.Clock],
     steps: Mapping[int, UtilStepPair],
     separators: Sequence[tuple[Sequence[int], Sequence[int]]],
     whole: Phase | None = None,
-) -> tuple[dict[int, ChosenValues], dict[int, Values], dict[int, SentMessages]]:
+) -> tuple[dict[int, agent_step.ChosenValues], dict[int, agent_step.Values], dict[int, agent_step.SentMessages]]:
     """Run the VALUE phase for this rank's agents: choose the values that maximise the lower tables.
 
     The maximisers of the upper tables are sent too if they differ: they show which factors cause the gap between the
@@ -263,14 +256,18 @@ def value_phase(
         Message statistics of each agent.
     """
     order = tree.bottom_up[::-1]
-    phase, chosen, sent = _phase(mailbox, order, whole), dict[int, ChosenValues](), dict[int, SentMessages]()
-    contexts: dict[int, Values] = {}
+    phase, chosen, sent = (
+        _phase(mailbox, order, whole),
+        dict[int, agent_step.ChosenValues](),
+        dict[int, agent_step.SentMessages](),
+    )
+    contexts: dict[int, agent_step.Values] = {}
     for agent in _agents_as_messages_arrive(mailbox, "VALUE", _parent_edges(tree, mailbox.local_agents(order))):
-        empty: Values = {}
-        context = ChosenValues(empty, empty)
+        empty: agent_step.Values = {}
+        context = agent_step.ChosenValues(empty, empty)
         if tree.parent[agent] >= 0:
             context, clock = mailbox.receive("VALUE", agent, tree.parent[agent])
-            clocks[agent] = latest([clocks[agent], clock])
+            clocks[agent] = agent_step.latest([clocks[agent], clock])
         start = time.perf_counter()
         known = None
         if context is not FAILED and agent in steps:
@@ -282,7 +279,9 @@ def value_phase(
         messages = {child: message_to_child(known, separators[child]) for child in tree.children[agent]}
         for child, message in messages.items():
             mailbox.send("VALUE", child, child, message, clocks[agent])
-        sent[agent] = SentMessages(len(messages), sum(map(value_size, messages.values())), "VALUE")
+        sent[agent] = agent_step.SentMessages(
+            len(messages), sum(map(agent_step.value_size, messages.values())), "VALUE"
+        )
     if whole is None:
         phase.close()
     return chosen, contexts, sent
@@ -297,16 +296,16 @@ def _phase(mailbox: "Mailbox", order: Sequence[int], whole: Phase | None) -> Pha
 
 
 def message_to_child(
-    known: ChosenValues | None, separators: tuple[Sequence[int], Sequence[int]]
-) -> ChosenValues | None:
+    known: agent_step.ChosenValues | None, separators: tuple[Sequence[int], Sequence[int]]
+) -> agent_step.ChosenValues | None:
     """Return the VALUE message for a child, from the values that its parent knows; FAILED if these are None."""
     if known is None:
         return FAILED
     lower_separator, upper_separator = separators
     lower = {v: known.lower[v] for v in lower_separator}
     if known.upper is known.lower and upper_separator == lower_separator:
-        return ChosenValues(lower, lower)
-    return ChosenValues(lower, known.upper and {v: known.upper[v] for v in upper_separator})
+        return agent_step.ChosenValues(lower, lower)
+    return agent_step.ChosenValues(lower, known.upper and {v: known.upper[v] for v in upper_separator})
 
 
 def _parent_edges(tree: "PseudoTree", agents: Sequence[int]) -> dict[int, list[int]]:
@@ -320,7 +319,7 @@ def send_down(
     kind: str,
     work: Callable[[int, tuple[Any, ...]], tuple[T, Sequence[tuple[Any, ...]]]],
     size_of: Callable[[tuple[Any, ...]], int],
-) -> tuple[dict[int, T], dict[int, SentMessages]]:
+) -> tuple[dict[int, T], dict[int, agent_step.SentMessages]]:
     """Send messages from parents to children, as in the VALUE phase; each depends on the one that the parent received.
 
     Parameters
@@ -346,7 +345,7 @@ def send_down(
         Message statistics of each agent.
     """
     order = tree.bottom_up[::-1]
-    phase, results, sent = Phase(mailbox, order), dict[int, T](), dict[int, SentMessages]()
+    phase, results, sent = Phase(mailbox, order), dict[int, T](), dict[int, agent_step.SentMessages]()
     for agent in _agents_as_messages_arrive(mailbox, kind, _parent_edges(tree, mailbox.local_agents(order))):
         from_parent: tuple[Any, ...] = ()
         if tree.parent[agent] >= 0:
@@ -360,35 +359,37 @@ def send_down(
             results[agent], messages = result[0], [*result[1]]
         for child, message in zip(tree.children[agent], messages, strict=True):
             mailbox.send(kind, child, child, message)
-        sent[agent] = SentMessages(len(messages), sum(size_of(contents or ()) for contents in messages), kind)
+        sent[agent] = agent_step.SentMessages(
+            len(messages), sum(size_of(contents or ()) for contents in messages), kind
+        )
     phase.close()
     return results, sent
 
 
 def known_values(
-    steps: UtilStepPair, separators: tuple[Sequence[int], Sequence[int]], context: ChosenValues
-) -> ChosenValues:
+    steps: UtilStepPair, separators: tuple[Sequence[int], Sequence[int]], context: agent_step.ChosenValues
+) -> agent_step.ChosenValues:
     """Return the values of an agent's interface variables and separator, for the lower and the upper tables.
 
     ``context`` has the values of the separator, as the parent sent them.
     """
-    lower = value_step(steps.lower, separators[0], context.lower)
+    lower = agent_step.value_step(steps.lower, separators[0], context.lower)
     if steps.upper is None or context.upper is None:
-        return ChosenValues(lower, None)
+        return agent_step.ChosenValues(lower, None)
     if steps.upper is steps.lower and (context.upper is context.lower or context.upper == context.lower):
-        return ChosenValues(lower, lower)
-    return ChosenValues(lower, value_step(steps.upper, separators[1], context.upper))
+        return agent_step.ChosenValues(lower, lower)
+    return agent_step.ChosenValues(lower, agent_step.value_step(steps.upper, separators[1], context.upper))
 
 
-def interface_values(known: ChosenValues, context: ChosenValues) -> ChosenValues:
+def interface_values(known: agent_step.ChosenValues, context: agent_step.ChosenValues) -> agent_step.ChosenValues:
     """Return the values of the interface: the known values without those that the parent has sent."""
     lower = _without_known(known.lower, context.lower)
     if known.upper is known.lower and context.upper is context.lower:
-        return ChosenValues(lower, lower)
+        return agent_step.ChosenValues(lower, lower)
     upper = None if known.upper is None or context.upper is None else _without_known(known.upper, context.upper)
-    return ChosenValues(lower, upper)
+    return agent_step.ChosenValues(lower, upper)
 
 
-def _without_known(values: Values, known: Values) -> Values:
+def _without_known(values: agent_step.Values, known: agent_step.Values) -> agent_step.Values:
     """Return the values of the variables that are not in ``known``."""
     return {v: x for v, x in values.items() if v not in known}

@@ -27,21 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.agent_step import (
-    ChosenValues,
-    Clock,
-    SentMessages,
-    UtilMessage,
-    UtilStep,
-    UtilTables,
-    Values,
-    added,
-    latest,
-    util_entries,
-    util_size,
-    value_size,
-    value_step,
-)
+from dmcmc.inference.dpop import agent_step
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.types import Number
@@ -51,10 +37,10 @@ from dmcmc.mpi.message_phases import FAILED, Phase, UtilStepPair, known_values, 
 _KINDS = ("REQUEST", "UTIL", "VALUE")  # of messages
 
 Key = tuple[str, int]
-Received = dict[Key, tuple[Any, Clock]]
+Received = dict[Key, tuple[Any, agent_step.Clock]]
 # Yields the keys that an agent waits for, and whether it needs all of them; receives (message, sender's clock) per key.
 AgentCoroutine = Generator[tuple[set[Key], bool], Received, None]
-Work = Callable[[int, ChosenValues, list[UtilTables]], UtilStepPair]
+Work = Callable[[int, agent_step.ChosenValues, list[agent_step.UtilTables]], UtilStepPair]
 
 
 @dataclass(frozen=True)
@@ -93,8 +79,8 @@ class AgentDecision(NamedTuple):
         For a root, an upper bound on the utility of its tree; None for other agents, and for runs without upper tables.
     """
 
-    context: ChosenValues
-    known: ChosenValues
+    context: agent_step.ChosenValues
+    known: agent_step.ChosenValues
     upper: Number | None
 
 
@@ -114,10 +100,10 @@ class SlicedPhaseResult:
 
     decided: dict[int, AgentDecision] = field(default_factory=dict)
     steps: dict[int, UtilStepPair] = field(default_factory=dict)
-    sent: dict[str, dict[int, SentMessages]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
+    sent: dict[str, dict[int, agent_step.SentMessages]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
 
 
-def run_slices(job: SlicedPhaseInput, mailbox: Mailbox, clocks: dict[int, Clock]) -> SlicedPhaseResult:
+def run_slices(job: SlicedPhaseInput, mailbox: Mailbox, clocks: dict[int, agent_step.Clock]) -> SlicedPhaseResult:
     """Run both phases for this rank's agents; a collective call.
 
     Parameters
@@ -140,8 +126,8 @@ def run_slices(job: SlicedPhaseInput, mailbox: Mailbox, clocks: dict[int, Clock]
 def run_agents(
     job: SlicedPhaseInput,
     mailbox: Mailbox,
-    clocks: dict[int, Clock],
-    make: Callable[[int, SlicedPhaseInput, Phase, dict[int, Clock], SlicedPhaseResult], "SlicedAgent"],
+    clocks: dict[int, agent_step.Clock],
+    make: Callable[[int, SlicedPhaseInput, Phase, dict[int, agent_step.Clock], SlicedPhaseResult], "SlicedAgent"],
 ) -> SlicedPhaseResult:
     """Run both phases for the agents of a mailbox, which ``make`` makes."""
     phase, outcome = Phase(mailbox, job.tree.bottom_up), SlicedPhaseResult()
@@ -211,13 +197,18 @@ class SlicedAgent:
     """
 
     def __init__(
-        self, agent: int, job: SlicedPhaseInput, phase: Phase, clocks: dict[int, Clock], outcome: SlicedPhaseResult
+        self,
+        agent: int,
+        job: SlicedPhaseInput,
+        phase: Phase,
+        clocks: dict[int, agent_step.Clock],
+        outcome: SlicedPhaseResult,
     ) -> None:
         self.agent, self.job, self.phase, self.clocks, self.outcome = agent, job, phase, clocks, outcome
         self.parent, self.children = job.tree.parent[agent], job.tree.children[agent]
-        self._latest_answers: dict[int, tuple[ChosenValues, UtilTables]] = {}
+        self._latest_answers: dict[int, tuple[agent_step.ChosenValues, agent_step.UtilTables]] = {}
         self._reusable_step: UtilStepPair | None = None  # a step that does not depend on cut variables
-        self._message_buffer: UtilTables | None = (
+        self._message_buffer: agent_step.UtilTables | None = (
             None  # the last message over this agent's cut values; its memory can be reused
         )
 
@@ -226,7 +217,7 @@ class SlicedAgent:
 
         The result is the agent's coroutine, see the module.
         """
-        message: ChosenValues | None = ChosenValues({}, {})
+        message: agent_step.ChosenValues | None = agent_step.ChosenValues({}, {})
         while True:
             key: Key = ("VALUE", self.agent)
             if self.parent >= 0:
@@ -236,23 +227,25 @@ class SlicedAgent:
             if key[0] == "VALUE":
                 break
             answer = FAILED if message is FAILED else (yield from self._util_message(message))
-            self._send("UTIL", self.agent, self.parent, answer, util_size(answer), util_entries(answer))
+            self._send(
+                "UTIL", self.agent, self.parent, answer, agent_step.util_size(answer), agent_step.util_entries(answer)
+            )
         decided = FAILED if message is FAILED else (yield from self._decide(message))
         if decided is not None:
             self.outcome.decided[self.agent] = decided
         for child in self.children:
             value = FAILED if decided is None else message_to_child(decided.known, (self.job.separators[child],) * 2)
-            self._send("VALUE", child, child, value, value_size(value))
+            self._send("VALUE", child, child, value, agent_step.value_size(value))
 
     def _util_message(
-        self, fixed: ChosenValues, first: range | None = None
-    ) -> Generator[tuple[set[Key], bool], Received, UtilTables | None]:
+        self, fixed: agent_step.ChosenValues, first: range | None = None
+    ) -> Generator[tuple[set[Key], bool], Received, agent_step.UtilTables | None]:
         """Return the message for fixed values: the maximum over all values of this agent's cut variables.
 
         The result is ``FAILED`` if a step fails here or in the subtree. If ``first`` is given, it holds the values of
         the first cut variable.
         """
-        best: UtilTables | None = FAILED
+        best: agent_step.UtilTables | None = FAILED
         for cut_values in self._cut_assignments(first):
             step = yield from self._make_step(_merged_assignment(fixed, cut_values))
             if step is None:
@@ -268,7 +261,9 @@ class SlicedAgent:
             del step  # release its tables
         return best
 
-    def _decide(self, context: ChosenValues) -> Generator[tuple[set[Key], bool], Received, AgentDecision | None]:
+    def _decide(
+        self, context: agent_step.ChosenValues
+    ) -> Generator[tuple[set[Key], bool], Received, AgentDecision | None]:
         """Choose the interface's values, given the separator's; return ``FAILED`` if a step fails.
 
         If there is a reusable step, it decides. Otherwise the steps are made again, slice by slice, and the best slice
@@ -290,13 +285,13 @@ class SlicedAgent:
         if best is None:
             return None
         lower, upper = best
-        values = ChosenValues(context.lower | lower.values, None)
+        values = agent_step.ChosenValues(context.lower | lower.values, None)
         if upper.total is not None and context.upper is not None:
             values = values._replace(upper=context.upper | upper.values)
         return AgentDecision(context, values, upper.total if self.parent < 0 else None)
 
     def _best_slices(
-        self, context: ChosenValues, first: range | None = None
+        self, context: agent_step.ChosenValues, first: range | None = None
     ) -> Generator[tuple[set[Key], bool], Received, tuple["BestSlice", "BestSlice"] | None]:
         """Return the best slices by the lower and by the upper tables; ``first`` is as for :meth:`_util_message`."""
         lower, upper, separator = BestSlice(), BestSlice(), self.job.separators[self.agent]
@@ -311,7 +306,9 @@ class SlicedAgent:
             del step  # release its tables
         return lower, upper
 
-    def _make_step(self, fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, UtilStepPair | None]:
+    def _make_step(
+        self, fixed: agent_step.ChosenValues
+    ) -> Generator[tuple[set[Key], bool], Received, UtilStepPair | None]:
         """Make the agent's steps with tables at fixed values, from the children's messages for these values.
 
         Children whose latest answers do not hold for these values are asked again. The result is ``FAILED`` if a child
@@ -323,7 +320,9 @@ class SlicedAgent:
         steps: UtilStepPair | None = self._work(partial(self.job.work, self.agent, fixed, messages))
         return steps
 
-    def _ask(self, children: Sequence[int], fixed: ChosenValues) -> Generator[tuple[set[Key], bool], Received, bool]:
+    def _ask(
+        self, children: Sequence[int], fixed: agent_step.ChosenValues
+    ) -> Generator[tuple[set[Key], bool], Received, bool]:
         """Ask some children for their messages for fixed values, if their latest answers do not hold.
 
         The result says whether no child has failed.
@@ -332,7 +331,7 @@ class SlicedAgent:
         outdated = [child for child in children if not _holds(self._latest_answers.get(child), requests[child])]
         for child in outdated:
             self._latest_answers.pop(child, None)
-            self._send("REQUEST", child, child, requests[child], value_size(requests[child]))
+            self._send("REQUEST", child, child, requests[child], agent_step.value_size(requests[child]))
         answers = (yield from self._wait_for({("UTIL", child) for child in outdated})) if outdated else {}
         if any(message is FAILED for message in answers.values()):
             return False
@@ -357,21 +356,23 @@ class SlicedAgent:
     ) -> Generator[tuple[set[Key], bool], Received, dict[Key, Any]]:
         """Wait for all of some messages, or for at least one of them; return those that have arrived, by key."""
         received = yield keys, wait_for_all
-        self.clocks[self.agent] = latest([self.clocks[self.agent], *(clock for _, clock in received.values())])
+        self.clocks[self.agent] = agent_step.latest(
+            [self.clocks[self.agent], *(clock for _, clock in received.values())]
+        )
         return {key: message for key, (message, _) in received.items()}
 
     def _send(self, kind: str, edge: int, receiver: int, message: Any, size: int, entries: int = 0) -> None:
         """Send a message of ``size`` bytes along the edge with the lower agent ``edge``; count it and its entries."""
         sent = self._counted(kind)
-        before = sent.get(self.agent, SentMessages(0, 0, kind))
-        sent[self.agent] = added(before, SentMessages(1, size, kind, entries))
+        before = sent.get(self.agent, agent_step.SentMessages(0, 0, kind))
+        sent[self.agent] = agent_step.added(before, agent_step.SentMessages(1, size, kind, entries))
         self.phase.mailbox.send(kind, edge, receiver, message, self.clocks[self.agent])
 
-    def _counted(self, kind: str) -> dict[int, SentMessages]:
+    def _counted(self, kind: str) -> dict[int, agent_step.SentMessages]:
         """Return the statistics, by agent, in which a message of a kind that is sent now is counted."""
         return self.outcome.sent[kind]
 
-    def _cut_assignments(self, first: range | None) -> Iterator[Values]:
+    def _cut_assignments(self, first: range | None) -> Iterator[agent_step.Values]:
         """Yield the assignments of this agent's cut variables in lexicographic order; the first one wins ties.
 
         Without cut variables there is one assignment, the empty one. If ``first`` is given, it holds the values of the
@@ -382,11 +383,11 @@ class SlicedAgent:
         for values in product(*(ranges if first is None else [first, *ranges[1:]])):
             yield dict(zip((v for v, _ in cut), values, strict=True))
 
-    def _request_for(self, child: int, fixed: ChosenValues) -> ChosenValues:
+    def _request_for(self, child: int, fixed: agent_step.ChosenValues) -> agent_step.ChosenValues:
         """Return the fixed values that a child's message depends on: those of the variables in its separator."""
         separator = set(self.job.separators[child])
         lower = {v: x for v, x in fixed.lower.items() if v in separator}
-        return ChosenValues(lower, fixed.upper and {v: x for v, x in fixed.upper.items() if v in separator})
+        return agent_step.ChosenValues(lower, fixed.upper and {v: x for v, x in fixed.upper.items() if v in separator})
 
 
 class BestSlice:
@@ -402,9 +403,9 @@ class BestSlice:
 
     def __init__(self) -> None:
         self.total: Number | None = None
-        self.values: Values = {}
+        self.values: agent_step.Values = {}
 
-    def consider(self, step: UtilStep, separator: Sequence[int], cut_values: Values) -> None:
+    def consider(self, step: agent_step.UtilStep, separator: Sequence[int], cut_values: agent_step.Values) -> None:
         """Replace the best slice by another one if that has more utility.
 
         The step's tables have one value for each separator variable. So each table of its message has a single entry,
@@ -414,19 +415,21 @@ class BestSlice:
         for table in step.message:
             total = max(total + table.values.item(), lowest)
         if self.total is None or total > self.total:
-            all_values = value_step(step, separator, dict.fromkeys(separator, 0))
+            all_values = agent_step.value_step(step, separator, dict.fromkeys(separator, 0))
             separator_variables = set(separator)
             self.replace_if_better(
                 total, {v: x for v, x in all_values.items() if v not in separator_variables} | cut_values
             )
 
-    def replace_if_better(self, total: Number | None, values: Values) -> None:
+    def replace_if_better(self, total: Number | None, values: agent_step.Values) -> None:
         """Replace the best slice by another one if that has more utility."""
         if total is not None and (self.total is None or total > self.total):
             self.total, self.values = total, values
 
 
-def _holds(answer: tuple[ChosenValues, UtilTables] | None, request: ChosenValues) -> bool:
+def _holds(
+    answer: tuple[agent_step.ChosenValues, agent_step.UtilTables] | None, request: agent_step.ChosenValues
+) -> bool:
     """Return whether a child's latest answer, given with its request, holds for another request.
 
     It may have been requested with fewer values fixed; then its tables have entries for all values of the others.
@@ -437,13 +440,13 @@ def _holds(answer: tuple[ChosenValues, UtilTables] | None, request: ChosenValues
     return all((old_values or {}).items() <= (new_values or {}).items() for old_values, new_values in sides)
 
 
-def _copy_message(message: UtilTables, into: UtilTables | None) -> UtilTables:
+def _copy_message(message: agent_step.UtilTables, into: agent_step.UtilTables | None) -> agent_step.UtilTables:
     """Return a copy of a message, in the memory of ``into`` where that has tables of the same scope and shape.
 
     If lower and upper tables are the same object, they are so in the copy.
     """
 
-    def copied(tables: UtilMessage, buffers: UtilMessage | None) -> UtilMessage:
+    def copied(tables: agent_step.UtilMessage, buffers: agent_step.UtilMessage | None) -> agent_step.UtilMessage:
         """Return copies of some tables."""
         tables_copied = []
         for number, table in enumerate(tables):
@@ -460,20 +463,20 @@ def _copy_message(message: UtilTables, into: UtilTables | None) -> UtilTables:
 
     lower = copied(message.lower, into and into.lower)
     if message.upper is None or message.upper is message.lower:
-        return UtilTables(lower, None if message.upper is None else lower)
+        return agent_step.UtilTables(lower, None if message.upper is None else lower)
     same = into is None or into.upper is into.lower
-    return UtilTables(lower, copied(message.upper, None if same or into is None else into.upper))
+    return agent_step.UtilTables(lower, copied(message.upper, None if same or into is None else into.upper))
 
 
-def _merged_assignment(fixed: ChosenValues, cut_values: Values) -> ChosenValues:
+def _merged_assignment(fixed: agent_step.ChosenValues, cut_values: agent_step.Values) -> agent_step.ChosenValues:
     """Return fixed values together with values of cut variables."""
-    return ChosenValues(fixed.lower | cut_values, None if fixed.upper is None else fixed.upper | cut_values)
+    return agent_step.ChosenValues(fixed.lower | cut_values, None if fixed.upper is None else fixed.upper | cut_values)
 
 
-def _maximum(target: UtilTables, other: UtilTables) -> UtilTables:
+def _maximum(target: agent_step.UtilTables, other: agent_step.UtilTables) -> agent_step.UtilTables:
     """Return the elementwise maximum of two messages with the same scopes; the first is overwritten."""
 
-    def larger(left: UtilMessage, right: UtilMessage) -> UtilMessage:
+    def larger(left: agent_step.UtilMessage, right: agent_step.UtilMessage) -> agent_step.UtilMessage:
         """Return the elementwise maximum of two lists of tables."""
         pairs = zip(left, right, strict=True)
         dense = ((a.scope, a.values, b.values.transpose([b.scope.index(v) for v in a.scope])) for a, b in pairs)
@@ -483,5 +486,7 @@ def _maximum(target: UtilTables, other: UtilTables) -> UtilTables:
 
     lower = larger(target.lower, other.lower)
     if target.upper is target.lower and other.upper is other.lower:
-        return UtilTables(lower, lower)
-    return UtilTables(lower, None if target.upper is None or other.upper is None else larger(target.upper, other.upper))
+        return agent_step.UtilTables(lower, lower)
+    return agent_step.UtilTables(
+        lower, None if target.upper is None or other.upper is None else larger(target.upper, other.upper)
+    )

@@ -22,16 +22,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
+from dmcmc.mpi import compute_node
 from dmcmc.mpi.collective_calls import CollectiveCalls, gathered, gathered_on_all
-from dmcmc.mpi.compute_node import (
-    ComputeNode,
-    announced_size,
-    by_open_mpi,
-    find_compute_node,
-    launched,
-    speaks_pmix,
-    use_gpu,
-)
 from dmcmc.samplers.contract import tuning
 
 K = TypeVar("K")
@@ -116,12 +108,12 @@ class World:
     def __init__(self, comm: Any = None) -> None:
         self.comm, self.counts = comm, MessageCounts()
         self.rank, self.size = 0, 1
-        node = ComputeNode()
+        node = compute_node.ComputeNode()
         if comm is not None:
             self._calls = CollectiveCalls(comm, partial(self.counts.add, "agree"))
             self.rank, self.size = comm.Get_rank(), comm.Get_size()
-            node, self.node_comm, self.leaders = find_compute_node(comm)
-            use_gpu(node.gpu)
+            node, self.node_comm, self.leaders = compute_node.find_compute_node(comm)
+            compute_node.use_gpu(node.gpu)
         self.local_rank, self.local_size, self.local_processes = node.rank, node.size, node.local_processes
         self.core_sharers, self.gpu_sharers, self.core_binding = node.core_sharers, node.gpu_sharers, node.core_binding
 
@@ -295,19 +287,19 @@ def connect() -> World:
         If a launcher started several processes and the MPI library sees only one, if the library cannot talk to the
         launcher, or if no MPI library can be loaded.
     """
-    if not launched(os.environ):
+    if not compute_node.launched(os.environ):
         return World()
     try:
         MPI = _initialised_library()
     except (ImportError, RuntimeError) as error:
-        if announced_size(os.environ) == 1:
+        if compute_node.announced_size(os.environ) == 1:
             return World()
         raise LauncherError(
             f"started by an MPI launcher, but no MPI library loads ({' '.join(str(error).split())});"
             " install one (pip install 'dmcmc[mpi]') or load your site's module"
         ) from error
     world = World(MPI.COMM_WORLD)
-    expected = announced_size(os.environ)
+    expected = compute_node.announced_size(os.environ)
     if world.size == 1 and expected > 1:
         library = MPI.Get_library_version().split("\n")[0].strip("\0 ")
         raise LauncherError(
@@ -325,7 +317,7 @@ def _initialised_library() -> Any:
     """
     import mpi4py
 
-    if speaks_pmix(os.environ):
+    if compute_node.speaks_pmix(os.environ):
         mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
     from mpi4py import MPI
 
@@ -333,7 +325,7 @@ def _initialised_library() -> Any:
         library = MPI.Get_library_version()
         if library.startswith("MPICH") and "pmix" not in library.lower():
             name = " ".join(library.split("\n")[0].replace("Version:", "").split())
-            launcher = "Open MPI's launcher" if by_open_mpi(os.environ) else "a launcher that speaks PMIx"
+            launcher = "Open MPI's launcher" if compute_node.by_open_mpi(os.environ) else "a launcher that speaks PMIx"
             own = Path(sys.executable).with_name("mpirun")  # that of the extra "mpi"
             raise LauncherError(
                 f"started by {launcher}, which the MPI library ({name}) cannot talk to; use the mpirun of that"

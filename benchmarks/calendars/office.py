@@ -14,7 +14,7 @@ from benchmarks.harness import Report, options
 from dmcmc.calendars.file.problem import problem_of
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.solve import solve_calendar
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.files.text import SourceFile
 
 

@@ -20,6 +20,7 @@ from dmcmc.anytime.scheduler.proposal import (
     is_whole_problem,
 )
 from dmcmc.anytime.scheduler.scheduler import Scheduler, SchedulingState
+from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
@@ -28,11 +29,11 @@ from dmcmc.results.result import RECOMBINATION
 from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.solving.coordinator import roots_of
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, total_of
-from dmcmc.solving.planning.combination_plan import relaxation_of, step_attempts
-from dmcmc.tuning import anytime as tuning
+from dmcmc.solving.planning.combination_plan import relaxation_of
+from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
-    from dmcmc.solving.planning.plan import Setup
+    pass
 
 
 class Director:
@@ -164,7 +165,7 @@ class CombinationLimits:
         self.size_factor, self._excluded_factor = 1.0, float("inf")
         self.enlarged_seconds: float | None = None
 
-    def deadline(self, setup: "Setup", start_time: float, previous_seconds: float) -> Deadline:
+    def deadline(self, stop: Deadline, budget: float, start_time: float, previous_seconds: float) -> Deadline:
         """Return the deadline of a combination: that of the run, plus half a second and a small delay.
 
         The delay is the seconds of the previous combination, but at most 2 % of the time budget. A combination with
@@ -172,15 +173,15 @@ class CombinationLimits:
 
         Parameters
         ----------
-        setup
-            The plan of the run.
+        stop, budget
+            The deadline of the run, and its time budget in seconds.
         start_time
             Time at which the combination starts (``time.perf_counter``).
         previous_seconds
             Seconds that the previous combination took.
         """
-        delay = min(previous_seconds, sampler_tuning.UNNOTICED_SHARE * (setup.divided.config.budget.time or 0.0))
-        stop = setup.backend.stop.later(sampler_tuning.GRACE_SECONDS, extension=delay)
+        delay = min(previous_seconds, sampler_tuning.UNNOTICED_SHARE * budget)
+        stop = stop.later(sampler_tuning.GRACE_SECONDS, extension=delay)
         return (
             stop
             if self.enlarged_seconds is None
@@ -209,19 +210,17 @@ class CombinationLimits:
         """Let the next combination have larger tables; it is estimated to take some seconds."""
         self.size_factor, self.enlarged_seconds = tuning.TABLE_GROWTH_FACTOR * self.size_factor, seconds
 
-    def may_enlarge(self, setup: "Setup") -> bool:
-        """Return whether larger tables are possible and have not failed yet."""
-        return (
-            tuning.TABLE_GROWTH_FACTOR * self.size_factor < self._excluded_factor
-            and len(step_attempts(setup, self.size_factor)) > 1
-        )
+    @property
+    def may_enlarge(self) -> bool:
+        """Whether larger tables have not failed yet."""
+        return tuning.TABLE_GROWTH_FACTOR * self.size_factor < self._excluded_factor
 
 
-def may_end_with_incumbent(setup: "Setup", error: ResourceError) -> bool:
+def may_end_with_incumbent(settings: Settings, error: ResourceError) -> bool:
     """Return whether the run may end with the incumbent if its first combination fails; not if a fixed z was asked for.
 
     Tables that do not fit the memory are an error in a run without time budget: more time would not help.
     """
-    relaxation = relaxation_of(setup.divided.config.combine)
-    z_is_free = relaxation.chooses_z or (setup.divided.timed and relaxation.z is None)
+    relaxation = relaxation_of(settings.combine)
+    z_is_free = relaxation.chooses_z or (settings.budget.time is not None and relaxation.z is None)
     return isinstance(error, OutOfTime | OutOfMemory) or z_is_free

@@ -35,12 +35,12 @@ from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, UncompiledAscent, ascent_of
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.plan import Setup
-from dmcmc.solving.rank_search import RankSearch, proves_on_gpu
-from dmcmc.tuning import anytime as tuning
+from dmcmc.solving.rank_search import RankSearch
+from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
     from dmcmc.compilation.run_components import RunComponents
+    from dmcmc.solving.planning.plan import Setup
 
 Values = NDArray[np.int64]
 
@@ -138,33 +138,29 @@ def is_worthwhile(
     return float(after.utility - before.utility) > min_relative_gain * abs(float(before.utility))
 
 
-def max_seconds_before_tables(setup: Setup, world: World, stop: Deadline, proven: bool) -> float:
+def max_seconds_before_tables(world: World, stop: Deadline, table_seconds: float | None) -> float:
     """Return the maximum seconds of search before there are tables; the same on all ranks.
 
     Parameters
     ----------
-    setup
-        The planned run.
     world
         The ranks, all of which call this.
     stop
         Deadline of the run.
-    proven
-        Whether the tables will prove the optimum.
+    table_seconds
+        The estimated seconds of tables that will prove the optimum; None if they prove nothing.
     """
 
     def seconds() -> float:
         left = max(0.0, stop.until - time.perf_counter())
-        if not proven:
-            return sampler_tuning.UNNOTICED_SHARE * left
-        work = sum(choice.seconds for choice in setup.choices) / max(1, setup.limits.threads * world.size)
+        work = left if table_seconds is None else table_seconds / world.size
         return sampler_tuning.UNNOTICED_SHARE * min(left, work)
 
     max_seconds: float = world.on_first_rank(seconds)
     return max_seconds
 
 
-def brief_search_seconds(setup: Setup, world: World, stop: Deadline, columns: Callable[[], int]) -> float:
+def brief_search_seconds(world: World, stop: Deadline, table_seconds: float, columns: Callable[[], int]) -> float:
     """Return the seconds of a brief search in the background of tables that will prove the optimum.
 
     It shows a better assignment than the first incumbent while the tables are made. The result is 0 if laying out the
@@ -172,14 +168,12 @@ def brief_search_seconds(setup: Setup, world: World, stop: Deadline, columns: Ca
 
     Parameters
     ----------
-    setup, world, stop
+    world, stop, table_seconds
         As for :func:`max_seconds_before_tables`.
     columns
         Returns the number of entries of the columns that the chains read; called on rank 0.
     """
-    if not setup.divided.timed or not setup.will_prove:
-        return 0.0
-    max_seconds = max_seconds_before_tables(setup, world, stop, proven=True)
+    max_seconds = max_seconds_before_tables(world, stop, table_seconds)
 
     def is_affordable() -> bool:  # other ranks may know too little
         return (
@@ -328,30 +322,30 @@ class IncumbentSearch(RankSearch):
         self._share_best(turns.best)
 
     @contextmanager
-    def during_tables(self, setup: Setup) -> Iterator[None]:
+    def during_tables(self, setup: "Setup") -> Iterator[None]:
         """Search in the background, also on a GPU if that is wanted, while the body makes the first tables.
 
         If the tables will prove the optimum, the search is brief, and not on a GPU.
         """
         proves, brief = setup.will_prove, 0.0
         if self.world.rank == 0 and not proves:
-            self.gpu_search = gpu_chains.start(self._search, self.incumbent, setup, self.stop)
-        if not self.decodes_only:
-            brief = brief_search_seconds(
-                setup, self.world, self._search.stop, lambda: self._search.ascent.graph.columns
-            )
+            self.gpu_search = gpu_chains.start(self._search, self.incumbent, setup.leaves_gpu_idle, self.stop)
+        if proves and self.parts.timed and not self.decodes_only:
+            columns = lambda: self._search.ascent.graph.columns  # noqa: E731
+            brief = brief_search_seconds(self.world, self._search.stop, setup.table_seconds, columns)
         searching = self.in_background(not proves, tuning.MIN_SLICE_GAIN, brief_seconds=brief)
         with searching, self.overlapped.overlapping():
             yield
 
-    def before_tables(self, setup: Setup) -> None:
+    def before_tables(self, tables_prove: bool, on_gpu: bool, table_seconds: float) -> None:
         """Search while it is worthwhile before there are tables; only briefly if these will soon prove the optimum."""
-        if not setup.divided.timed:
-            super().before_tables(setup)
+        if not self.parts.timed:
+            super().before_tables(tables_prove, on_gpu, table_seconds)
             return
-        if not proves_on_gpu(setup):
+        if not on_gpu:
             self.overlapped.run()
-        self.improve_while_it_pays(max_seconds_before_tables(setup, self.world, self._search.stop, setup.will_prove))
+        seconds = table_seconds if tables_prove else None
+        self.improve_while_it_pays(max_seconds_before_tables(self.world, self._search.stop, seconds))
 
     def improve_while_it_pays(self, max_seconds: float) -> None:
         """Search in slices of growing length while they bring a gain, up to ``max_seconds``; called by all ranks."""
@@ -462,7 +456,7 @@ class BackgroundSearches:
         on_gpu = self._search.gpu_search
         return [*self._search.engine.take_gains(), *([] if on_gpu is None else on_gpu.take_gains())]
 
-    def continue_engine(self, wanted: bool, setup: Setup) -> Setup:
+    def continue_engine(self, wanted: bool, setup: "Setup") -> "Setup":
         """Let the external engine go on, or end it; return the setup with the cores that are free."""
         if self._search is None:
             return setup
@@ -516,7 +510,7 @@ class WholeSearches:
         return None if self._search is None else self._search.quality.feasible_utility
 
     @contextmanager
-    def during_tables(self, setup: Setup) -> Iterator[None]:
+    def during_tables(self, setup: "Setup") -> Iterator[None]:
         """Search in the background, also on a GPU if that is wanted, while the body makes the first tables."""
         with nullcontext() if self._search is None else self._search.during_tables(setup):
             yield

@@ -45,11 +45,11 @@ from dmcmc.solving.agent.checkpoint import UNION_NAME, keep_agent
 from dmcmc.solving.combine_tables import Cycle
 from dmcmc.solving.coordinator import Coordinator, CycleReport, row_filter
 from dmcmc.solving.local_tables import exact_tables, team_of
-from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
-from dmcmc.solving.monitoring.progress import Watch
+from dmcmc.solving.observe import Interrupt, RunHandle, Watch
+from dmcmc.solving.planning.combination_plan import step_attempts
 from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_tables import RankTables
-from dmcmc.tuning import anytime as tuning
+from dmcmc.tuning import run as tuning
 
 _LOG = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class RankImprovers:
         The cost of another combination is estimated as the last one's seconds times the growth of the tables.
         """
         enlarged_seconds, tables = None, self._tables
-        if self._limits.may_enlarge(tables.setup):
+        if self._limits.may_enlarge and len(step_attempts(tables.setup, self._limits.size_factor)) > 1:
             enlarged_seconds = tuning.TABLE_GROWTH_FACTOR * self._incumbent.combination_seconds
         best, is_ready = self._coordinator.best, self.is_ready
         return proposals_after(
@@ -180,7 +180,7 @@ class RankImprovers:
             with self._searches.in_background():
                 outsides = tables.outside_bounds()
         context = CombinationContext(last.cycle.chosen, outsides, tables.sides)
-        slice = self._world.on_all_ranks(partial(time_slice_of, tables.setup, tables.agents, context, directive, whole))
+        slice = self._world.on_all_ranks(partial(time_slice_of, tables, context, directive, whole))
         slice = slice if self._union.agent is None else self._union.agent.added_to(slice)
         self._improve_tables(slice, directive)
         active = [improver for improver in self._improvers if directive.allocations_of(improver.name)]
@@ -294,7 +294,7 @@ class RankRun:
     ) -> None:
         self.tables, self.coordinator, self.searches, self.watch = tables, coordinator, searches, watch
         self.world, self.incumbent = tables.world, coordinator.incumbent
-        coordinator.take_plan(tables.setup)
+        coordinator.take_plan(tables)
         improvers = registry.create(tables.setup.divided.timed)
         owner, properties = ranks_of_work(tables.setup.owner, self.world.size), registry.declared(improvers)
         self.director = Director(self.incumbent, Scheduler(owner, properties))
@@ -321,10 +321,10 @@ class RankRun:
         """Make each agent's first table, after some search; agents whose elimination is given up are sampled."""
         tables, plan, progress, incumbent = self.tables, self.setup, self.watch.progress, self.incumbent
         progress.stage("searching")
-        self.coordinator.search_before_tables(plan)
+        self.coordinator.search_before_tables(tables)
         progress.stage("local tables", len(tables.mine))
         before, start = incumbent.utility, time.perf_counter()
-        given, gap_is_met = (self.coordinator.best, progress.advance), self.coordinator.first_gap_check(plan)
+        given, gap_is_met = (self.coordinator.best, progress.advance), self.coordinator.first_gap_check(tables)
         with self.searches.during_tables(plan):
             exact = exact_tables(plan, tables.team, self.world, *given, lambda: incumbent.reached)
             tables.make(exact, *given, gap_is_met)
@@ -354,17 +354,19 @@ class RankRun:
             return last.cycle
         self.watch.progress.stage(tables.combining_title)
         start, expected = time.perf_counter(), self.incumbent.combination_seconds
-        stop = limits.deadline(setup, start, expected) if setup.divided.timed else NO_DEADLINE
+        budget, stop = setup.divided.config.budget.time, NO_DEADLINE
+        if budget is not None:
+            stop = limits.deadline(setup.backend.stop, budget, start, expected)
         try:
             with self.searches.in_background(not setup.will_prove):
-                cycle = tables.combine(stop, limits.size_factor, row_filter(self.coordinator, setup))
+                cycle = tables.combine(stop, limits.size_factor, row_filter(self.coordinator, tables))
         except ResourceError as error:
             if not self.world.is_agreed(error):
                 raise
             if limits.enlarged_seconds is not None and last is not None:
                 self.work.gains.append(limits.undo_enlargement(time.perf_counter() - start))
                 return last.cycle
-            if last is None and not may_end_with_incumbent(setup, error):
+            if last is None and not may_end_with_incumbent(setup.divided.config, error):
                 raise
             return error
         self.incumbent.combination_seconds = time.perf_counter() - start

@@ -20,13 +20,14 @@ from dmcmc.anytime.scheduler.proposal import Directive, MeasuredGain, Needs, Pro
 from dmcmc.anytime.scheduler.scheduler import Scheduler
 from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemPart, exchange_nodes
 from dmcmc.inference.dpop.agent_step import ChosenValues, UtilMessage
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.mpi.world import World
 from dmcmc.results.result import UNION_BOUND
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent_steps import Sides, exported_table
 from dmcmc.solving.combine_tables import Cycle
 from dmcmc.solving.metrics import gap_at
-from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.pruning import component_roots, outside_rows
 
 if TYPE_CHECKING:
@@ -55,11 +56,7 @@ class CombinationContext(NamedTuple):
 
 
 def time_slice_of(
-    setup: Setup,
-    agents: Mapping[int, Agent],
-    context: CombinationContext,
-    directive: Directive,
-    whole: WholeProblemWork,
+    tables: "RankTables", context: CombinationContext, directive: Directive, whole: WholeProblemWork
 ) -> TimeSlice:
     """Return the time slice of this rank: its agents' quanta, and the work on the whole problem.
 
@@ -72,8 +69,9 @@ def time_slice_of(
     whole
         The callbacks for improvers of the whole problem.
     """
-    roots, quanta, stop = component_roots(setup), dict[int, TimeQuantum](), setup.backend.stop
-    for number, agent in agents.items():
+    setup, quanta = tables.setup, dict[int, TimeQuantum]()
+    roots, stop = component_roots(setup), setup.backend.stop
+    for number, agent in tables.agents.items():
         outside = None
         if number in context.outsides and agent.enumerated:
             outside = outside_rows(setup, agent, context.outsides[number], context.sides.upper)
@@ -81,7 +79,7 @@ def time_slice_of(
     backend = replace(setup.backend, stop=stop.by(stop.until - directive.reserved_seconds))
     return TimeSlice(
         quanta,
-        partial(agent_gap, setup, context.chosen),
+        partial(agent_gap, setup.divided.arithmetic, context.chosen),
         backend,
         whole,
         None if setup.divided.scattered else setup.divided.problem,
@@ -126,9 +124,9 @@ def improve_agents(improvers: Sequence[Improver], time_slice: TimeSlice, directi
     return AgentWorkDone(sum(agent.pruning.count for agent in agents) > pruned_before, gains)
 
 
-def agent_gap(setup: Setup, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
+def agent_gap(arithmetic: Arithmetic, chosen: Mapping[int, ChosenValues], agent: Agent) -> float | None:
     """Return an agent's part of the optimality gap with its current table; None if it is not known."""
-    return gap_at(exported_table(agent), chosen[agent.local.agent], setup.divided.arithmetic)
+    return gap_at(exported_table(agent), chosen[agent.local.agent], arithmetic)
 
 
 def proposals_after(
@@ -168,7 +166,7 @@ def proposals_after(
     if whole_problem.is_waiting and is_ready(UNION_BOUND):
         whole_problem.start(setup)
     agents, weights = dict(tables.agents), {number: setup.weights[number] for number in tables.agents}
-    gaps = {number: agent_gap(setup, cycle.chosen, agent) for number, agent in agents.items()}
+    gaps = {number: agent_gap(setup.divided.arithmetic, cycle.chosen, agent) for number, agent in agents.items()}
     if whole_problem.agent is not None:
         agents[whole_problem.agent.number], gaps[whole_problem.agent.number] = (
             whole_problem.agent.agent,
@@ -214,7 +212,11 @@ def starts_of(
 
 
 def prove_whole_problem(
-    search: "IncumbentSearch", setup: Setup, methods: "PlanComponents", whole_problem: WholeProblemPart
+    search: "IncumbentSearch",
+    backend: Backend,
+    methods: "PlanComponents",
+    whole_problem: WholeProblemPart,
+    begin: Callable[[], None],
 ) -> bool:
     """Bound and search the whole problem, in turn with the local search, until tables can be made.
 
@@ -224,28 +226,30 @@ def prove_whole_problem(
     ----------
     search
         The local search of this rank.
-    setup
-        The plan.
+    backend
+        Devices, threads and deadline.
     methods
         The components of the plan.
     whole_problem
-        This rank's part of the whole problem, whose bound is started here.
+        This rank's part of the whole problem.
+    begin
+        Starts its bound.
     """
-    world, setup, gains = search.world, setup.with_stop(search.stop), list[MeasuredGain]()
+    world, gains = search.world, list[MeasuredGain]()
     improvers = [one for one in registry.create(timed=True) if one.properties.needs is Needs.CORE]
     director = Director(search.incumbent, Scheduler((0,), registry.declared(improvers)))
 
     def improve_bound() -> bool:
         """Bound or search the whole problem for a time slice; return whether there was anything to do (rank 0)."""
         if whole_problem.is_waiting:
-            whole_problem.start(setup)
+            begin()
         agent, best = whole_problem.agent, search.incumbent.values if search.incumbent.feasible else None
         if agent is None:  # its bound was wrong
             return False
         state = RankState({agent.number: agent.agent}, {agent.number: agent.gap}, best, is_ready=methods.is_ready)
         proposals = [replace(one, awaited=True) for one in registry.proposals_of(improvers, state)]
         directive = Directive(False, allocations=director.decide_on_whole_problem(proposals, gains), best=best)
-        time_slice = agent.added_to(TimeSlice({}, lambda agent: None, setup.backend))
+        time_slice = agent.added_to(TimeSlice({}, lambda agent: None, backend))
         gains[:] = improve_agents(improvers, time_slice, directive).gains
         whole_problem.record(agent, exchange_nodes(World(), agent), directive.improvers)
         return bool(directive.allocations)

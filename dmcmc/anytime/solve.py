@@ -12,8 +12,7 @@ from dmcmc.inference.model.problem import Problem, bytes_of_tables, check_domain
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import Explain, NoProgress, ProgressReporter, Watch
+from dmcmc.solving.observe import Explain, NoProgress, ProgressReporter, RunHandle, Watch
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.solve import solve_fixed_work
 from dmcmc.solving.warm_start.retained_work import RetainedWork

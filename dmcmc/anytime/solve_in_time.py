@@ -19,20 +19,18 @@ from dmcmc.anytime.run_improvers import prove_whole_problem
 from dmcmc.anytime.whole_problem.whole_problem_agent import WholeProblemPart, whole_problem_provider
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.samplers.auto.rates import NOMINAL, load_rates
 from dmcmc.samplers.contract import tuning
 from dmcmc.solving.coordinator import OneFile
-from dmcmc.solving.first_answer import find_first_answer, result_of_first
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import Watch
+from dmcmc.solving.first_answer import first_answer_on_ranks, result_of_first
+from dmcmc.solving.observe import RunHandle, Watch
 from dmcmc.solving.planning.divided_problem import UnscatteredProblem, divide_on_ranks, soon_proven, work_deadline
 from dmcmc.solving.planning.plan import Setup, check_time_for_tables, plan, scatter_problem
 from dmcmc.solving.planning.presolve import FirstAnswer
-from dmcmc.solving.rank_search import begin, has_start, take_start
+from dmcmc.solving.rank_search import begin, take_start
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 if TYPE_CHECKING:
@@ -95,16 +93,17 @@ def _solve(  # long: the order of a run's steps
     seconds, start = config.budget.time, time.perf_counter()
     start += components.begin(problem)
     stop = watch.stop if seconds is None else replace(watch.stop, until=work_deadline(start, seconds, 0))
-    components.stop, first = stop, None
-    before_division = stop if seconds is None else _before_division(stop, seconds)
-    if seconds is not None or world.on_first_rank(lambda: problem is not None and has_start(problem, config)):
-        given = problem, config, before_division, start, watch, components, world.rank
-        first = world.on_all_ranks(partial(_first_answer, *given))
-        if early is not None:
-            early.take_first_answer(first)
-        if problem is not None and first is not None:
-            handle.best = partial(_result_of_first, early, problem, first, config, start, world.size)
-    if not components.can_plan_by(before_division):
+    components.stop = stop
+    soon = stop  # leaves time to divide the problem
+    if seconds is not None:
+        soon = stop.by(stop.until - min(2 * tuning.GRACE_SECONDS, tuning.UNTRIED_SHARE / 2 * seconds))
+    ready = components.is_first_search_ready, components.is_plan_ready
+    first = first_answer_on_ranks(problem, config, world, soon, start, watch.progress, *ready)
+    if early is not None:
+        early.take_first_answer(first)
+    if first is not None and problem is not None:
+        handle.best = partial(_result_of_first, early, problem, first, config, start, world.size)
+    if not components.can_plan_by(soon):
         config = replace_settings(config, presolve="none")
     with handle.deliver_if_late(stop):
         parts, unscattered = divide_on_ranks(problem, config, world, stop, first)  # presolved before
@@ -128,36 +127,17 @@ def _solve(  # long: the order of a run's steps
             search.delay(components.request_searches(search))
         with handle.deliver_if_late(search.stop):
             try:
-                world.on_first_rank(
-                    partial(check_time_for_tables, parts.problem, parts.division, world.size, search.stop)
-                )
+                given = parts.problem, parts.division, world.size, search.stop
+                world.on_first_rank(partial(check_time_for_tables, *given))
                 components.check_plan()
                 setup = _plan(search, unscattered, proves_soon)
             except ResourceError as error:
                 if seconds is None or not world.is_agreed(error):
                     raise
                 return search.result_without_tables(error)
-        return (
-            search.result()
-            if search.engine.has_ended_run()
-            else carry_out_in_time(setup, search, watch, components, handle)
-        )
-
-
-def _first_answer(
-    problem: Problem | None,
-    config: Settings,
-    stop: Deadline,
-    start: float,
-    watch: Watch,
-    components: "RunComponents",
-    rank: int,
-) -> FirstAnswer | None:
-    """Return the answer that rank 0 finds before anything is divided; None on other ranks."""
-    if problem is None or rank:
-        return None
-    is_ready = partial(components.is_first_search_ready, problem)
-    return find_first_answer(problem, config, stop, start, watch.progress, is_ready, components.is_plan_ready)
+        if search.engine.has_ended_run():
+            return search.result()
+        return carry_out_in_time(setup, search, watch, components, handle)
 
 
 def _result_of_first(
@@ -166,11 +146,6 @@ def _result_of_first(
     """Return the result of a run that ends before it has an incumbent: the first answer, or that of an engine."""
     answer = first if early is None else early.better_answer(first)
     return result_of_first(problem, answer, config, start, ranks)
-
-
-def _before_division(stop: Deadline, seconds: float) -> Deadline:
-    """Return a deadline that leaves time to divide the problem, for a time budget in seconds."""
-    return stop.by(stop.until - min(2 * tuning.GRACE_SECONDS, tuning.UNTRIED_SHARE / 2 * seconds))
 
 
 def _plan(search: IncumbentSearch, unscattered: UnscatteredProblem | None, proves_soon: bool) -> Setup:
@@ -204,11 +179,13 @@ def carry_out_in_time(
         methods.request()
     if provider is not None:
         whole_problem = WholeProblemPart(world, search.incumbent, WholeSearches(world, search), provider)
+        begin = partial(whole_problem.start, setup.with_stop(search.stop))
     with handle.deliver_if_late(search.stop):
         try:
+            backend = setup.with_stop(search.stop).backend
             waits = timed and search.engine.name and not setup.will_prove and not methods.are_ready()
             if (waits and search.engine.searches_first(setup)) or (
-                whole_problem is not None and prove_whole_problem(search, setup, methods, whole_problem)
+                whole_problem is not None and prove_whole_problem(search, backend, methods, whole_problem, begin)
             ):
                 watch.planned(setup)
                 return search.result()

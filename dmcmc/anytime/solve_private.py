@@ -27,8 +27,7 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.samplers.local_search.local_search import Ascent, UncompiledAscent, ascent_of
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter, Watch
+from dmcmc.solving.observe import NoProgress, ProgressReporter, RunHandle, Watch
 from dmcmc.solving.planning.divided_problem import DividedProblem, with_memory_limit, work_deadline
 from dmcmc.solving.private.private_inputs import PrivateAnswer, PrivateInputs, RankInputs
 from dmcmc.solving.solve import carry_out

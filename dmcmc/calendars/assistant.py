@@ -21,7 +21,7 @@ from dmcmc.calendars.file.problem import problem_of
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.pages.reasons import moved_meetings, reason_of_move, reason_without_answer
 from dmcmc.calendars.solve import as_calendar_result, find_calendar_conflict, solve_calendar
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.files.text import SourceFile
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, FileWarning, Unavailable

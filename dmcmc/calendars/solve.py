@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dmcmc.algorithms.choice import choose_algorithm
+from dmcmc.anytime.engines.choose_engine import choose_engine
 from dmcmc.calendars.explain import explain
 from dmcmc.calendars.file.plan import Calendar, TimeGrid, booked_assignment, with_earlier_answer, with_move_cost
 from dmcmc.calendars.file.problem import problem_of
@@ -24,7 +25,8 @@ from dmcmc.calendars.pages.answer import CalendarAnswer, answer_of, write_ics
 from dmcmc.calendars.pages.page import page_of, page_of_conflict, page_without_answer
 from dmcmc.calendars.pages.reasons import reason_without_answer
 from dmcmc.config.configuration import Config
-from dmcmc.config.settings import Settings, settings_from
+from dmcmc.config.make_settings import settings_from
+from dmcmc.config.settings import Settings
 from dmcmc.files.document import Document, value_of
 from dmcmc.files.text import open_source
 from dmcmc.files.write import replace_file
@@ -168,8 +170,6 @@ def with_search(config: Config, problem: Problem) -> Config:
     It is dmcmc's own branch and bound, which proves small tables soonest, unless most of the calendar is global
     constraints for which an engine is installed.
     """
-    from dmcmc.anytime.engines.choose_engine import choose_engine  # not all runs need it
-
     is_made_for_constraints = choose_engine(config, problem) in (CP_SAT, MAX_SAT)
     return config if is_made_for_constraints else replace(config, search=BRANCH_AND_BOUND)
 

@@ -1,8 +1,6 @@
-"""The commands and their options.
+"""The commands of the command line and their options, and how arguments are parsed.
 
-Define the commands and options of the command line, and parse arguments.
-
-Commands by name. Each is imported when it is called, so that the other ones do not slow down the start.
+A command is imported when it is called, so that the other ones do not slow down the start.
 """
 
 import argparse
@@ -31,7 +29,7 @@ COMMANDS: Mapping[str, str] = {  # name: module in dmcmc.cli.commands, and its f
     "samplers": "problem_files:samplers",
     "algorithms": "problem_files:algorithms",
     "info": "problem_files:info",
-    "warm-up": "setup:warm_up",
+    "warm-up": "warm_up:warm_up",
     "completion": "setup:completion",
     "mcp": "setup:mcp",
 }

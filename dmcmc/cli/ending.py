@@ -1,10 +1,8 @@
-"""How a command ends: its result is delivered, its processes end, a failure is one line.
+"""How a command ends: its result is delivered once, its processes end, and a failure is one line.
 
-The single delivery of a run's result, which several threads may undertake, and the best result so far.
-
-The processes of a run: pass signals on to the ranks of this machine, and end this process and all others.
-
-Turn exceptions and warnings into lines on standard error, and exceptions into exit codes.
+Several threads may undertake the delivery of a result or of the best result so far; one of them does it. Signals are
+passed on to the ranks of this machine. Exceptions and warnings become lines on standard error, and exceptions become
+exit codes.
 """
 
 import contextlib
@@ -26,7 +24,7 @@ from dmcmc.mpi.compute_node import announced_rank, by_open_mpi
 
 if TYPE_CHECKING:
     from dmcmc.mpi.world import World
-    from dmcmc.solving.monitoring.interrupt import RunHandle
+    from dmcmc.solving.observe import RunHandle
 
 
 PREPARED_VALID = 1.0

@@ -1,15 +1,13 @@
-"""The files that a command gets.
+"""Read the problem and the configuration that a command line names.
 
-Read the problem and the configuration that a command line names.
-
-Recognise configurations, calendars and problem files, so that a command can name the right one for a file.
+Configurations, calendars and problem files are recognised, so that a command can name the right one for a file.
 """
 
 import io
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dmcmc.config.configuration import (
     FILE_OPTIONS,
@@ -24,14 +22,12 @@ from dmcmc.config.configuration import (
 from dmcmc.files.document import MAX_CONFIG_BYTES, Document, read_content, value_of
 from dmcmc.files.text import STANDARD_INPUT, decompressed, standard_input
 from dmcmc.files.write import check_writable
+from dmcmc.formats import registry as formats
 from dmcmc.formats.registry import CALENDAR, FORMATS, HEAD_BYTES, by_suffix
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.device import resolve_device
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, resident_memory
-
-if TYPE_CHECKING:
-    from dmcmc.solving.monitoring.progress import Explain
-
 
 _KEYS = re.compile(rb"\b(?:" + "|".join(Config.__struct_fields__).encode() + rb")\b")
 _PROBLEM = re.compile(rb"(?:^|\n)problem\s*:")
@@ -139,8 +135,6 @@ def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
     if is_configuration(path):
         config, document = configuration(path, options=options)
         return problem_of(config.problem, document), config
-    from dmcmc.formats import registry as formats
-
     document = Document("", {"problem": {"file": path}})
     for name, value in options.items():
         document.override(tuple(name.split(".")), value, option_place(name))
@@ -160,15 +154,4 @@ def check_run(config: Config, document: Document) -> None:
         except FileError as error:
             raise FileError(f"{document.at(('output',))}: {error}") from error
     if config.device == "cuda":
-        from dmcmc.inference.runtime.device import resolve_device
-
         resolve_device(config.device)
-
-
-def explainer(is_wanted: bool) -> "Explain | None":
-    """Return a function that prints the plan of a run (``--explain``); None if it is not wanted."""
-    if not is_wanted:
-        return None
-    from dmcmc.report.explain import plan_of, print_explanation
-
-    return lambda setup: print_explanation(plan_of(setup))

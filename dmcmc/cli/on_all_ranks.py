@@ -1,9 +1,4 @@
-"""The work of a command on all ranks, and its result.
-
-Prepare a job on rank 0, carry it out on all ranks, and deliver its result.
-
-Write a result to files, and print it.
-"""
+"""Prepare a job on rank 0, carry it out on all ranks, and deliver its result: to files, and in print."""
 
 import sys
 import time
@@ -12,7 +7,8 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar, cast
 
-from dmcmc.calendars.solve import write, write_conflict
+from dmcmc.calendars.pages import answer
+from dmcmc.calendars.solve import as_calendar_result, write, write_conflict
 from dmcmc.cli.ending import exit_code, report
 from dmcmc.cli.progress import emit
 from dmcmc.cli.signals import SIGNALS
@@ -22,9 +18,10 @@ from dmcmc.inference.runtime.errors import FileError
 from dmcmc.mpi.collective_calls import OtherRankError
 from dmcmc.mpi.compute_node import binding_advice
 from dmcmc.mpi.world import World, connect
+from dmcmc.report.summary import summary
 from dmcmc.results.calendar_result import CalendarConflict, CalendarResult
 from dmcmc.results.result import Output, Result
-from dmcmc.solving.monitoring.interrupt import RunHandle
+from dmcmc.solving.observe import RunHandle
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -59,8 +56,6 @@ def deliver(result: Output, job: SolvedJob, arguments: Namespace) -> int:
     code, written = result.exit_code, list[str]()
     calendar = job.calendar
     if calendar is not None and isinstance(result, Result):
-        from dmcmc.calendars.solve import as_calendar_result
-
         result = as_calendar_result(result, calendar)
     try:
         if job.config.output is not None:
@@ -84,15 +79,9 @@ def _summary(result: Output, job: SolvedJob, calendar: "Calendar | None", writte
     """Return the text or table to print."""
     files = ", ".join(written) or None
     if calendar is not None and isinstance(result, CalendarResult):
-        from dmcmc.calendars.pages.answer import summary as of_calendar
-
-        return of_calendar(result, calendar, files)
+        return answer.summary(result, calendar, files)
     if isinstance(result, CalendarConflict):
-        from dmcmc.calendars.pages.answer import summary_of_conflict
-
-        return summary_of_conflict(result, files)
-    from dmcmc.report.summary import summary
-
+        return answer.summary_of_conflict(result, files)
     return summary(result, job.problem, files)
 
 

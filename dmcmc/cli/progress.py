@@ -1,10 +1,7 @@
-"""What a command prints while it works.
+"""What a command prints: its progress on standard error, and results on standard output by ``emit``.
 
-Show the progress of a run: one updated line on a terminal, or otherwise a new line every few seconds.
-
-Print results to standard output; all commands print with ``emit``.
-
-Set how much a command writes to standard error: ``--quiet``, ``--verbose`` or the default.
+Progress is one updated line on a terminal, or otherwise a new line every few seconds. ``--quiet`` and ``--verbose`` set
+how much is written.
 """
 
 import io
@@ -22,7 +19,7 @@ from rich.console import Console, RenderableType
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.inference.runtime.errors import DivisionWarning, FileError
 from dmcmc.results.result import TracePoint
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 
 LOG = logging.getLogger("dmcmc")
 
@@ -31,7 +28,7 @@ class Logged(NoProgress):
     """Progress that writes stages, and each new objective and bound, to the log ``dmcmc``."""
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
+        """Begin a stage; see :class:`~dmcmc.solving.observe.ProgressReporter`."""
         LOG.info("%s", title if total is None else f"{title}: {total}")
 
     def point(self, point: TracePoint) -> None:
@@ -120,14 +117,14 @@ class TerminalProgress(_KnownProgress):
         self._task: Any = None
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
+        """Begin a stage; see :class:`~dmcmc.solving.observe.ProgressReporter`."""
         self._title = title
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(self._shown, total=total)
 
     def advance(self, steps: int = 1) -> None:
-        """Report steps; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
+        """Report steps; see :class:`~dmcmc.solving.observe.ProgressReporter`."""
         if self._task is not None:
             self._bar.update(self._task, advance=steps, description=self._shown)
 
@@ -161,12 +158,12 @@ class PeriodicProgress(_KnownProgress):
         self._start, self._due = time.perf_counter(), _FIRST_LINE_SECONDS
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
+        """Begin a stage; see :class:`~dmcmc.solving.observe.ProgressReporter`."""
         self._title = title
         self._print(at_once=title.startswith("compiling") and self._due == _FIRST_LINE_SECONDS)
 
     def advance(self, steps: int = 1) -> None:
-        """Report steps; see :class:`~dmcmc.solving.monitoring.progress.ProgressReporter`."""
+        """Report steps; see :class:`~dmcmc.solving.observe.ProgressReporter`."""
         self._print()
 
     def point(self, point: TracePoint) -> None:

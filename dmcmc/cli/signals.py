@@ -28,7 +28,7 @@ from dmcmc.cli.ending import PASSED_ON, BestResult, Delivery, ResultDelivery, Ru
 from dmcmc.mpi.compute_node import print_as_launcher
 
 if TYPE_CHECKING:
-    from dmcmc.solving.monitoring.interrupt import RunHandle
+    from dmcmc.solving.observe import RunHandle
 
 _GRACE = 0.35  # seconds for the run to deliver its result itself; launchers end ranks about two seconds after a signal
 _OPEN_MPI_GRACE = 0.05  # the same under Open MPI, which leaves a quarter of a second
@@ -103,7 +103,7 @@ class Signals:
         deliver
             Writes and prints a result, and returns the exit code.
         """
-        from dmcmc.solving.monitoring.interrupt import RunHandle
+        from dmcmc.solving.observe import RunHandle
 
         self.delivery.write, run = deliver, RunHandle()
         if self.received:

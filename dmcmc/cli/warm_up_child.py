@@ -16,13 +16,22 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from dmcmc.inference.model.factor import Factor
-    from dmcmc.inference.model.problem import Problem
-    from dmcmc.inference.runtime.compile import KernelSet
+import numpy as np
 
+import dmcmc
+from dmcmc.compilation import gpu_components
+from dmcmc.compilation.components import SearchVariant
+from dmcmc.compilation.kernel_supply import compile_and_mark
+from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.factor import Factor
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.compile import KernelSet
+from dmcmc.inference.runtime.device import resolve_device
+from dmcmc.samplers.auto.rates import load_rates, rates_file
+from dmcmc.samplers.cuda.launch import shapes_of_domain
 
 _MAX_ERROR_CHARACTERS = 200  # of the reason of a failure: several stand in one line
 # Time limit in seconds of each run, which begins when its kernels are compiled: so short that tables may be unfinished
@@ -93,9 +102,6 @@ def tasks() -> dict[str, Callable[[str], object]]:
 
 def _call(function: str, device: str) -> None:
     """Call a function or compile a kernel set, given as ``module:name``, for the CPU, whatever the device."""
-    from dmcmc.compilation.kernel_supply import compile_and_mark
-    from dmcmc.inference.runtime.compile import KernelSet
-
     module, name = function.split(":")
     found = getattr(import_module(module), name)
     if isinstance(found, KernelSet):
@@ -106,75 +112,49 @@ def _call(function: str, device: str) -> None:
 
 def _compile_for_gpu(sets: Callable[[], "Sequence[KernelSet]"], relaxes: bool, device: str) -> None:
     """Compile kernel sets for a GPU, if there is one; those of relaxations, if they can be computed on it."""
-    from dmcmc.compilation.kernel_supply import compile_and_mark
-    from dmcmc.inference.runtime.device import resolve_device
-
-    if resolve_device(device) == "cuda" and not (relaxes and _relaxation_problem() is not None):
+    if resolve_device(device) == "cuda" and not (relaxes and relaxation_gpu_problem() is not None):
         for kernels in sets():
             compile_and_mark(kernels)
 
 
-def _relaxation_problem() -> str | None:
-    """Return why this GPU cannot compute semidefinite relaxations; None if it can."""
-    from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
-
-    return relaxation_gpu_problem()
-
-
 def _gpu_bounds(number: int, width: int) -> "Sequence[KernelSet]":
     """Return the kernel with some number of those of bounds for tables of some width."""
-    from dmcmc.compilation.gpu_components import branch_and_bound, dual_ascent
-
-    return [[branch_and_bound(width), *dual_ascent(width)][number]]
+    return [[gpu_components.branch_and_bound(width), *gpu_components.dual_ascent(width)][number]]
 
 
 def _gpu_sampling(size: int, stage: int) -> "Sequence[KernelSet]":
     """Return the kernel of Gibbs sampling for domains of some size and a place of the columns in memory."""
-    from dmcmc.compilation.gpu_components import gibbs_sampling
-    from dmcmc.samplers.cuda.launch import shapes_of_domain
-
-    return [gibbs_sampling(shapes_of_domain(size)[stage])]
+    return [gpu_components.gibbs_sampling(shapes_of_domain(size)[stage])]
 
 
 def _gpu_search() -> "Sequence[KernelSet]":
     """Return the kernels of the local search, without and with hard constraints."""
-    import numpy as np
-
-    from dmcmc.compilation.components import SearchVariant
-    from dmcmc.compilation.gpu_components import search
-
-    return [search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
+    return [gpu_components.search(SearchVariant(np.dtype(np.int32), True, compact)) for compact in (True, False)]
 
 
 def _gpu_elimination(name: str) -> "Sequence[KernelSet]":
     """Return the kernels of exact elimination with a number type, and of mini-buckets if it is a type of integers."""
-    import numpy as np
-
-    from dmcmc.compilation.gpu_components import joins, matched_mini_buckets
-
     dtype: np.dtype[Any] = np.dtype(name)
-    return [joins(dtype), matched_mini_buckets(dtype)] if dtype.kind == "i" else [joins(dtype)]
+    joins = [gpu_components.joins(dtype)]
+    return [*joins, gpu_components.matched_mini_buckets(dtype)] if dtype.kind == "i" else joins
 
 
 def _gpu_relaxations(size: int | None) -> "Sequence[KernelSet]":
     """Return the kernels of semidefinite relaxations for domains of some size; None: those of large arrays."""
-    from dmcmc.compilation.gpu_components import large_relaxations, relaxations
-    from dmcmc.inference.execution.backend import Backend
-
-    return [large_relaxations(Backend("cuda")) if size is None else relaxations(size, Backend("cuda"))]
+    return [
+        gpu_components.large_relaxations(Backend("cuda"))
+        if size is None
+        else gpu_components.relaxations(size, Backend("cuda"))
+    ]
 
 
 def _solve(problem: str, settings: str, device: str) -> None:
     """Solve a small problem, given the names of the problem and the settings."""
-    from dmcmc.api import solve
-
-    solve(_PROBLEMS[problem](), device=device, **{"search": "none", **_SETTINGS[settings]})
+    dmcmc.solve(_PROBLEMS[problem](), device=device, **{"search": "none", **_SETTINGS[settings]})
 
 
 def _measure_again(device: str) -> None:
     """Replace the rates of this machine, which were measured while other processes used its cores."""
-    from dmcmc.samplers.auto.rates import load_rates, rates_file
-
     path = rates_file()
     if path is not None:
         path.unlink(missing_ok=True)
@@ -183,23 +163,17 @@ def _measure_again(device: str) -> None:
 
 def _meetings(**parameters: Any) -> "Problem":
     """Return a meeting-scheduling problem."""
-    from dmcmc.problems import generate
-
-    return generate("meeting-scheduling", **_MEETINGS, **parameters)
+    return dmcmc.generate("meeting-scheduling", **_MEETINGS, **parameters)
 
 
 def _one_agent() -> "Problem":
     """Return a problem of one agent with integer utilities."""
-    from dmcmc.problems import generate
-
-    return generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
+    return dmcmc.generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
 
 
 def _one_variable_per_agent() -> "Problem":
     """Return a random problem whose agents' union is bounded and searched in a run with a time budget."""
-    from dmcmc.problems import generate
-
-    return generate("random-network", nodes=25, domain_size=10, density=0.4, tightness=0, seed=1)
+    return dmcmc.generate("random-network", nodes=25, domain_size=10, density=0.4, tightness=0, seed=1)
 
 
 def _one_agent_with_probabilities() -> "Problem":
@@ -210,8 +184,6 @@ def _one_agent_with_probabilities() -> "Problem":
 
 def _as_logarithms(factor: "Factor") -> "Factor":
     """Return a factor with fractional utilities, as logarithms of probabilities are."""
-    from dmcmc.inference.model.factor import Factor
-
     return Factor.of(factor.scope, -0.1 * factor.table)
 
 

@@ -46,7 +46,7 @@ from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.methods.blocks import BlockSolver
 from dmcmc.samplers.methods.gibbs import uses_gibbs_kernel
 from dmcmc.samplers.model.chain_model import build_model, is_compact
-from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.observe import ProgressReporter
 from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets
 from dmcmc.solving.planning.plan import Setup
 

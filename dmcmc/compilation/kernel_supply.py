@@ -43,7 +43,7 @@ from dmcmc.inference.storage.cache_folders import compiled_marker, put_marker, u
 from dmcmc.inference.storage.numba_cache import unsaved_kernels
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract import tuning
-from dmcmc.solving.monitoring.progress import NoProgress, ProgressReporter
+from dmcmc.solving.observe import NoProgress, ProgressReporter
 
 # Bytes of a process that compiles: about 350 MiB were measured for the largest kernels
 PROCESS_BYTES = 400 << 20

@@ -31,7 +31,7 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.registry import own_engine
-from dmcmc.solving.monitoring.progress import ProgressReporter, Watch
+from dmcmc.solving.observe import ProgressReporter, Watch
 
 if TYPE_CHECKING:
     from dmcmc.anytime.local_search import IncumbentSearch

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.config.settings import Settings, settings_of
+from dmcmc.config.make_settings import settings_of
+from dmcmc.config.settings import Settings
 from dmcmc.files.document import Document
 from dmcmc.inference.constraints.all_different import AllDifferentConstraint
 from dmcmc.inference.model.factor import Factor

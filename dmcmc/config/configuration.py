@@ -1,10 +1,7 @@
-"""The configuration of a run: its file, and the problem that it names.
+"""Read configuration files: the settings and the ``problem`` section, with options that override keys.
 
-Read configuration files: the ``problem`` section and the settings, with options that override keys.
-
-The ``problem`` section of a configuration: check its keys, and load or generate the problem.
-
-Options for reading a problem file: keys next to ``problem.file`` in a configuration, and command-line options.
+The keys of the ``problem`` section are checked, and its problem is loaded or generated. Options for reading a problem
+file are keys next to ``problem.file``, and options of the command line.
 """
 
 import os
@@ -14,8 +11,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from dmcmc.config.settings import Settings, check_settings
+from dmcmc.config.settings import Settings
 from dmcmc.files.document import Document, Key, read, show, struct_of, value_of
+from dmcmc.formats import registry as formats
+from dmcmc.generators import registry
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 
@@ -91,8 +90,6 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
     if "directory" in section:
         raise ConfigError(f"{at(('problem', 'directory'))}: has one file per agent, which only 'dmcmc run' reads")
     if "file" in section:
-        from dmcmc.formats import registry as formats
-
         try:
             names = ("format", "evidence", "distribution")
             options = {name: str(section[name]) for name in names if name in section}
@@ -100,8 +97,6 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
         except DmcmcError as error:
             raise type(error)(f"{at(('problem', 'file'))}: {error}") from error
         return with_assigned_agents(problem, section, at)
-    from dmcmc.generators import registry
-
     not_generated = ("presolve", "scenario")
     params = {"seed": 0} | {name: value for name, value in section.items() if name not in not_generated}
     family = params.pop("generator")
@@ -229,6 +224,8 @@ def override(document: Document, text: str) -> None:
 
 def config_of(document: Document) -> Config:
     """Build a configuration from a document and check it, also keys that depend on each other."""
+    from dmcmc.config.make_settings import check_settings  # loads the samplers, which a usage error does not need
+
     config = struct_of(Config, document.data, document.at)
     check_section(config.problem, document)
     if "directory" in config.problem and isinstance(config.start, dict):

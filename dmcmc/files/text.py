@@ -1,12 +1,7 @@
-"""Text of files, compressed or in archives, and their names.
+"""Read problem files, lists of names, and archives of arrays, all from untrusted sources and within memory limits.
 
-Open problem files: decompress them within memory limits, and report errors with line numbers.
-
-Read files with one name per line, such as elimination orders.
-
-Read ``.npz`` archives from untrusted sources: each header is compared with the file before the data are read.
-
-:mod:`dmcmc.formats.native` reads problem files with it; checkpoints are read with :func:`open_archive`.
+Text is decompressed, and errors name the line. The header of each array in an ``.npz`` archive is compared with the
+file before its data are read (:func:`open_archive`); :func:`load_saved` reads what an earlier run has saved.
 """
 
 import bz2
@@ -21,15 +16,16 @@ import sys
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.errors import FileError, Unavailable
+from dmcmc.inference.runtime.errors import CheckpointWarning, FileError, Unavailable
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT, format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array
 
@@ -41,6 +37,8 @@ _MAX_MESSAGE_LENGTH = 400  # characters of an error message
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2")
 STANDARD_INPUT = "-"  # file name that stands for standard input
 _ZIP_SIGNATURE = b"PK"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -314,6 +312,36 @@ def open_archive(path: Path) -> Iterator[Archive]:
     except (*DAMAGE_ERRORS, MemoryError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise FileError(f"{path}: not a complete .npz archive: {' '.join(reason.split())}") from None
+
+
+def load_saved(
+    path: Path, made_from: NDArray[np.uint8], read: Callable[[Archive], T], texts: tuple[str, str]
+) -> T | None:
+    """Return what an earlier run has saved; None if there is no file of these inputs, with a warning if it is unusable.
+
+    Parameters
+    ----------
+    path
+        The archive.
+    made_from
+        The digest of what it has to be made from, its array ``made_from``.
+    read
+        Returns the data of the archive; raises ``FileError`` if it is damaged.
+    texts
+        What another file belongs to, and what happens without the file, for warnings.
+    """
+    owner, remedy = texts
+    try:
+        with open_archive(path) as archive:
+            if archive.array("made_from", "|u1").tobytes() == made_from.tobytes():
+                return read(archive)
+        problem, reason = f"belongs to another {owner}", ""
+    except FileNotFoundError:
+        return None
+    except FileError as error:
+        problem, reason = "is damaged", f" ({str(error).removeprefix(f'{path}: ')})"
+    warnings.warn(f"{path}: the file {problem}; {remedy}{reason}", CheckpointWarning, stacklevel=3)
+    return None
 
 
 def _required_kind(kinds: str) -> str:

@@ -1,8 +1,6 @@
-"""Writing files, and JSON.
+"""Write files atomically, compressed by their suffix, and read dmcmc's own text files, which may be damaged.
 
-Write files atomically, compressed according to their suffix, and check beforehand whether they can be written.
-
-Read JSON text that may be damaged: whatever is wrong with it is one kind of error.
+Whatever is wrong with a file or with JSON text in it is one kind of error, of one line.
 """
 
 import bz2
@@ -13,9 +11,9 @@ import lzma
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import Any, BinaryIO, NoReturn, TypeVar, cast
 
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
@@ -113,6 +111,39 @@ def _compressor(raw: BinaryIO, suffix: str) -> BinaryIO:
         case ".bz2":
             return cast(BinaryIO, bz2.open(raw, "wb"))
     return cast(BinaryIO, contextlib.nullcontext(raw))
+
+
+T = TypeVar("T")
+
+
+def read_own(path: str | os.PathLike[str], what: str, decode: Callable[[bytes], T], hint: str = "") -> T:
+    """Return what a file of dmcmc's own holds.
+
+    Parameters
+    ----------
+    path
+        The file.
+    what
+        What the file should be, for error messages.
+    decode
+        Returns the data in the bytes of the file; raises a ``ValueError`` if they are not what they should be.
+    hint
+        The end of the message if the file cannot be read.
+
+    Raises
+    ------
+    FileError
+        If the file cannot be read, or is something else; one line.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or error
+        raise FileError(f"{os.fspath(path)}: {reason}{hint}") from None
+    try:
+        return decode(content)
+    except (ValueError, RecursionError) as error:  # errors of msgspec are ValueErrors
+        raise FileError(f"{os.fspath(path)}: is not {what}: {' '.join(str(error).split())}") from None
 
 
 _MAX_DEPTH = 64  # nested lists and objects; files of dmcmc have at most ten

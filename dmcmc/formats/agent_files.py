@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, overload
 
@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from dmcmc.files.write import open_packed_atomically, replace_file
+from dmcmc.files.write import open_packed_atomically, read_own, replace_file
 from dmcmc.formats import native
 from dmcmc.inference.model.compact_sequences import CompactNames, IndexGroups
 from dmcmc.inference.model.densify import densify
@@ -349,14 +349,8 @@ def read_index(folder: str | os.PathLike[str]) -> AgentIndex:
         If the folder has no index, or the file is not a valid index.
     """
     path = Path(folder) / INDEX
-    try:
-        stored = msgspec.json.decode(path.read_bytes(), type=_IndexFile)
-    except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise FileError(f"{path}: {reason}; 'dmcmc split' writes such folders") from None
-    except (ValueError, RecursionError) as error:  # a DecodeError is a ValueError
-        reason = " ".join(str(error).split())
-        raise FileError(f"{path}: is not the index of a problem's agents: {reason}") from None
+    decode = partial(msgspec.json.decode, type=_IndexFile)
+    stored = read_own(path, "the index of a problem's agents", decode, "; 'dmcmc split' writes such folders")
     if not _is_consistent(stored):
         raise FileError(f"{path}: its parts do not fit together; 'dmcmc split' writes it anew")
     return _compact_index(stored)
@@ -387,11 +381,8 @@ def read_agent(folder: str | os.PathLike[str], index: AgentIndex, agent: int) ->
         If the file is missing, its digest differs from the one in the index, or it does not fit the index.
     """
     path = agent_file(folder, agent)
-    try:
-        digest = hashlib.sha256(path.read_bytes()).digest()
-    except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise FileError(f"{path}: {reason}; it holds the problem of agent {index.agents[agent]!r}") from None
+    hint = f"; it holds the problem of agent {index.agents[agent]!r}"
+    digest = hashlib.sha256(read_own(path, "", bytes, hint)).digest()
     if digest != index.digests[_DIGEST_BYTES * agent : _DIGEST_BYTES * (agent + 1)]:
         raise FileError(f"{path}: is damaged, or belongs to another {INDEX}; 'dmcmc split' writes both")
     return check_agent_problem(native.load(path), index, agent, path)

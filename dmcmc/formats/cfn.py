@@ -1,16 +1,9 @@
-"""The format .cfn of toulbar2: reading and writing.
-
-Read ``.cfn`` files: cost function networks in toulbar2's relaxed JSON.
+"""The format ``.cfn`` of toulbar2: cost function networks in relaxed JSON, read and written.
 
 Quotes, commas, colons and the names of fields may be omitted. ``mustbe`` gives the sense and the number of decimals of
 all costs; like toulbar2, the reader truncates further decimals. ``mustbe`` also bounds the objective: an entry is
-forbidden if no assignment that contains it can satisfy the bound.
-
-The variables of a network in a ``.cfn`` file.
-
-Write ``.cfn``, toulbar2's JSON.
-
-The format has both senses, decimals, names and labels, but no agents.
+forbidden if no assignment that contains it can satisfy the bound. The format has both senses, decimals, names and
+labels, but no agents.
 """
 
 import json
@@ -23,14 +16,7 @@ import numpy as np
 
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.cfn_functions import NESTED, PUNCTUATION, CfnFunction, CfnNetwork, CfnTokens, decode, factors_of
-from dmcmc.formats.common.factor_entries import (
-    Cost,
-    FactorEntries,
-    check_missing,
-    labels_of,
-    missing_features,
-    named_factor_entries,
-)
+from dmcmc.formats.common import factor_entries
 from dmcmc.formats.common.tokens import shown
 from dmcmc.formats.global_functions.builder import ANY_SENSE, SIGNATURES, NestedNetwork
 from dmcmc.inference.model.problem import Label, Problem
@@ -369,7 +355,7 @@ def write(problem: Problem) -> Iterator[str]:
         For agents (``--drop agents`` removes them), for names and labels that JSON or toulbar2 would misread, and for
         costs that need more than 62 bits.
     """
-    missing = missing_features(problem, "labels", "names")
+    missing = factor_entries.missing_features(problem, "labels", "names")
     for name in problem.variables:
         if not _NAME.fullmatch(name):
             missing["names"] = f"no names such as {name!r} (only a letter, then no quotes and no blanks)"
@@ -378,14 +364,14 @@ def write(problem: Problem) -> Iterator[str]:
         if not isinstance(label, str) or not _LABEL.fullmatch(label):
             missing["labels"] = f"no labels such as {label!r} (only text without quotes)"
             break
-    functions = list(named_factor_entries(problem))
+    functions = list(factor_entries.named_factor_entries(problem))
     scale, besides = _cost_format(problem, functions), ""
     if scale.needed:
         besides = f"the costs {scale.needed}: more than 62 bits"
         if scale.decimals > _KEPT_DECIMALS:
             missing["digits"] = f"fewer digits than needed (the costs {scale.needed}: more than 62 bits)"
             besides = ""
-    check_missing(missing, besides)
+    factor_entries.check_missing(missing, besides)
     sign = "<" if problem.sense == "min" else ">"
     yield f'{{"problem": {{"name": {_quoted(_name(problem))}, "mustbe": "{sign}{scale.bound}"}},\n"variables": {{'
     for i, name in enumerate(problem.variables):
@@ -410,11 +396,11 @@ def _domain(problem: Problem, variable: int) -> str:
     """Return a variable's domain: its size, or the list of its labels."""
     if problem.labels[variable] is None:
         return str(problem.domains[variable])
-    words = [_quoted(str(label)) for label in labels_of(problem, variable)]
+    words = [_quoted(str(label)) for label in factor_entries.labels_of(problem, variable)]
     return f"[{', '.join(words)}]"
 
 
-def _function(name: str, listing: FactorEntries, problem: Problem, scale: _CostFormat) -> str:
+def _function(name: str, listing: factor_entries.FactorEntries, problem: Problem, scale: _CostFormat) -> str:
     """Return the text of one function: a default cost and the tuples that differ from it."""
     scope = ", ".join(_quoted(problem.variables[v]) for v in listing.scope)
     if not listing.scope:
@@ -426,7 +412,7 @@ def _function(name: str, listing: FactorEntries, problem: Problem, scale: _CostF
     return f'"{name}": {{"scope": [{scope}], {default}, "costs": [{", ".join(words)}]}}'
 
 
-def _cost(cost: Cost, scale: _CostFormat) -> str:
+def _cost(cost: factor_entries.Cost, scale: _CostFormat) -> str:
     """Return the text of a cost."""
     return scale.hard if cost is None else _fixed_point(_decimal(cost), scale.decimals)
 
@@ -444,7 +430,7 @@ def _fixed_point(value: Decimal, decimals: int) -> str:
     return f"{whole}.{after}" if decimals else whole
 
 
-def _cost_format(problem: Problem, functions: list[tuple[str, FactorEntries]]) -> _CostFormat:
+def _cost_format(problem: Problem, functions: list[tuple[str, factor_entries.FactorEntries]]) -> _CostFormat:
     """Return the decimals, a bound above every allowed cost (below, if maximised), and a cost beyond the bound.
 
     toulbar2 shifts each function so that its minimum is 0, and shifts the bound with it. A forbidden entry must

@@ -1,15 +1,11 @@
-"""The cost functions of a .cfn file, and its tokens.
+"""Convert the cost functions of a ``.cfn`` file to factors.
 
-Convert the functions of a ``.cfn`` file to factors.
-
-:mod:`dmcmc.formats.cfn` parses the file to ``CfnFunction`` objects. ``decode`` converts the parameters of a global cost
-function (a function that the file gives by a keyword and parameters instead of costs), and ``factors_of`` builds the
-factors of all functions.
+:mod:`dmcmc.formats.cfn` parses the file, which has brackets, optional names of fields and decimal numbers, to
+``CfnFunction`` objects. ``decode`` converts the parameters of a global cost function (a function that the file gives by
+a keyword and parameters instead of costs), and ``factors_of`` builds the factors of all functions.
 
 Costs are integers in units of the last decimal place: the cost 1.25 of a file with two decimals is 125. Utilities of
 factors are negated costs in units of 1.
-
-The tokens of a ``.cfn`` file: brackets, optional names of fields, and decimal numbers.
 """
 
 import re
@@ -23,14 +19,7 @@ from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
 from dmcmc.formats.common.tokens import Tokens, shown
-from dmcmc.formats.global_functions.builder import (
-    SIGNATURES,
-    CostScale,
-    ParameterSpec,
-    costs_in,
-    nested_constraint,
-    record_layout,
-)
+from dmcmc.formats.global_functions import builder
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.sparse_factor import tabulate
@@ -199,7 +188,7 @@ def _lower_bound(function: CfnFunction, network: CfnNetwork) -> int | None:
         return min([*function.costs, *([] if function.default is None or complete else [function.default])])
     if function.keyword == NESTED:
         return 0
-    return 0 if min(costs_in(function.keyword, function.arguments), default=0) >= 0 else None
+    return 0 if min(builder.costs_in(function.keyword, function.arguments), default=0) >= 0 else None
 
 
 def _factors(function: CfnFunction, network: CfnNetwork, top: int | None) -> list[Factor]:
@@ -216,9 +205,9 @@ def _factors(function: CfnFunction, network: CfnNetwork, top: int | None) -> lis
     """
     shape = [network.domains[v] for v in function.scope]
     if function.keyword == NESTED:
-        return [nested_constraint(function.arguments[NESTED], function.scope, shape, function.name)]
+        return [builder.nested_constraint(function.arguments[NESTED], function.scope, shape, function.name)]
     if function.keyword:
-        costs = CostScale(top, network.unit)
+        costs = builder.CostScale(top, network.unit)
         return build(function.keyword, function.scope, shape, function.arguments, costs, function.name)
     listed = [*function.costs, *([] if function.default is None else [function.default])]
     utilities = _utilities(np.array(listed, dtype=np.int64), network.unit, top)
@@ -261,7 +250,7 @@ def decode(
     reader = _ParameterReader(scaled, variable)
     arguments: dict[str, Any] = {}
     remaining = list(items)
-    for spec in SIGNATURES[keyword]:
+    for spec in builder.SIGNATURES[keyword]:
         if remaining and remaining[0] == spec.name.encode() and len(remaining) > 1:
             remaining.pop(0)  # the name of the parameter, without a colon
         if not remaining:
@@ -287,7 +276,7 @@ class _ParameterReader(NamedTuple):
     scaled: Callable[[bytes], int]
     variable: Callable[[bytes], int]
 
-    def parameter(self, spec: ParameterSpec, item: Any, earlier: Mapping[str, Any]) -> Any:
+    def parameter(self, spec: builder.ParameterSpec, item: Any, earlier: Mapping[str, Any]) -> Any:
         """Return the value of one parameter; a ``ValueError`` says what was expected.
 
         Parameters
@@ -320,7 +309,7 @@ class _ParameterReader(NamedTuple):
             return [self.variable(word) for word in _flat(item)]
         if spec.kind in ("lists", "groups"):
             return [self.records(part if isinstance(part, list) else [part], spec.layout) for part in item]
-        return self.records(item, record_layout(spec, earlier))
+        return self.records(item, builder.record_layout(spec, earlier))
 
     def records(self, item: Sequence[Any], kinds: str) -> list[list[int]]:
         """Return the records of a list of words.

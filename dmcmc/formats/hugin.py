@@ -1,11 +1,7 @@
-"""The format .net of Hugin: reading and writing.
-
-Read Hugin's NET language: Bayesian networks of discrete chance nodes.
+"""Hugin's NET language: Bayesian networks of discrete chance nodes, read and written.
 
 A potential's ``data`` list the child's numbers for each assignment of the parents; the first parent changes slowest.
 They may be counts: each distribution is normalised, as Hugin does. Attributes other than states and data are skipped.
-
-Write Hugin's NET language: the conditional probability tables of a Bayesian network.
 """
 
 import math
@@ -18,13 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.common.belief_network import (
-    NetworkBuilder,
-    conditional_tables,
-    label_texts,
-    take_probability,
-    unwritable,
-)
+from dmcmc.formats.common import belief_network
 from dmcmc.formats.common.tokens import Tokens
 from dmcmc.inference.model.problem import Problem
 
@@ -72,7 +62,7 @@ class _HuginReader:
         self.tokens = Tokens(source, _TOKEN)
         self.name = ""
         self.is_class = False
-        self.network = NetworkBuilder(source)
+        self.network = belief_network.NetworkBuilder(source)
 
     def problem(self) -> Problem:
         """Read all blocks and return the problem."""
@@ -190,7 +180,7 @@ class _HuginReader:
                 if is_nested and count != (shape[len(counts)] if len(counts) < len(shape) else -1):
                     self.tokens.fail(f"lists of numbers that do not fit the sizes {list(shape)}")
             else:
-                numbers.append(take_probability(self.tokens, "a number or ')'"))
+                numbers.append(belief_network.take_probability(self.tokens, "a number or ')'"))
                 counts[-1] += 1
         if len(numbers) != math.prod(shape):
             self.tokens.fail(f"{len(numbers)} numbers; {math.prod(shape)} are needed")
@@ -246,11 +236,13 @@ def write(problem: Problem) -> Iterator[str]:
         If the problem is not a Bayesian network (:func:`dmcmc.formats.common.belief_network.conditional_tables`), or
         has names or labels that the format does not have.
     """
-    tables = conditional_tables(problem, unwritable(problem, _NAME.fullmatch, _STRING.fullmatch))
+    tables = belief_network.conditional_tables(
+        problem, belief_network.unwritable(problem, _NAME.fullmatch, _STRING.fullmatch)
+    )
     has_name = problem.name and _STRING.fullmatch(problem.name)
     yield "net\n{\n" + (f'    name = "{problem.name}";\n' if has_name else "") + "}\n"
     for v, name in enumerate(problem.variables):
-        states = " ".join(f'"{label}"' for label in label_texts(problem, v))
+        states = " ".join(f'"{label}"' for label in belief_network.label_texts(problem, v))
         yield f"node {name}\n{{\n    states = ({states});\n}}\n"
     for table in tables:
         parents = "".join(f" {problem.variables[parent]}" for parent in table.parents)

@@ -45,7 +45,7 @@ from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, ProblemError, Unavailable
-from dmcmc.tuning import formats as tuning
+from dmcmc.tuning import run as tuning
 
 _SECTIONS = (
     *("name", "description", "objective", "domains", "variables", "external_variables", "constraints", "agents"),

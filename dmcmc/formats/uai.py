@@ -24,13 +24,7 @@ from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile, open_source
 from dmcmc.formats import uai_kernels
-from dmcmc.formats.common.factor_entries import (
-    Cost,
-    FactorEntries,
-    check_expressible,
-    claim_structures,
-    named_factor_entries,
-)
+from dmcmc.formats.common import factor_entries
 from dmcmc.formats.common.tokens import scan_floats, scan_integers, word_offset
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
@@ -38,7 +32,7 @@ from dmcmc.inference.runtime.errors import FileError, ProblemError, ResourceErro
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
-from dmcmc.tuning.formats import STEPS_PER_BYTE
+from dmcmc.tuning.run import STEPS_PER_BYTE
 
 _COMMENT = re.compile(rb"#[^\n]*|^c(?:[ \t\r][^\n]*)?$", re.MULTILINE)
 _HEADER = re.compile(rb"\s*(MARKOV|BAYES)(?=\s|$)", re.IGNORECASE)
@@ -98,7 +92,7 @@ class _UaiReader:
         m = self._integer(1 + n, "the number of factors")
         if m > (self.numbers.size - 2 - n) // 2:
             self._fail(1 + n, f"{m} factors are declared, but the file has fewer numbers")
-        claim_structures(n, m)
+        factor_entries.claim_structures(n, m)
         self.scope_start, self.table_start = np.empty((2, m), dtype=np.int64)
         seen = np.full(n, -1, dtype=np.int64)
         f, position, reason = uai_kernels.find_factors(
@@ -247,8 +241,8 @@ def write(problem: Problem) -> Iterator[str]:
     ProblemError
         For agents, labels and names (``--drop`` removes them), a minimisation, and utilities outside ±700.
     """
-    check_expressible(problem, sense="max")
-    functions = list(named_factor_entries(problem, constants=False))
+    factor_entries.check_expressible(problem, sense="max")
+    functions = list(factor_entries.named_factor_entries(problem, constants=False))
     yield f"MARKOV\n{problem.n_variables}\n{' '.join(map(str, problem.domains.tolist()))}\n{len(functions)}\n"
     for _, listing in functions:
         yield " ".join(map(str, (len(listing.scope), *listing.scope))) + "\n"
@@ -256,7 +250,7 @@ def write(problem: Problem) -> Iterator[str]:
         yield from _table(name, listing)
 
 
-def _table(name: str, listing: FactorEntries) -> Iterator[str]:
+def _table(name: str, listing: factor_entries.FactorEntries) -> Iterator[str]:
     """Yield the text of one table."""
     entries = 1
     for size in listing.shape:
@@ -274,7 +268,7 @@ def _table(name: str, listing: FactorEntries) -> Iterator[str]:
     yield f"\n{entries}\n{' '.join(words)}\n"
 
 
-def _potential(name: str, utility: Cost) -> str:
+def _potential(name: str, utility: factor_entries.Cost) -> str:
     """Return the exponential of a utility as text."""
     if utility is None:
         return "0"

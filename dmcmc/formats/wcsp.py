@@ -29,24 +29,9 @@ from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
 from dmcmc.formats import wcsp_kernels
-from dmcmc.formats.common.factor_entries import (
-    Cost,
-    FactorEntries,
-    check_missing,
-    claim_structures,
-    least_total_cost,
-    missing_features,
-    named_factor_entries,
-)
+from dmcmc.formats.common import factor_entries
 from dmcmc.formats.common.tokens import scan_integers, word_offset
-from dmcmc.formats.global_functions.builder import (
-    SIGNATURES,
-    CostScale,
-    NestedNetwork,
-    ParameterSpec,
-    nested_constraint,
-    record_layout,
-)
+from dmcmc.formats.global_functions import builder
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
@@ -56,7 +41,7 @@ from dmcmc.inference.runtime.errors import ProblemError, ResourceError, Unavaila
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.memory import format_bytes, memory_limit
 from dmcmc.inference.runtime.types import Array, Ints
-from dmcmc.tuning.formats import STEPS_PER_BYTE
+from dmcmc.tuning.run import STEPS_PER_BYTE
 
 _INTEGER = re.compile(rb"[+-]?\d+")
 
@@ -182,7 +167,7 @@ def dense_factors(numbers: WcspNumbers, domains: Ints, starts: Ints, entries: In
         If the tables do not fit the memory, or a value or cost is invalid.
     """
     count = starts.size
-    claim_structures(domains.size, count)
+    factor_entries.claim_structures(domains.size, count)
     n_tuples = np.zeros(count, dtype=np.int64)
     plain = entries > 0
     arity = np.where(plain, numbers.all[starts], 0) if numbers.all.size else np.zeros(count, dtype=np.int64)
@@ -285,9 +270,11 @@ def read_parameters(numbers: WcspNumbers, keyword: str, what: str, arity: int) -
         If a number is missing or a length is negative.
     """
     arguments: dict[str, Any] = {}
-    for field in SIGNATURES[keyword]:
+    for field in builder.SIGNATURES[keyword]:
         if field.kind == "variables" and field.name not in arguments:
-            arguments |= _variable_lists(numbers, what, [f.name for f in SIGNATURES[keyword] if f.kind == field.kind])
+            arguments |= _variable_lists(
+                numbers, what, [f.name for f in builder.SIGNATURES[keyword] if f.kind == field.kind]
+            )
         elif field.kind == "rules" and field.name not in arguments:
             arguments |= _rules(numbers, what)
         elif field.name not in arguments:
@@ -295,7 +282,9 @@ def read_parameters(numbers: WcspNumbers, keyword: str, what: str, arity: int) -
     return arguments
 
 
-def _parameter(numbers: WcspNumbers, field: ParameterSpec, what: str, earlier: dict[str, Any], arity: int) -> Any:
+def _parameter(
+    numbers: WcspNumbers, field: builder.ParameterSpec, what: str, earlier: dict[str, Any], arity: int
+) -> Any:
     """Read one parameter; the length of a list precedes it."""
     match field.kind:
         case "word":
@@ -306,7 +295,7 @@ def _parameter(numbers: WcspNumbers, field: ParameterSpec, what: str, earlier: d
                 )
             return word
         case "list":
-            return _records(numbers, what, record_layout(field, earlier))
+            return _records(numbers, what, builder.record_layout(field, earlier))
         case "lists":
             return [_records(numbers, what, field.layout) for _ in range(arity)]
         case "groups":
@@ -541,12 +530,12 @@ class _WcspReader:
         shape = self.domains[list(scope)].tolist()
         if keyword == "wcsp":
             return [self._nested(name, what, scope, begin)]
-        if keyword not in SIGNATURES:
+        if keyword not in builder.SIGNATURES:
             raise self.numbers.refusal(f"{what}: global cost function {keyword!r} is", begin)
         what = f"{what}: {keyword}"
         arguments = read_parameters(self.numbers, keyword, what, len(scope))
         try:
-            return build(keyword, scope, shape, arguments, CostScale(self.top), name)
+            return build(keyword, scope, shape, arguments, builder.CostScale(self.top), name)
         except (ProblemError, ResourceError) as error:
             self.numbers.fail(f"{what}: {error}", begin)
 
@@ -570,9 +559,9 @@ class _WcspReader:
             self.numbers.fail(message, begin)
         inner = _WcspReader(self.numbers, _Header(n, count, top), self.depth + 1)
         factors = inner.network()
-        nested = NestedNetwork(inner.domains.tolist(), factors, 1, low, min(high, inner.top))
+        nested = builder.NestedNetwork(inner.domains.tolist(), factors, 1, low, min(high, inner.top))
         try:
-            return nested_constraint(nested, scope, self.domains[list(scope)].tolist(), name)
+            return builder.nested_constraint(nested, scope, self.domains[list(scope)].tolist(), name)
         except (ProblemError, ResourceError) as error:
             self.numbers.fail(f"{what}: wcsp: {error}", begin)
 
@@ -595,22 +584,22 @@ def write(problem: Problem) -> Iterator[str]:
         For agents, labels, names and a maximisation (``--drop`` removes them), for costs that are not integers, and
         for costs whose least sum is negative.
     """
-    missing = missing_features(problem, sense="min")
-    named = list(named_factor_entries(replace(problem, sense="min")))
+    missing = factor_entries.missing_features(problem, sense="min")
+    named = list(factor_entries.named_factor_entries(replace(problem, sense="min")))
     functions = [listing for _, listing in named]
     costs = [(name, cost) for name, listing in named for cost in listing.all_costs if cost is not None]
     for name, cost in costs:
         if cost != int(cost):
             besides = f"factor {name!r}: cost {cost}; whole numbers from 0 are needed (cfn has others)"
-            check_missing(missing, besides)
+            factor_entries.check_missing(missing, besides)
     negative = next(((name, cost) for name, cost in costs if cost < 0), None)
     if negative is not None:
-        least = least_total_cost(functions) or 0
+        least = factor_entries.least_total_cost(functions) or 0
         if least < 0:
             what = f"factor {negative[0]!r}: cost {negative[1]}; whole numbers from 0 are needed"
             missing["constant"] = f"no negative constant such as {least} ({what})"
         functions = _shifted(functions, least)
-    check_missing(missing)
+    factor_entries.check_missing(missing)
     top = 1 + sum(int(max((c for c in listing.all_costs if c is not None), default=0)) for listing in functions)
     if top >= _MAX_TOP:
         raise ProblemError(f"the costs add up to {top - 1}; the sum must be below 2^62")
@@ -621,13 +610,13 @@ def write(problem: Problem) -> Iterator[str]:
         yield from _function(listing, top)
 
 
-def _shifted(functions: Sequence[FactorEntries], constant: int) -> list[FactorEntries]:
+def _shifted(functions: Sequence[factor_entries.FactorEntries], constant: int) -> list[factor_entries.FactorEntries]:
     """Return functions whose least costs are 0, and a constant function. All costs are whole numbers."""
-    shifted = [FactorEntries((), (), [], [], constant)] if constant else []
+    shifted = [factor_entries.FactorEntries((), (), [], [], constant)] if constant else []
     for listing in functions:
-        least = least_total_cost([listing]) or 0
+        least = factor_entries.least_total_cost([listing]) or 0
         if listing.scope:
-            costs: list[Cost] = [None if cost is None else int(cost) - least for cost in listing.costs]
+            costs: list[factor_entries.Cost] = [None if cost is None else int(cost) - least for cost in listing.costs]
             default = None if listing.default is None else int(listing.default) - least
             shifted.append(replace(listing, costs=costs, default=default))
         elif listing.default is None:
@@ -635,7 +624,7 @@ def _shifted(functions: Sequence[FactorEntries], constant: int) -> list[FactorEn
     return shifted
 
 
-def _function(listing: FactorEntries, top: int) -> Iterator[str]:
+def _function(listing: factor_entries.FactorEntries, top: int) -> Iterator[str]:
     """Yield the text of one constraint: a default cost and the tuples that differ from it."""
     default = top if listing.default is None else int(listing.default)
     yield " ".join(map(str, (len(listing.scope), *listing.scope, default, len(listing.rows)))) + "\n"

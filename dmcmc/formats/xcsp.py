@@ -1,16 +1,8 @@
-"""XCSP 2.1 in the dialect of FRODO: reading and writing.
-
-Read XCSP 2.1 in FRODO's dialect: agents and their variables, soft and hard relations, predicates and functions.
+"""XCSP 2.1 in FRODO's dialect: agents and their variables, soft and hard relations, predicates and functions.
 
 Variants are accepted: relations without semantics, domains without values, a missing list of agents, and the tuples of
 XDisCSP 1.0, which may count from 0 where domains count from 1. Global constraints other than ``allDifferent``, random
-variables and probability spaces are refused by name.
-
-The sections of an XCSP file, and errors that name the line of an element.
-
-The domains, agents and variables of an XCSP file.
-
-Write XCSP 2.1 as FRODO reads it: agents, their variables, and soft relations.
+variables and probability spaces are refused by name. Problems are written as FRODO reads them, with soft relations.
 """
 
 import re

@@ -1,10 +1,7 @@
-"""The relations of an XCSP file.
+"""The relations, predicates and functions of XCSP.
 
-Relations, predicates and functions of XCSP.
-
-A relation lists tuples that have costs, or are allowed, or are forbidden.
-
-The global constraint ``allDifferent`` of XCSP, as hard tables over pairs of variables.
+A relation lists tuples that have costs, or are allowed, or are forbidden. The global constraint ``allDifferent``
+becomes hard tables over pairs of variables.
 """
 
 import re

@@ -1,11 +1,7 @@
-"""The format XMLBIF of belief networks: reading and writing.
-
-Read XMLBIF 0.3: Bayesian networks in XML.
+"""The format XMLBIF 0.3: Bayesian networks in XML, read and written.
 
 A table lists the child's probabilities for each assignment of the parents; the first parent changes slowest. The
 element ``<PROBABILITY>`` of older versions is read as ``<DEFINITION>``. Properties are skipped.
-
-Write XMLBIF 0.3: the conditional probability tables of a Bayesian network.
 """
 
 import math
@@ -17,13 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import SourceFile
-from dmcmc.formats.common.belief_network import (
-    ConditionalTable,
-    NetworkBuilder,
-    conditional_tables,
-    label_texts,
-    unwritable,
-)
+from dmcmc.formats.common import belief_network
 from dmcmc.formats.common.factor_entries import clipped_error
 from dmcmc.formats.common.tokens import scan_floats
 from dmcmc.formats.common.xml_tree import Element, parse
@@ -65,7 +55,7 @@ class _XmlBifReader:
 
     def __init__(self, source: SourceFile) -> None:
         """Parse the XML."""
-        self.network = NetworkBuilder(source)
+        self.network = belief_network.NetworkBuilder(source)
         top = parse(source, doctype=True)
         if top.tag != "BIF":
             self.network.fail(f"expected <BIF>, not <{top.tag[:40]}>", top.offset)
@@ -146,20 +136,20 @@ def write(problem: Problem) -> Iterator[str]:
         If the problem is not a Bayesian network (:func:`dmcmc.formats.common.belief_network.conditional_tables`), or
         has names or labels that XML does not keep.
     """
-    tables = conditional_tables(problem, unwritable(problem, _is_kept, _is_kept))
+    tables = belief_network.conditional_tables(problem, belief_network.unwritable(problem, _is_kept, _is_kept))
     names = [escape(name) for name in problem.variables]
     yield '<?xml version="1.0" encoding="UTF-8"?>\n<BIF VERSION="0.3">\n<NETWORK>\n'
     if _is_kept(problem.name):
         yield f"<NAME>{escape(problem.name)}</NAME>\n"
     for v, name in enumerate(names):
-        labels = "".join(f"<OUTCOME>{escape(label)}</OUTCOME>" for label in label_texts(problem, v))
+        labels = "".join(f"<OUTCOME>{escape(label)}</OUTCOME>" for label in belief_network.label_texts(problem, v))
         yield f'<VARIABLE TYPE="nature"><NAME>{name}</NAME>{labels}</VARIABLE>\n'
     for table in tables:
         yield from _definition(table, names)
     yield "</NETWORK>\n</BIF>\n"
 
 
-def _definition(table: ConditionalTable, names: list[str]) -> Iterator[str]:
+def _definition(table: belief_network.ConditionalTable, names: list[str]) -> Iterator[str]:
     """Yield the element of one table, with one line per assignment of the parents."""
     given = "".join(f"<GIVEN>{names[parent]}</GIVEN>" for parent in table.parents)
     yield f"<DEFINITION><FOR>{names[table.child]}</FOR>{given}<TABLE>\n"

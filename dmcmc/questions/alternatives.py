@@ -32,8 +32,7 @@ from dmcmc.mpi.world import World
 from dmcmc.questions.one_agent import undivided, undivided_settings
 from dmcmc.results.result import Alternative, Result
 from dmcmc.samplers.contract import tuning
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
+from dmcmc.solving.observe import Explain, ProgressReporter, RunHandle
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 from dmcmc.solving.warm_start.start_assignment import agree_on_costs
 
@@ -295,12 +294,12 @@ def _find(
     limit = settings.budget.time
     until = float("inf") if limit is None else start + limit
 
-    def solve(limited: Settings) -> Result:
+    def solve_with(limited: Settings) -> Result:
         result = choose_algorithm.solve_as_configured(problem, limited, World(), progress, explain, ending)
         assert result is not None  # on the only rank
         return result
 
-    first = solve_in_share(solve, settings, until, min(request.k, 2))
+    first = solve_in_share(solve_with, settings, until, min(request.k, 2))
     if first.objective is None or first.assignment is None:
         no_word = first.status == "infeasible" or request.k == 1
         notes = [first.note or "", "" if no_word else "no alternatives: nothing was found to compare them with"]

@@ -37,7 +37,7 @@ def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
     whole = undivided(problem, settings)
     hard = [i for i, factor in enumerate(problem.factors) if factor.forbidden_entries()]
 
-    def solve(factors: Sequence[Factor], share: float) -> Result:
+    def solve_part(factors: Sequence[Factor], share: float) -> Result:
         """Solve the problem with other factors within a share of the time that is left."""
         seconds = (
             None if limit is None else max(tuning.CHECK_SECONDS / 2, share * (start + limit - time.perf_counter()))
@@ -49,10 +49,10 @@ def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
         """Return whether some hard constraints cannot hold together; None if this is not known in time."""
         if limit is not None and time.perf_counter() >= start + limit:
             return None
-        result = solve([_without_utilities(problem.factors[hard[i]]) for i in items], tuning.UNTRIED_SHARE)
+        result = solve_part([_without_utilities(problem.factors[hard[i]]) for i in items], tuning.UNTRIED_SHARE)
         return True if result.status == "infeasible" else False if result.violation == 0 else None
 
-    first = solve(problem.factors, tuning.FIRST_SHARE)
+    first = solve_part(problem.factors, tuning.FIRST_SHARE)
     facts = provenance(settings, 1, 1)
     if first.status != "infeasible":
         elapsed = time.perf_counter() - start
@@ -63,7 +63,7 @@ def find_conflict(problem: Problem, settings: Settings) -> ConstraintConflict:
     relaxations = []
     for number, item in enumerate(found.items):
         factors = [_relaxed(f) if i == hard[item] else f for i, f in enumerate(problem.factors)]
-        result = solve(factors, 1 / (len(found.items) - number))
+        result = solve_part(factors, 1 / (len(found.items) - number))
         relaxations.append(
             RelaxedConstraint(constraint=_name(problem, hard[item]), objective=result.objective, status=result.status)
         )

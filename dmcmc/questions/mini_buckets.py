@@ -28,8 +28,7 @@ from dmcmc.results.outcome import BoundProof, judge
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.results.stored_result import provenance
 from dmcmc.solving.agent.bounds import largest_sum
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress, RunHandle
 from dmcmc.solving.planning.combination_plan import relaxation_of
 from dmcmc.solving.planning.divided_problem import DividedProblem, divide_problem, order_search_budget
 from dmcmc.solving.rank_search import RankSearch, begin, take_start

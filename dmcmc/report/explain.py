@@ -1,15 +1,9 @@
-"""Explanations of a run: its plan, its costs, and what would still have to be done.
+"""The plan of a run: the method of each agent with the reason and the estimated cost, and how the tables are combined.
 
-Show the plan of a run (``--explain``): the method of each agent with the reason, before the work begins.
-
-The plan of a run: the method of each agent with its estimated cost, and how the tables are combined.
-
-``dmcmc.plan`` returns it and ``--explain`` prints it. :func:`plan_of` derives it from the setup of a run
-(``dmcmc.solving.planning.plan.Setup``): the presolved problem and its division into agents, the planned elimination of
-each agent (``surveys``), the chosen methods (``choices``), and the pseudo-tree. An *improver* is a component that
-improves the answer or the bound after the first answer.
-
-Describe the improvers that can follow the first combination of a run with a time budget.
+``dmcmc.plan`` returns it and ``--explain`` prints it before the work begins. :func:`plan_of` derives it from the plan
+of a run (``dmcmc.solving.planning.plan``): the presolved problem and its division into agents, the planned elimination
+of each agent (``surveys``), the chosen methods (``choices``), and the pseudo-tree. With a time budget it also has the
+*improvers* that can follow the first combination: components that improve the answer or the bound.
 """
 
 import io
@@ -23,20 +17,17 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from dmcmc.anytime.engines.choose_engine import outlook as engine_outlook
+from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
+from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable, runs_after_branch_and_bound
+from dmcmc.inference.dpop.division_cost import cost_of
+from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.memory import format_bytes
+from dmcmc.inference.sparse.sparse_table import forecast, max_dense_cells
 from dmcmc.report.pages import short
-from dmcmc.results.result import (
-    BOUND,
-    BRANCH,
-    EXACT_ELIMINATION,
-    FUNCTION_FILTERING,
-    LOCAL_SEARCH,
-    RECOMBINATION,
-    SAMPLING,
-    SEMIDEFINITE,
-    Output,
-)
+from dmcmc.results import result
+from dmcmc.solving.planning.combination_plan import largest_join, may_split_buckets, slicing_seconds
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.plan import Setup
@@ -48,14 +39,12 @@ _ASCENTS = ("dual", "triangles", "semidefinite")
 
 def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
     """Return the improvers that can follow the first combination: ``name: work`` each."""
-    from dmcmc.inference.bounds.semidefinite.relaxation import is_suitable, runs_after_branch_and_bound
-
     sampled = [choice for choice in setup.choices if choice.method != "exact"]
     bounded = sum(choice.bound != "none" for choice in sampled)
     exact_seconds = [
         seconds for seconds in map(setup.exact_seconds, range(setup.divided.problem.n_agents)) if seconds is not None
     ]
-    lines = [f"{LOCAL_SEARCH}: the whole assignment"]
+    lines = [f"{result.LOCAL_SEARCH}: the whole assignment"]
     if exact_seconds:
         seconds_each = (
             f"{min(exact_seconds):.2g} s"
@@ -63,18 +52,21 @@ def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
             else f"{min(exact_seconds):.2g} to {max(exact_seconds):.2g} s each"
         )
         lines.append(
-            f"{EXACT_ELIMINATION}: {_agents(len(exact_seconds))} ({seconds_each}, {sum(exact_seconds):.2g} s in total)"
+            f"{result.EXACT_ELIMINATION}: {_agents(len(exact_seconds))}"
+            f" ({seconds_each}, {sum(exact_seconds):.2g} s in total)"
         )
     filtered = sum(map(setup.may_filter, range(setup.divided.problem.n_agents)))
     if filtered:
-        lines.append(f"{FUNCTION_FILTERING}: {_agents(filtered)}, without entries that cannot beat the best answer")
+        lines.append(
+            f"{result.FUNCTION_FILTERING}: {_agents(filtered)}, without entries that cannot beat the best answer"
+        )
     if sampled:
-        lines.append(f"{SAMPLING}: {_agents(len(sampled))}")
+        lines.append(f"{result.SAMPLING}: {_agents(len(sampled))}")
     if bounded:
-        lines.append(f"{BOUND}: {_agents(bounded)}")
+        lines.append(f"{result.BOUND}: {_agents(bounded)}")
     searched = sum(choice.bound.startswith(_ASCENTS) for choice in sampled)
     if searched:
-        lines.append(f"{BRANCH}: {_agents(searched)}, in table rows whose gap dual ascent leaves open")
+        lines.append(f"{result.BRANCH}: {_agents(searched)}, in table rows whose gap dual ascent leaves open")
     cpu_note = _cpu_relaxation_note(setup)
     relaxed = [
         local
@@ -84,9 +76,11 @@ def work_after_first_answer(setup: "Setup") -> tuple[str, ...]:
     ]
     if relaxed:
         later = ", once branch and bound makes no progress" if all(map(runs_after_branch_and_bound, relaxed)) else ""
-        lines.append(f"{SEMIDEFINITE}: bounds of {_agents(len(relaxed))} by semidefinite relaxation{later}{cpu_note}")
+        lines.append(
+            f"{result.SEMIDEFINITE}: bounds of {_agents(len(relaxed))} by semidefinite relaxation{later}{cpu_note}"
+        )
     if setup.divided.config.combine.method == "auto" and setup.divided.config.combine.z == "auto":
-        lines.append(f"{RECOMBINATION}: with larger tables, if some are split")
+        lines.append(f"{result.RECOMBINATION}: with larger tables, if some are split")
     return tuple(lines)
 
 
@@ -99,8 +93,6 @@ def _cpu_relaxation_note(setup: "Setup") -> str:
     """Return why semidefinite relaxations run on the CPU although a GPU is in use; empty otherwise."""
     if not _gpu_in_use(setup):
         return ""
-    from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import relaxation_gpu_problem
-
     reason = relaxation_gpu_problem()
     return "" if reason is None else f" (on the CPU: {reason})"
 
@@ -187,7 +179,7 @@ class TreePlan(msgspec.Struct, frozen=True, kw_only=True):
     cells: float
 
 
-class Plan(Output, frozen=True, kw_only=True):
+class Plan(result.Output, frozen=True, kw_only=True):
     """The plan of a run, as :func:`dmcmc.plan` returns it. ``print`` shows it as a table.
 
     Attributes
@@ -239,9 +231,6 @@ class Plan(Output, frozen=True, kw_only=True):
 
 def plan_of(setup: "Setup") -> Plan:
     """Return the plan of a run from its setup."""
-    from dmcmc.anytime.engines.choose_engine import outlook as engine_outlook
-    from dmcmc.anytime.improvers.assignments import outlook as gpu_outlook
-
     agents = []
     for survey, choice in zip(setup.surveys, setup.choices, strict=True):
         planned = survey.effort > 0 or not survey.hidden
@@ -261,6 +250,11 @@ def plan_of(setup: "Setup") -> Plan:
                 reason=choice.reason,
             )
         )
+    from dmcmc.anytime.improvers.assignments import outlook as gpu_outlook  # loads the interface of the scheduler
+
+    engine = engine_outlook(
+        setup.divided.config, setup.divided.given.problem, setup.divided.original, may_split_buckets(setup)
+    )
     return Plan(
         agents=tuple(agents),
         width=max((a.width for a in agents if a.width is not None), default=None),
@@ -273,7 +267,7 @@ def plan_of(setup: "Setup") -> Plan:
         later=work_after_first_answer(setup) if setup.divided.timed else (),
         presolve=_presolve(setup),
         sparse_tables=_sparse_tables(setup),
-        search="; ".join(filter(None, [engine_outlook(setup), gpu_outlook(setup.divided.config)])),
+        search="; ".join(filter(None, [engine, gpu_outlook(setup.divided.config)])),
     )
 
 
@@ -302,9 +296,6 @@ def _division(setup: "Setup") -> str:
 
     Empty for one agent, and for more than 20,000 factors, where computing it would take long.
     """
-    from dmcmc.inference.dpop.division_cost import cost_of
-    from dmcmc.inference.orders.best_order import best_order
-
     problem = setup.divided.problem
     if problem.n_agents == 1 or len(problem.factors) > _MAX_FACTORS:
         return ""
@@ -329,8 +320,6 @@ def _sparse_tables(setup: "Setup") -> tuple[str, ...]:
 
     Function filtering drops the table entries that cannot beat the best answer. Sparse tables hold only the others.
     """
-    from dmcmc.inference.sparse.sparse_table import forecast, max_dense_cells
-
     divided, lines = setup.divided, []
     size, names = divided.arithmetic.dtype.itemsize, divided.problem.agents
     for agent in filter(setup.may_filter, range(len(names))):
@@ -354,8 +343,6 @@ def _combination(setup: "Setup") -> str:
     Tables are joined exactly, in slices (some variables fixed value by value), or in mini-buckets of at most z + 1
     variables.
     """
-    from dmcmc.solving.planning.combination_plan import largest_join
-
     combine, allowed = setup.divided.config.combine, setup.step_bytes
     if setup.slicing is not None:
         return _slices(setup)
@@ -375,8 +362,6 @@ def _combination(setup: "Setup") -> str:
 
 def _slices(setup: "Setup") -> str:
     """Return how many variables are fixed value by value (the cut), and about how long this takes."""
-    from dmcmc.solving.planning.combination_plan import slicing_seconds
-
     assert setup.slicing is not None
     slicing, size = setup.slicing, setup.divided.arithmetic.dtype.itemsize
     cut = sum(map(len, slicing.cut.values()))

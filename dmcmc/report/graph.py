@@ -1,12 +1,7 @@
-"""The graph of a problem, drawn and in numbers.
+"""Compute properties of a problem's graphs (primal graph, agents, pseudo-tree), and show and draw them.
 
-Compute properties of a problem's graphs: primal graph, agents, pseudo-tree, induced widths and table sizes.
-
-``dmcmc graph`` shows them (``graph_summary``) and draws the graphs (``drawing``).
-
-Show the properties of a problem's graphs as a table (``dmcmc graph``).
-
-Draw a problem's graphs: the primal graph, coloured by agents, and the pseudo-tree of the agents.
+``dmcmc graph`` calls it. The properties are induced widths and table sizes. The drawing has the
+primal graph, coloured by agents, and the pseudo-tree of the agents.
 """
 
 import os

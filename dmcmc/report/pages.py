@@ -1,13 +1,7 @@
-"""Pages with charts, in one HTML file each, and numbers as people read them.
-
-The template of the web pages of experiments and results: style sheet, page and table.
-
-Draw line charts and bar charts as SVG in the colours of the page.
+"""Web pages in one HTML file each, with tables and charts drawn as SVG, and numbers as people read them.
 
 A *colour number* n ≥ 0 stands for colour n modulo the number of colours of the page; numbers beyond these get dashed,
 then dotted lines. ``PLAIN`` and ``DASHED`` are grey. Positions are in SVG units, with y growing downwards.
-
-Format numbers for narrow columns and text for figures, and compute shares; tables, pages and figures use it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,12 +1,8 @@
-"""What a command prints about its result.
+"""Show the result of ``dmcmc run`` and ``dmcmc solve`` as text, for each kind of result.
 
-Show the result of ``dmcmc run`` and ``dmcmc solve`` as text, for each kind of result.
-
-Show a result as text: status, objective, bound, gap, improvers, agents and the assignment.
-
-Show the results of a scenario: a table of events, and a page with objective, gap, reaction time and what moved.
-
-Show the alternatives of a result as a table: their objectives, what is proven, and what changes.
+A run has status, objective, bound, gap, improvers, agents and the assignment. Alternatives are a table of objectives,
+what is proven, and what changes. The events of a scenario are a table, and a page with objective, gap, reaction time
+and what moved.
 """
 
 import math
@@ -24,16 +20,7 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.memory import format_bytes
 from dmcmc.inference.runtime.types import Number
 from dmcmc.report.pages import DASHED, PLAIN, Chart, Series, page, shares_of, short, svg, table
-from dmcmc.results.questions import (
-    ConstraintConflict,
-    EventResult,
-    Explanation,
-    Marginals,
-    ScenarioResult,
-    Sums,
-    ValueInterval,
-    read_events,
-)
+from dmcmc.results import questions
 from dmcmc.results.result import (
     AgentMetrics,
     Alternative,
@@ -351,7 +338,7 @@ _HEAD = ("event", "clock", "status", "objective", "bound", "gap", "reaction", "t
 _MAX_EVENTS = 60  # lines of the table on a terminal
 
 
-def events_table(events: Sequence[EventResult], written: str | None = None) -> Table:
+def events_table(events: Sequence[questions.EventResult], written: str | None = None) -> Table:
     """Return the results of a scenario as a table for a terminal: the last events if there are many."""
     shown = Table(box=None, header_style="bold", padding=(0, 1), caption=written and f"written to {written}")
     for name in _HEAD:
@@ -361,7 +348,7 @@ def events_table(events: Sequence[EventResult], written: str | None = None) -> T
     return shown
 
 
-def _cells(event: EventResult) -> list[str]:
+def _cells(event: questions.EventResult) -> list[str]:
     """Return the cells of one event."""
     return [
         event.event,
@@ -392,11 +379,11 @@ def write_page(path: Path, output: Path) -> Path:
     FileError
         If the file is not the result of a scenario.
     """
-    replace_file(output, [page_of_events(read_events(path), path.stem)])
+    replace_file(output, [page_of_events(questions.read_events(path), path.stem)])
     return output
 
 
-def page_of_events(events: Sequence[EventResult], name: str) -> str:
+def page_of_events(events: Sequence[questions.EventResult], name: str) -> str:
     """Return the page of a scenario's results."""
     objective = _line("objective", events, lambda event: event.objective, PLAIN)
     bound = _line("bound", events, lambda event: event.bound, DASHED)
@@ -419,7 +406,10 @@ def page_of_events(events: Sequence[EventResult], name: str) -> str:
 
 
 def _line(
-    name: str, events: Sequence[EventResult], value: Callable[[EventResult], Number | None], colour: int = 0
+    name: str,
+    events: Sequence[questions.EventResult],
+    value: Callable[[questions.EventResult], Number | None],
+    colour: int = 0,
 ) -> list[Series]:
     """Return a line over the events that have a value; no line if none has one."""
     points = [(float(i), float(y)) for i, event in enumerate(events) if (y := value(event)) is not None]
@@ -445,17 +435,17 @@ def summary(output: Output, problem: Problem | None = None, written: str | None 
     written
         The file that the result was written to.
     """
-    if isinstance(output, Sums):
+    if isinstance(output, questions.Sums):
         return overview([*_sums(output), *_file(written)])
-    if isinstance(output, ConstraintConflict):
+    if isinstance(output, questions.ConstraintConflict):
         return overview([*_conflict(output), *_file(written)])
-    if isinstance(output, Marginals):
+    if isinstance(output, questions.Marginals):
         return overview([*_marginals(output), *_file(written)])
-    if isinstance(output, ScenarioResult):
+    if isinstance(output, questions.ScenarioResult):
         return events_table(output.events, written)
     assert isinstance(output, Result)
     details = []
-    if isinstance(output, Explanation) and output.objective is not None:
+    if isinstance(output, questions.Explanation) and output.objective is not None:
         details.append(("product", f"{_power(output.objective)} (of the file's numbers; the objective is its ln)"))
     return result_summary(output, details, problem, written)
 
@@ -465,7 +455,7 @@ def _file(written: str | None) -> list[tuple[str, str]]:
     return [] if written is None else [("written to", written)]
 
 
-def _sums(sums: Sums) -> list[tuple[str, str]]:
+def _sums(sums: questions.Sums) -> list[tuple[str, str]]:
     """Return the lines of a partition function or a count."""
     name = {"pr": "Z", "count": "solutions"}[sums.task]
     meaning = {
@@ -486,7 +476,7 @@ def _sums(sums: Sums) -> list[tuple[str, str]]:
     return rows
 
 
-def _conflict(conflict: ConstraintConflict) -> list[tuple[str, str]]:
+def _conflict(conflict: questions.ConstraintConflict) -> list[tuple[str, str]]:
     """Return the lines of a conflict: its constraints, and the objective if one of them is relaxed."""
     meaning = {
         "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)",
@@ -503,7 +493,7 @@ def _conflict(conflict: ConstraintConflict) -> list[tuple[str, str]]:
     return rows
 
 
-def _marginals(result: Marginals) -> list[tuple[str, str]]:
+def _marginals(result: questions.Marginals) -> list[tuple[str, str]]:
     """Return the lines of marginals: the first variables, each with its best values."""
     meaning = {
         "exact": "exact",
@@ -530,7 +520,7 @@ def _shown(by_variable: Mapping[str, V], text: Callable[[V], str]) -> list[tuple
     return [*rows, ("...", f"and {more} more (all of them with --json)")] if more > 0 else rows
 
 
-def _interval_texts(values: Mapping[Label, ValueInterval]) -> str:
+def _interval_texts(values: Mapping[Label, questions.ValueInterval]) -> str:
     """Return the bounds of the values of a variable: the proven possible ones first."""
     possible = {label: x for label, x in values.items() if x.objective is not None or not x.proven}
     listed = sorted(possible.items(), key=lambda pair: (not pair[1].proven, pair[1].objective is None))
@@ -540,7 +530,7 @@ def _interval_texts(values: Mapping[Label, ValueInterval]) -> str:
     return ", ".join([shown, *rest] if shown else rest)
 
 
-def _interval_text(interval: ValueInterval) -> str:
+def _interval_text(interval: questions.ValueInterval) -> str:
     """Return the bounds of one value: a number if it is proven, otherwise the best found and the bound."""
     if interval.proven:
         return f"{interval.objective:.10g}"

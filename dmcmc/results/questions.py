@@ -1,16 +1,8 @@
-"""The results of questions other than one solve: conflicts, explanations, marginals, scenarios, sums.
+"""The results of questions other than one solve.
 
-The result of the task ``conflict``: constraints that cannot hold together, and what relaxing one of them brings.
-
-Results of belief networks, with the objective as a probability.
-
-Results of the tasks ``mar`` and ``max-marginals``: one number for each value of each variable.
-
-Results of the tasks ``pr`` and ``count``: one number about all assignments.
-
-The results of a scenario: one for each event, and a file with one line of JSON for each.
-
-Results of calendars: the meetings in words of the calendar, and conflicts of an impossible one.
+They are conflicts (constraints that cannot hold together, and what relaxing one of them brings), explanations of belief
+networks with the objective as a probability, one number for each value of each variable (``mar``, ``max-marginals``) or
+about all assignments (``pr``, ``count``), and the events of a scenario, with one line of JSON for each.
 """
 
 import json
@@ -24,9 +16,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from dmcmc.files.write import replace_file
+from dmcmc.files.write import read_own, replace_file
 from dmcmc.inference.model.problem import Label
-from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.result import FORMAT_VERSION, Output, Result
 
@@ -354,17 +345,17 @@ def read_events(path: Path) -> Sequence[EventResult]:
     FileError
         If the file cannot be read, or a line is no result of an event; one line with the place.
     """
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
+    return read_own(path, "a file of results of events", _events_in)
+
+
+def _events_in(content: bytes) -> Sequence[EventResult]:
+    """Return the results of events in lines of JSON; raise a ``ValueError`` if there are none."""
     found = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(content.splitlines(), 1):
         try:
             found.append(msgspec.json.decode(line, type=EventResult))
-        except (msgspec.DecodeError, UnicodeError) as error:
-            text = " ".join(str(error).split())
-            raise FileError(f"{path}:{number}: is not the result of an event: {text}") from None
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
     if not found:
-        raise FileError(f"{path}: has no results of events")
+        raise ValueError("it has no lines")
     return found

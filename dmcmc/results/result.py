@@ -1,12 +1,7 @@
-"""The result of a solve.
+"""The result of a run: assignment, objective, bound, measurements of agents and messages, and the trace.
 
-The result of a run: assignment, objective, bound, measurements of agents and messages, and the trace.
-
-The names of dmcmc's own improvers and search engines, as results, traces and summaries show them.
-
-The cost of moving away from the assignment from which a run starts, and the variables that move.
-
-One of several alternative assignments of a result.
+A result may have alternatives, and the cost of moving away from the assignment from which the run starts. The names of
+improvers and search engines are those that results, traces and summaries show.
 """
 
 import json

@@ -1,8 +1,6 @@
-"""Results in files, and where they came from.
+"""Read a result from a JSON file, which may be damaged, with all fields checked; and the provenance of results.
 
-Read a result from a JSON file, which may be damaged, with all fields checked.
-
-The provenance of results: versions, hardware and settings, without names of hosts, users or folders.
+The provenance is versions, hardware and settings, without names of hosts, users or folders.
 """
 
 import hashlib
@@ -22,9 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from dmcmc.config.settings import Settings
-from dmcmc.files.write import plain_json
+from dmcmc.files.write import plain_json, read_own
 from dmcmc.inference.runtime.device import describe_gpu
-from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.memory import format_bytes, process_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
@@ -119,17 +116,18 @@ def read_result(path: Path) -> dict[str, Any]:
     FileError
         If the file cannot be read, or is not the result of a run in this version's format; one line with the field.
     """
-    try:
-        data = plain_json(path.read_bytes())
-        if not isinstance(data, dict) or not {*_NEEDED} <= data.keys():
-            raise ValueError(f"it has no {', '.join(_NEEDED[:-1])} and {_NEEDED[-1]}")
-        version = data.get("format_version", 1)
-        if version != FORMAT_VERSION:
-            raise ValueError(f"format_version {version!r} is not read by this version: run it again")
-        plain: dict[str, Any] = msgspec.to_builtins(msgspec.convert(data, StoredResult))
-    except (OSError, ValueError) as error:  # a ValidationError is a ValueError
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise FileError(f"{path}: is not the result of a run: {reason}") from None
+    return read_own(path, "the result of a run", _result_in)
+
+
+def _result_in(content: bytes) -> dict[str, Any]:
+    """Return the data of a result in JSON text; raise a ``ValueError`` if it is none in this version's format."""
+    data = plain_json(content)
+    if not isinstance(data, dict) or not {*_NEEDED} <= data.keys():
+        raise ValueError(f"it has no {', '.join(_NEEDED[:-1])} and {_NEEDED[-1]}")
+    version = data.get("format_version", 1)
+    if version != FORMAT_VERSION:
+        raise ValueError(f"format_version {version!r} is not read by this version: run it again")
+    plain: dict[str, Any] = msgspec.to_builtins(msgspec.convert(data, StoredResult))
     return plain
 
 

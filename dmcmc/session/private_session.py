@@ -7,14 +7,15 @@ from typing import Any, Unpack
 from numpy.typing import ArrayLike
 
 from dmcmc.anytime.solve_private import read_inputs, solve_parts
-from dmcmc.config.settings import Keywords, Settings, settings_from
+from dmcmc.config.make_settings import Keywords, settings_from
+from dmcmc.config.settings import Settings
 from dmcmc.inference.model.names import suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError, Unavailable
 from dmcmc.mpi.world import World, announce_end
 from dmcmc.results.result import Result
 from dmcmc.session.changes import Changes
-from dmcmc.session.incremental.solve_again import solve_private_again
+from dmcmc.session.incremental.private_run import solve_private_again
 from dmcmc.session.session import Reused
 from dmcmc.solving.private.private_inputs import PrivateAnswer, RankInputs
 from dmcmc.solving.warm_start.retained_work import RetainedWork

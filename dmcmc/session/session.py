@@ -1,10 +1,6 @@
-"""A session: a problem that changes and is solved again.
+"""A session: a problem that changes, its last result, and the work that stays valid from one run to the next.
 
-A session: a problem that changes, its last result, and the work that stays valid from one run to the next.
-
-Derive from the last run of a session the next one's start, a bound, and settings that still make sense.
-
-The work of earlier runs that a session has used again.
+The last run gives the next one a start, a bound, and settings that still make sense.
 """
 
 from fractions import Fraction
@@ -14,7 +10,8 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from dmcmc.algorithms.choice import choose_algorithm
-from dmcmc.config.settings import Keywords, Settings, Stay, settings_from
+from dmcmc.config.make_settings import Keywords, settings_from
+from dmcmc.config.settings import Settings, Stay
 from dmcmc.inference.bounds.continued_bound import largest_increase
 from dmcmc.inference.building.builder import Builder, as_problem
 from dmcmc.inference.model.arithmetic import round_up

@@ -17,18 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.agent_step import (
-    ChosenValues,
-    Clock,
-    UtilMessage,
-    UtilNode,
-    UtilStep,
-    UtilTables,
-    Values,
-    outside_steps,
-    util_step,
-    util_step_by_substitution,
-)
+from dmcmc.inference.dpop import agent_step
 from dmcmc.inference.dpop.division import InterfaceCompression, Rows
 from dmcmc.inference.dpop.slicing import PredictedStep, Slicing, StepWorkspaces, condition_tables
 from dmcmc.inference.elimination.eliminate import best_hidden_values, pieces_of
@@ -171,7 +160,11 @@ class MessageInputs(NamedTuple):
 
 
 def shared_tables_of(
-    setup: "Setup", tables: Mapping[int, SampledTable], sides: Sides, stop: Deadline, clocks: Mapping[int, Clock]
+    setup: "Setup",
+    tables: Mapping[int, SampledTable],
+    sides: Sides,
+    stop: Deadline,
+    clocks: Mapping[int, agent_step.Clock],
 ) -> dict[int, SharedAgentTables]:
     """Return the tables that agents pass to their node's leader: their own, and the crossing factors placed there."""
     tables_by_agent: dict[int, SharedAgentTables] = {}
@@ -186,7 +179,9 @@ def shared_tables_of(
     return tables_by_agent
 
 
-def values_of(chosen: Mapping[int, ChosenValues], sides: Sides, tables: Mapping[int, SampledTable]) -> dict[int, int]:
+def values_of(
+    chosen: Mapping[int, agent_step.ChosenValues], sides: Sides, tables: Mapping[int, SampledTable]
+) -> dict[int, int]:
     """Return all values of this rank's agents by variable: boundary values and the best hidden values for them."""
     values: dict[int, int] = {}
     for choice in chosen.values():
@@ -196,7 +191,7 @@ def values_of(chosen: Mapping[int, ChosenValues], sides: Sides, tables: Mapping[
 
 def util_steps(
     setup: "Setup", inputs: MessageInputs, limits: Mapping[int, int]
-) -> Callable[[int, list[UtilTables]], UtilStepPair]:
+) -> Callable[[int, list[agent_step.UtilTables]], UtilStepPair]:
     """Return a function that computes an agent's UTIL steps from its children's messages.
 
     Parameters
@@ -213,15 +208,15 @@ def util_steps(
     key = "attempts", inputs.size_factor, setup.step_bytes
     attempts = setup.facts.get_or_compute(key, partial(step_attempts, setup, inputs.size_factor))
     stop, encoded = inputs.backend.stop, encoded_crossing(setup)
-    eliminate = util_step if inputs.row_filter is None else util_step_by_substitution
+    eliminate = agent_step.util_step if inputs.row_filter is None else agent_step.util_step_by_substitution
 
     @cache
     def headrooms() -> list[int | float]:
         return matching_headroom(setup.divided.division, setup.tree, setup.divided.arithmetic)
 
-    def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
-        table, retained, z_limit = tables[agent], setup.divided.retained, limits.get(agent, float("inf"))
-        sides_to_do: list[tuple[InterfaceCompression, UtilMessage, list[UtilMessage]]]
+    def work(agent: int, messages: list[agent_step.UtilTables]) -> UtilStepPair:
+        table, z_limit = tables[agent], limits.get(agent, float("inf"))
+        sides_to_do: list[tuple[InterfaceCompression, agent_step.UtilMessage, list[agent_step.UtilMessage]]]
         sides_to_do = [(sides.lower, table.lower, [message.lower for message in messages])]
         uppers = [message.upper for message in messages if message.upper is not None]
         has_upper = table.upper is not None and len(uppers) == len(messages)
@@ -235,18 +230,12 @@ def util_steps(
             for relaxation, memory in attempts
         ]
         resources = Resources(None, inputs.backend, lambda: headrooms()[agent], setup.divided.problem.agents[agent])
-        steps = list[UtilStep]()
-        for number, (side, own_tables, children) in enumerate(sides_to_do):
+        steps = list[agent_step.UtilStep]()
+        for side, own_tables, children in sides_to_do:
             try:
                 crossing = () if inputs.includes_crossing else crossing_tables(setup, agent, side, stop, encoded)
                 node = node_of(setup, agent, side, own_tables, children, stop, crossing)
-                key = setup.divided.problem.agents[agent], number == 0, node, attempts_here
-                step = None if retained is None else retained.find_step(*key)
-                if step is None:
-                    step = eliminate(node, attempts_here, resources)
-                    if retained is not None:
-                        retained.keep_step(*key, step)
-                steps.append(step)
+                steps.append(eliminate(node, attempts_here, resources))
                 continue
             except OutOfTime:
                 raise
@@ -260,7 +249,7 @@ def util_steps(
 
 def sliced_steps(
     setup: "Setup", inputs: MessageInputs, slicing: Slicing
-) -> Callable[[int, ChosenValues, list[UtilTables]], UtilStepPair]:
+) -> Callable[[int, agent_step.ChosenValues, list[agent_step.UtilTables]], UtilStepPair]:
     """Return a function that computes an agent's UTIL steps for one slice (fixed values of the cut variables).
 
     Steps of the same shape reuse one workspace, so a slice allocates nothing.
@@ -274,7 +263,13 @@ def sliced_steps(
     crossing = cache(lambda agent: crossing_tables(setup, agent, side, inputs.backend.stop, encoded_crossing(setup)))
     workspaces = StepWorkspaces(inputs.backend, setup.divided.arithmetic)
 
-    def step(agent: int, lower_side: bool, table: UtilMessage, fixed: Values, children: list[UtilMessage]) -> UtilStep:
+    def step(
+        agent: int,
+        lower_side: bool,
+        table: agent_step.UtilMessage,
+        fixed: agent_step.Values,
+        children: list[agent_step.UtilMessage],
+    ) -> agent_step.UtilStep:
         node = node_of(setup, agent, side, table, children, inputs.backend.stop, crossing(agent))
         if agent not in orders[lower_side]:  # upper tables may have other scopes: their order is computed once
             scopes = [
@@ -295,11 +290,11 @@ def sliced_steps(
         result = workspaces.step(key, node, senders)
         if result is None:
             resources = Resources(None, inputs.backend, None, setup.divided.problem.agents[agent])
-            result = util_step(node, [(EXACT, setup.step_bytes)], resources)
+            result = agent_step.util_step(node, [(EXACT, setup.step_bytes)], resources)
             workspaces.prepare(key, node, senders, result)
         return result
 
-    def work(agent: int, fixed: ChosenValues, messages: list[UtilTables]) -> UtilStepPair:
+    def work(agent: int, fixed: agent_step.ChosenValues, messages: list[agent_step.UtilTables]) -> UtilStepPair:
         table = tables[agent]
         lower = step(agent, True, table.lower, fixed.lower, [m.lower for m in messages])
         uppers = [m.upper for m in messages if m.upper is not None]
@@ -317,7 +312,7 @@ def subtree_steps(
     inputs: MessageInputs,
     subtrees: Sequence[Sequence[int]],
     predicted: tuple[list[PredictedStep], list[PredictedStep]],
-) -> Callable[[int, list[UtilTables]], UtilStepPair]:
+) -> Callable[[int, list[agent_step.UtilTables]], UtilStepPair]:
     """Return a function that computes the step of a subtree: one joint elimination of all variables of its agents.
 
     Parameters
@@ -336,11 +331,14 @@ def subtree_steps(
     tables, sides = inputs.tables, inputs.sides
 
     def step(
-        agents: Sequence[int], lower_side: bool, agent_tables: Sequence[UtilMessage], children: list[UtilMessage]
-    ) -> UtilStep:
+        agents: Sequence[int],
+        lower_side: bool,
+        agent_tables: Sequence[agent_step.UtilMessage],
+        children: list[agent_step.UtilMessage],
+    ) -> agent_step.UtilStep:
         side, orders = (sides.lower, predicted[0]) if lower_side else (sides.upper, predicted[1])
         order = [v for agent in agents for v in orders[agent].order]
-        node = UtilNode(
+        node = agent_step.UtilNode(
             [table for message in agent_tables for table in message],
             (),
             children,
@@ -350,9 +348,9 @@ def subtree_steps(
             setup.divided.arithmetic,
             order,
         )
-        return util_step(node, resources=Resources(None, inputs.backend, None, f"of {len(agents)} agents"))
+        return agent_step.util_step(node, resources=Resources(None, inputs.backend, None, f"of {len(agents)} agents"))
 
-    def work(subtree: int, messages: list[UtilTables]) -> UtilStepPair:
+    def work(subtree: int, messages: list[agent_step.UtilTables]) -> UtilStepPair:
         agents = subtrees[subtree]
         subtree_tables = [tables[agent] for agent in agents]
         lower = step(agents, True, [table.lower for table in subtree_tables], [m.lower for m in messages])
@@ -371,9 +369,9 @@ def subtree_steps(
 def outside_bound_steps(
     setup: "Setup",
     tables: Mapping[int, SampledTable | SharedAgentTables],
-    received: Callable[[int], Sequence[UtilTables]],
+    received: Callable[[int], Sequence[agent_step.UtilTables]],
     side: InterfaceCompression,
-) -> Callable[[int, UtilMessage], tuple[UtilMessage, list[UtilMessage]]]:
+) -> Callable[[int, agent_step.UtilMessage], tuple[agent_step.UtilMessage, list[agent_step.UtilMessage]]]:
     """Return a function that computes the outside bounds of an agent and of its children.
 
     Parameters
@@ -386,14 +384,18 @@ def outside_bound_steps(
         How the upper tables are indexed.
     """
 
-    def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
+    def work(
+        agent: int, outside: agent_step.UtilMessage
+    ) -> tuple[agent_step.UtilMessage, list[agent_step.UtilMessage]]:
         table = tables[agent]
         assert table.upper is not None, "only after a cycle in which all had bounds"
         crossing = () if isinstance(table, SharedAgentTables) else None
         children = [message.upper or () for message in received(agent)]
         node = node_of(setup, agent, side, table.upper, children, setup.backend.stop, crossing)
         separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
-        return outside_steps(node, outside, separators, _OUTSIDE_RELAXATION, Resources(setup.step_bytes, setup.backend))
+        return agent_step.outside_steps(
+            node, outside, separators, _OUTSIDE_RELAXATION, Resources(setup.step_bytes, setup.backend)
+        )
 
     return work
 
@@ -402,11 +404,11 @@ def node_of(
     setup: "Setup",
     agent: int,
     side: InterfaceCompression,
-    agent_tables: UtilMessage,
-    children: Sequence[UtilMessage],
+    agent_tables: agent_step.UtilMessage,
+    children: Sequence[agent_step.UtilMessage],
     stop: Deadline,
     crossing: Sequence[EncodedTable] | None = None,
-) -> UtilNode:
+) -> agent_step.UtilNode:
     """Return the input of an agent's elimination on one side: its tables, crossing factors and children's messages.
 
     Parameters
@@ -420,7 +422,7 @@ def node_of(
     crossing
         Encoded crossing factors placed at this agent; computed if None.
     """
-    return UtilNode(
+    return agent_step.UtilNode(
         agent_tables,
         crossing_tables(setup, agent, side, stop, encoded_crossing(setup)) if crossing is None else crossing,
         children,

@@ -17,18 +17,9 @@ agents can add to each of its rows (assignments of its boundary variables).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from dmcmc.inference.dpop.agent_step import (
-    ChosenValues,
-    Clock,
-    SentMessages,
-    UtilMessage,
-    Values,
-    latest,
-    tables_size,
-    value_size,
-)
+from dmcmc.inference.dpop import agent_step
 from dmcmc.inference.dpop.division import InterfaceCompression
 from dmcmc.inference.dpop.pseudotree import contracted
 from dmcmc.inference.dpop.slicing import PredictedStep, Slicing
@@ -41,26 +32,14 @@ from dmcmc.mpi.mailbox import Mailbox, SharedAgentTables, SharedTables, fits_sha
 from dmcmc.mpi.message_phases import Phase, UtilStepPair, interface_values, send_down, util_turns, value_phase
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving.agent_steps import (
-    MessageInputs,
-    Sides,
-    outside_bound_steps,
-    shared_tables_of,
-    sliced_steps,
-    subtree_steps,
-    util_steps,
-)
-from dmcmc.solving.planning.combination_plan import (
-    MessagesTooWide,
-    agent_slicing_seconds,
-    exact_bytes,
-    find_slicing,
-    narrowed_limits,
-    predicted_steps,
-)
-from dmcmc.solving.planning.plan import Setup
+from dmcmc.solving import agent_steps
+from dmcmc.solving.planning import combination_plan
 from dmcmc.solving.pruning import NeededRows, needed_rows, with_needed_rows
 from dmcmc.solving.tuning import MAX_STORED_SEPARATORS
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.plan import Setup
+
 
 MiniBucketSizes = tuple[int | None, int | None]
 
@@ -95,10 +74,10 @@ class Cycle:
     steps: dict[int, UtilStepPair]
     z: dict[int, MiniBucketSizes]
     values: dict[int, int]
-    chosen: dict[int, ChosenValues]
+    chosen: dict[int, agent_step.ChosenValues]
     contexts: dict[int, dict[int, int]]
     roots: dict[int, Number | None]
-    sent: list[dict[int, SentMessages]]
+    sent: list[dict[int, agent_step.SentMessages]]
     per_agent: bool = True
     leader_mailbox: Mailbox | None = None
 
@@ -125,25 +104,25 @@ class FinishedCycle:
         The rows of the messages of this rank's agents; None if messages had all rows.
     """
 
-    setup: Setup
-    sides: Sides
+    setup: "Setup"
+    sides: agent_steps.Sides
     tables: dict[int, SampledTable]
     steps: dict[int, UtilStepPair]
-    chosen: dict[int, ChosenValues]
-    contexts: dict[int, Values]
+    chosen: dict[int, agent_step.ChosenValues]
+    contexts: dict[int, agent_step.Values]
     roots: dict[int, Number | None]
     values: dict[int, int]
     interpreted: bool
     needed: NeededRows | None = None
 
-    def indexed_by(self, setup: Setup) -> "FinishedCycle":
+    def indexed_by(self, setup: "Setup") -> "FinishedCycle":
         """Return the cycle with tables that are indexed by the domains of a changed plan."""
         side = InterfaceCompression(setup.divided.problem.domains, setup.divided.problem.owner, {}, {})
-        return replace(self, sides=Sides(side, side))
+        return replace(self, sides=agent_steps.Sides(side, side))
 
 
 def message_scheme(
-    setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs
+    setup: "Setup", mailbox: Mailbox, clocks: dict[int, agent_step.Clock], inputs: agent_steps.MessageInputs
 ) -> Callable[[], "Combined"]:
     """Return the function that sends the messages of a cycle in one of the four ways; called by all ranks.
 
@@ -182,10 +161,10 @@ class Combined(NamedTuple):
 
     steps: dict[int, UtilStepPair]
     z: dict[int, MiniBucketSizes]
-    chosen: dict[int, ChosenValues]
-    contexts: dict[int, Values]
+    chosen: dict[int, agent_step.ChosenValues]
+    contexts: dict[int, agent_step.Values]
     roots: dict[int, Number | None]
-    sent: list[dict[int, SentMessages]]
+    sent: list[dict[int, agent_step.SentMessages]]
     per_agent: bool = True
     leader_mailbox: Mailbox | None = None
     needed: NeededRows | None = None
@@ -198,7 +177,7 @@ class Combined(NamedTuple):
 
 
 def finished_cycle(
-    setup: Setup, inputs: MessageInputs, combined: Combined, values: dict[int, int]
+    setup: "Setup", inputs: agent_steps.MessageInputs, combined: Combined, values: dict[int, int]
 ) -> FinishedCycle | None:
     """Return a cycle of exact messages, of which parts may be repeated; None for any other cycle."""
     tables = {agent: table for agent, table in inputs.tables.items() if isinstance(table, SampledTable) and table.exact}
@@ -217,12 +196,14 @@ def finished_cycle(
     return FinishedCycle(setup, inputs.sides, tables, *parts, values, is_interpreting(), combined.needed)
 
 
-def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> Combined:
+def _run_messages(
+    setup: "Setup", mailbox: Mailbox, clocks: dict[int, agent_step.Clock], inputs: agent_steps.MessageInputs
+) -> Combined:
     """Send messages of whole tables from agent to agent, one UTIL step per agent and side.
 
     While messages are too wide for their parents, they are made again with a smaller z.
     """
-    z_limits, up = dict[int, int](), list[dict[int, SentMessages]]()
+    z_limits, up = dict[int, int](), list[dict[int, agent_step.SentMessages]]()
     needed: NeededRows | None = None
     if inputs.row_filter is not None:
         needed, sent = needed_rows(setup, mailbox, inputs)
@@ -230,7 +211,7 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
     while True:
         up.append({})
         steps, phase = dict[int, UtilStepPair](), Phase(mailbox, setup.tree.bottom_up)
-        work = util_steps(setup, inputs, z_limits)
+        work = agent_steps.util_steps(setup, inputs, z_limits)
         work = work if needed is None else with_needed_rows(setup, inputs, needed, work)
         try:
             for agent, messages in util_turns(setup.tree, mailbox, clocks, steps, up[-1]):
@@ -238,8 +219,8 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
                     steps[agent] = work(agent, messages)
             phase.close()
             break
-        except MessagesTooWide as error:
-            z_limits |= narrowed_limits(setup.tree, z_limits, error)
+        except combination_plan.MessagesTooWide as error:
+            z_limits |= combination_plan.narrowed_limits(setup.tree, z_limits, error)
     chosen, contexts, down = value_phase(setup.tree, mailbox, clocks, steps, _separators(setup, inputs.sides))
     roots = {
         agent: None if step.upper is None else step.upper.total
@@ -250,7 +231,7 @@ def _run_messages(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inpu
     return Combined(steps, z, chosen, contexts, roots, [*up, down], needed=needed)
 
 
-def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _separators(setup: "Setup", sides: agent_steps.Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return each agent's separator twice: as the lower tables and as the upper tables index it."""
 
     def both(agent: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -263,7 +244,7 @@ def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], t
     )
 
 
-def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicing | None:
+def _choose_slicing(setup: "Setup", world: World, inputs: agent_steps.MessageInputs) -> Slicing | None:
     """Return the variables to slice by, given the scopes of the agents' tables; None if tables are joined whole.
 
     Raises
@@ -281,7 +262,9 @@ def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicin
 
     def find() -> Slicing | None:
         try:
-            return find_slicing(setup.divided, setup.tree, scopes, lower.sizes, max_entries, lower.scope)
+            return combination_plan.find_slicing(
+                setup.divided, setup.tree, scopes, lower.sizes, max_entries, lower.scope
+            )
         except ResourceError:
             if setup.divided.config.combine.method == "sliced":
                 raise
@@ -291,7 +274,11 @@ def _choose_slicing(setup: Setup, world: World, inputs: MessageInputs) -> Slicin
 
 
 def _run_slices(
-    setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs, slicing: Slicing
+    setup: "Setup",
+    mailbox: Mailbox,
+    clocks: dict[int, agent_step.Clock],
+    inputs: agent_steps.MessageInputs,
+    slicing: Slicing,
 ) -> Combined:
     """Send UTIL messages for one slice after the other, and VALUE messages down."""
     side = inputs.sides.lower
@@ -299,7 +286,7 @@ def _run_slices(
     cut_sizes = {agent: [(v, int(side.sizes[v])) for v in variables] for agent, variables in slicing.cut.items()}
     shared = _tables_to_divide_slices(setup, mailbox.world, clocks, inputs, slicing)
     inputs = inputs if shared is None else inputs._replace(tables=shared)
-    work = sliced_steps(setup, inputs, slicing)
+    work = agent_steps.sliced_steps(setup, inputs, slicing)
     outcome = combine_slices(setup.tree, separators, cut_sizes, work, mailbox, clocks, shared is not None)
     chosen = {agent: interface_values(found.known, found.context) for agent, found in outcome.decided.items()}
     return Combined(
@@ -314,7 +301,11 @@ def _run_slices(
 
 
 def _tables_to_divide_slices(
-    setup: Setup, world: World, clocks: Mapping[int, Clock], inputs: MessageInputs, slicing: Slicing
+    setup: "Setup",
+    world: World,
+    clocks: Mapping[int, agent_step.Clock],
+    inputs: agent_steps.MessageInputs,
+    slicing: Slicing,
 ) -> dict[int, SharedAgentTables] | None:
     """Return the tables of all agents, by which the ranks can divide the slices; called by all ranks.
 
@@ -324,14 +315,16 @@ def _tables_to_divide_slices(
     if world.size == 1 or not all(world.allgather(isinstance(setup.divided.division.crossing, tuple))):
         return None
     cut_values = {agent: int(inputs.sides.lower.sizes[variables[0]]) for agent, variables in slicing.cut.items()}
-    seconds = world.on_first_rank(lambda: agent_slicing_seconds(setup, slicing))
+    seconds = world.on_first_rank(lambda: combination_plan.agent_slicing_seconds(setup, slicing))
     if not is_faster_divided(setup.tree, cut_values, seconds, setup.owner, world.size):
         return None
     limit = setup.limits.retained_memory * setup.divided.problem.n_agents
     return tables_of_all_ranks(world, inputs.tables, clocks, limit)
 
 
-def _run_shared(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs: MessageInputs) -> Combined:
+def _run_shared(
+    setup: "Setup", mailbox: Mailbox, clocks: dict[int, agent_step.Clock], inputs: agent_steps.MessageInputs
+) -> Combined:
     """Let one rank per node (the leader) combine for all agents of its node.
 
     The ranks pass their tables to the leader in shared memory; messages between nodes go between leaders. The leader
@@ -340,7 +333,7 @@ def _run_shared(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs
     world = mailbox.world
     tables = {agent: table for agent, table in inputs.tables.items() if isinstance(table, SampledTable)}
     shared_tables = world.on_all_ranks(
-        lambda: shared_tables_of(setup, tables, inputs.sides, inputs.backend.stop, clocks)
+        lambda: agent_steps.shared_tables_of(setup, tables, inputs.sides, inputs.backend.stop, clocks)
     )
     if not fits_shared_memory(world, shared_tables):
         return _run_messages(setup, mailbox, clocks, inputs)
@@ -359,14 +352,14 @@ def _run_shared(setup: Setup, mailbox: Mailbox, clocks: dict[int, Clock], inputs
 
 
 def _predicted_subtree_steps(
-    setup: Setup, world: World, inputs: MessageInputs
+    setup: "Setup", world: World, inputs: agent_steps.MessageInputs
 ) -> tuple[list[PredictedStep], list[PredictedStep]] | None:
     """Return all agents' predicted lower and upper steps if joint elimination gives the same answer, else None.
 
     It gives the same answer if sums are exact, all agents' steps would be exact, and no outside bounds are computed.
     """
     may_need_messages = setup.divided.timed and any(choice.method != "exact" for choice in setup.choices)
-    if may_need_messages or not setup.divided.arithmetic.exact or exact_bytes(setup) == 0:
+    if may_need_messages or not setup.divided.arithmetic.exact or combination_plan.exact_bytes(setup) == 0:
         return None
     scopes = world.union(
         {
@@ -374,7 +367,7 @@ def _predicted_subtree_steps(
             for agent, agent_table in inputs.tables.items()
         }
     )
-    entries = exact_bytes(setup) // setup.divided.arithmetic.dtype.itemsize
+    entries = combination_plan.exact_bytes(setup) // setup.divided.arithmetic.dtype.itemsize
 
     def predict() -> tuple[list[PredictedStep], list[PredictedStep]] | None:
         steps_by_side = list[list[PredictedStep]]()
@@ -387,7 +380,9 @@ def _predicted_subtree_steps(
             ):
                 return steps_by_side[0], steps_by_side[0]
             steps_by_side.append(
-                predicted_steps(setup.divided.division, setup.tree, side_scopes, side.sizes, side.scope)
+                combination_plan.predicted_steps(
+                    setup.divided.division, setup.tree, side_scopes, side.sizes, side.scope
+                )
             )
             if any(step.plan(side.sizes).entries > entries for step in steps_by_side[-1]):
                 return None
@@ -397,10 +392,10 @@ def _predicted_subtree_steps(
 
 
 def _run_subtrees(
-    setup: Setup,
+    setup: "Setup",
     leader_mailbox: Mailbox,
-    times: dict[int, Clock],
-    inputs: MessageInputs,
+    times: dict[int, agent_step.Clock],
+    inputs: agent_steps.MessageInputs,
     predicted: tuple[list[PredictedStep], list[PredictedStep]],
 ) -> Combined:
     """Jointly eliminate the variables of all agents of each subtree that lies on one node.
@@ -419,11 +414,11 @@ def _run_subtrees(
     subtrees, tree, owner = contracted(setup.tree, leader_mailbox.owner)
     mailbox = Mailbox(leader_mailbox.world, owner)
     clocks = {
-        subtree: latest(times[agent] for agent in subtrees[subtree])
+        subtree: agent_step.latest(times[agent] for agent in subtrees[subtree])
         for subtree in mailbox.local_agents(range(len(subtrees)))
     }
-    sent_up, steps = dict[int, SentMessages](), dict[int, UtilStepPair]()
-    work, phase = subtree_steps(setup, inputs, subtrees, predicted), Phase(mailbox, tree.bottom_up)
+    sent_up, steps = dict[int, agent_step.SentMessages](), dict[int, UtilStepPair]()
+    work, phase = agent_steps.subtree_steps(setup, inputs, subtrees, predicted), Phase(mailbox, tree.bottom_up)
     for subtree, messages in util_turns(tree, mailbox, clocks, steps, sent_up):
         with phase.storing_errors(subtree):
             steps[subtree] = work(subtree, messages)
@@ -436,7 +431,7 @@ def _run_subtrees(
         for subtree, step in steps.items()
         if tree.parent[subtree] < 0
     }
-    chosen_by_agent, context_by_agent = dict[int, ChosenValues](), dict[int, Values]()
+    chosen_by_agent, context_by_agent = dict[int, agent_step.ChosenValues](), dict[int, agent_step.Values]()
     for subtree, choice in chosen.items():
         lower = choice.lower | contexts[subtree]
         for agent in subtrees[subtree]:
@@ -446,7 +441,9 @@ def _run_subtrees(
                 set(inputs.sides.upper.scope(interface)),
             )
             upper = choice.upper and {v: x for v, x in choice.upper.items() if v in upper_scope}
-            chosen_by_agent[agent] = ChosenValues({v: x for v, x in lower.items() if v in lower_scope}, upper)
+            chosen_by_agent[agent] = agent_step.ChosenValues(
+                {v: x for v, x in lower.items() if v in lower_scope}, upper
+            )
             context_by_agent[agent] = {v: lower[v] for v in separators[agent][0]}
             times[agent] = clocks[subtree]
     sent = [
@@ -465,13 +462,13 @@ def _run_subtrees(
 
 
 def _return_values(
-    setup: Setup,
+    setup: "Setup",
     mailbox: Mailbox,
-    clocks: dict[int, Clock],
-    times: Mapping[int, Clock],
-    sides: Sides,
+    clocks: dict[int, agent_step.Clock],
+    times: Mapping[int, agent_step.Clock],
+    sides: agent_steps.Sides,
     combined: Combined,
-    sent_tables: dict[int, SentMessages],
+    sent_tables: dict[int, agent_step.SentMessages],
 ) -> Combined:
     """Send the values that the node leaders have chosen to the agents' ranks.
 
@@ -486,12 +483,12 @@ def _return_values(
     sent_tables
         Messages by which this rank's agents passed their tables to the leader.
     """
-    world, sent_values = mailbox.world, dict[int, SentMessages]()
+    world, sent_values = mailbox.world, dict[int, agent_step.SentMessages]()
     for agent, choice in combined.chosen.items():
         all_values = choice._replace(lower=combined.contexts[agent] | choice.lower)
-        sent_values[agent] = SentMessages(1, value_size(all_values), "VALUE")
+        sent_values[agent] = agent_step.SentMessages(1, agent_step.value_size(all_values), "VALUE")
         mailbox.send("VALUE", agent, agent, all_values, times[agent])
-    chosen, contexts = dict[int, ChosenValues](), dict[int, Values]()
+    chosen, contexts = dict[int, agent_step.ChosenValues](), dict[int, agent_step.Values]()
     for agent in mailbox.local_agents(range(len(setup.tree.parent))):
         all_values, clocks[agent] = mailbox.receive("VALUE", agent)
         context = set(sides.lower.scope(setup.tree.separators[agent]))
@@ -505,8 +502,8 @@ def _return_values(
 
 
 def run_outside(
-    setup: Setup, mailbox: Mailbox, cycle: Cycle, tables: Mapping[int, SampledTable], side: InterfaceCompression
-) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
+    setup: "Setup", mailbox: Mailbox, cycle: Cycle, tables: Mapping[int, SampledTable], side: InterfaceCompression
+) -> tuple[dict[int, agent_step.UtilMessage], dict[int, agent_step.SentMessages]]:
     """Send each agent its outside bound: an upper bound on what all other agents of its component can add to its rows.
 
     Called after a cycle in which all agents had upper bounds. Messages go down the tree, from parents to children.
@@ -530,15 +527,15 @@ def run_outside(
 
     def send_bounds(
         mailbox: Mailbox, tables: Mapping[int, SampledTable | SharedAgentTables]
-    ) -> tuple[dict[int, UtilMessage], dict[int, SentMessages]]:
-        work = outside_bound_steps(setup, tables, lambda agent: cycle.steps[agent].received, side)
-        return send_down(setup.tree, mailbox, "OUTSIDE", work, tables_size)
+    ) -> tuple[dict[int, agent_step.UtilMessage], dict[int, agent_step.SentMessages]]:
+        work = agent_steps.outside_bound_steps(setup, tables, lambda agent: cycle.steps[agent].received, side)
+        return send_down(setup.tree, mailbox, "OUTSIDE", work, agent_step.tables_size)
 
     if cycle.leader_mailbox is None:
         return send_bounds(mailbox, tables)
-    clocks, both_sides = dict.fromkeys(tables, Clock()), Sides(side, side)
+    clocks, both_sides = dict.fromkeys(tables, agent_step.Clock()), agent_steps.Sides(side, side)
     shared_tables = mailbox.world.on_all_ranks(
-        lambda: shared_tables_of(setup, tables, both_sides, setup.backend.stop, clocks)
+        lambda: agent_steps.shared_tables_of(setup, tables, both_sides, setup.backend.stop, clocks)
     )
     with SharedTables(mailbox.world, shared_tables) as shared:
         outsides, _ = send_bounds(cycle.leader_mailbox, shared.tables)
@@ -547,5 +544,6 @@ def run_outside(
     received_bounds = {agent: mailbox.receive("OUTSIDE", agent)[0] for agent in tables}
     mailbox.close()
     return received_bounds, {
-        agent: SentMessages(1, tables_size(outside), "OUTSIDE") for agent, outside in received_bounds.items()
+        agent: agent_step.SentMessages(1, agent_step.tables_size(outside), "OUTSIDE")
+        for agent, outside in received_bounds.items()
     }

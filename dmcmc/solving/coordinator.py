@@ -24,7 +24,6 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.sparse_table import SizeStatistics, total_statistics
 from dmcmc.mpi.world import World
 from dmcmc.results.result import BOUND, EXACT_ELIMINATION, SAMPLING, Result
-from dmcmc.samplers.auto.choose import SAMPLER
 from dmcmc.solving.agent.bounds import Effect, GapCheck, problem_bound
 from dmcmc.solving.agent_steps import RowFilter, Sides
 from dmcmc.solving.incumbent import Incumbent, component_cutoffs, rounding_slack, total_of
@@ -34,7 +33,6 @@ from dmcmc.solving.pruning import Cutoffs
 
 if TYPE_CHECKING:
     from dmcmc.solving.combine_tables import Cycle
-    from dmcmc.solving.planning.plan import Setup
     from dmcmc.solving.rank_search import RankSearch
     from dmcmc.solving.rank_tables import RankTables
 
@@ -103,9 +101,9 @@ class Coordinator(ABC):
             EXACT_ELIMINATION: Effect.LOWER_TABLES | Effect.BOUNDS,
         }
 
-    def take_plan(self, setup: "Setup") -> None:
+    def take_plan(self, tables: "RankTables") -> None:
         """Take the plan of the run, and note in the result how it deviates from the settings."""
-        self.incumbent.setup, self.incumbent.note = setup, _deviation(setup)
+        self.incumbent.setup, self.incumbent.note = tables.setup, tables.setup.deviation
 
     def name_sources(self, improvers: Sequence[str]) -> None:
         """Set the improvers that the trace names as the sources of the next assignment and of the next bound."""
@@ -121,7 +119,7 @@ class Coordinator(ABC):
         """Values of the best assignment as far as this rank knows them; None before the first one."""
 
     @abstractmethod
-    def search_before_tables(self, setup: "Setup") -> None:
+    def search_before_tables(self, tables: "RankTables") -> None:
         """Search for a better incumbent before there are tables."""
 
     @abstractmethod
@@ -158,7 +156,7 @@ class Coordinator(ABC):
         """
         return best
 
-    def first_gap_check(self, setup: "Setup") -> Callable[[Mapping[int, Number]], bool]:
+    def first_gap_check(self, tables: "RankTables") -> Callable[[Mapping[int, Number]], bool]:
         """Return a function that says whether bounds of some agents meet the requested gap while tables are made.
 
         First tables do not stop early in runs without a time budget, whose work is the same on any number of ranks.
@@ -169,7 +167,7 @@ class Coordinator(ABC):
     def best_so_far(self, tables: "RankTables") -> Result | None:
         """Return the result if the run ended now; callable from any thread of rank 0, without other ranks."""
 
-    def conclude(self, setup: "Setup", report: CycleReport) -> Cutoffs | None:
+    def conclude(self, tables: "RankTables", report: CycleReport) -> Cutoffs | None:
         """Record the bound of a combination, and return the cutoffs by which rows are removed before the next one.
 
         Returns
@@ -184,9 +182,10 @@ class Coordinator(ABC):
                 roots = roots_of(report.roots for report in reports)
                 if filtered_sizes := [sizes for report in reports for sizes in report.filtered_sizes]:
                     incumbent.filtered = total_statistics(filtered_sizes)
-                incumbent.update_bound(total_of(roots, setup.divided.arithmetic))
+                incumbent.update_bound(total_of(roots, tables.setup.divided.arithmetic))
                 if not incumbent.reached:
-                    cutoffs = _cutoffs(incumbent, setup, reports, roots)
+                    may_prune = tables.setup.divided.config.combine.method == "auto"
+                    cutoffs = _cutoffs(incumbent, may_prune, reports, roots)
         cutoffs = self.world.decided(cutoffs)
         return None if cutoffs is None else cutoffs._replace(best=self.known_values(cutoffs.best))
 
@@ -221,15 +220,15 @@ class Coordinator(ABC):
         return result_of(setup.divided, incumbent, answer, shares, self.world.size, tables.combinations)
 
 
-def row_filter(coordinator: Coordinator, setup: "Setup") -> RowFilter | None:
+def row_filter(coordinator: Coordinator, tables: "RankTables") -> RowFilter | None:
     """Return which rows the UTIL messages of the next combination leave out; None to send all rows."""
-    rows, incumbent = setup.divided.config.combine.rows, coordinator.incumbent
+    rows, incumbent = tables.setup.divided.config.combine.rows, coordinator.incumbent
     if rows == "all" or (rows == "auto" and not coordinator.private):
         return None
 
     def least() -> Number | None:
         utility = incumbent.utility
-        return None if utility is None else utility - rounding_slack(incumbent, setup.divided.arithmetic)
+        return None if utility is None else utility - rounding_slack(incumbent, tables.setup.divided.arithmetic)
 
     return RowFilter(coordinator.world.on_first_rank(least))
 
@@ -243,25 +242,16 @@ def roots_of(parts: Iterable[Mapping[int, Number | None]]) -> dict[int, Number |
 
 
 def _cutoffs(
-    incumbent: Incumbent, setup: "Setup", reports: Sequence[CycleReport], roots: Mapping[int, Number | None]
+    incumbent: Incumbent, may_prune: bool, reports: Sequence[CycleReport], roots: Mapping[int, Number | None]
 ) -> Cutoffs | None:
     """Return the cutoffs by which rows are removed, if that may help; None otherwise (rank 0)."""
     if any(report.stop_requested for report in reports):
         incumbent.timed_out = True
         return None
     may_help = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
-    if not (may_help and incumbent.feasible and setup.divided.config.combine.method == "auto"):
+    if not (may_help and incumbent.feasible and may_prune):
         return None
     return Cutoffs(component_cutoffs(incumbent, roots), incumbent.values, incumbent.bound is not None)
-
-
-def _deviation(setup: "Setup") -> str | None:
-    """Return how the plan deviates from the settings, for the result; None if it does not."""
-    sampled = setup.methods.count(SAMPLER) if setup.divided.config.local.method == "exact" else 0
-    if not sampled:
-        return None
-    subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
-    return f"{subject} sampled: local.method: exact does not fit budget.memory there"
 
 
 class OneFile(Coordinator):
@@ -282,15 +272,17 @@ class OneFile(Coordinator):
         """Values of the best assignment, the same on all ranks."""
         return self.search.best
 
-    def search_before_tables(self, setup: "Setup") -> None:
+    def search_before_tables(self, tables: "RankTables") -> None:
         """Search for a better incumbent, unless the tables will prove the optimum."""
-        self.search.before_tables(setup)
+        setup = tables.setup
+        self.search.before_tables(setup.will_prove, setup.proves_on_gpu, setup.table_seconds)
 
-    def first_gap_check(self, setup: "Setup") -> Callable[[Mapping[int, Number]], bool]:
+    def first_gap_check(self, tables: "RankTables") -> Callable[[Mapping[int, Number]], bool]:
         """Return the check of the requested gap in a run with a time budget."""
-        if not (setup.divided.timed and setup.divided.config.budget.gap > 0):
-            return super().first_gap_check(setup)
-        return GapCheck(setup.divided, self.world, self.search.quality).is_met
+        parts = tables.setup.divided
+        if not (parts.timed and parts.config.budget.gap > 0):
+            return super().first_gap_check(tables)
+        return GapCheck(parts, self.world, self.search.quality).is_met
 
     def record(self, cycle: "Cycle", sides: Sides) -> None:
         """Gather the values that the combination has chosen for all variables, and record their local optimum."""

@@ -20,13 +20,14 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, judge, quality_of
 from dmcmc.results.result import LOCAL_SEARCH, Result, Solution, TracePoint
 from dmcmc.samplers.local_search.local_search import ConstraintAscent, UncompiledAscent, ascent_of
 from dmcmc.solving.agent.bounds import largest_total
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import RankOutcome, answer_of, result_of
-from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.observe import ProgressReporter
 from dmcmc.solving.planning.divided_problem import DividedProblem, arithmetic_for
 from dmcmc.solving.planning.presolve import FirstAnswer, OriginalProblem, Presolved
 from dmcmc.solving.rank_search import has_start
@@ -82,6 +83,29 @@ class _FirstTrace:
     def _solution(self, point: TracePoint, objective: int | float, values: NDArray[np.int64]) -> Solution:
         """Return an assignment that breaks no hard constraint, by variable names."""
         return Solution(point.time, objective, self.problem.assignment(values), point.found_by)
+
+
+def first_answer_on_ranks(
+    problem: Problem | None,
+    config: Settings,
+    world: World,
+    stop: Deadline,
+    start: float,
+    progress: ProgressReporter,
+    is_ready: Callable[[Problem], bool] = lambda problem: True,
+    can_plan: Callable[[], bool] = lambda: True,
+) -> FirstAnswer | None:
+    """Return what rank 0 finds before anything is divided, if there is a time budget or an assignment to start from.
+
+    The result is None on other ranks, all of which call this; the parameters are those of :func:`find_first_answer`.
+    """
+
+    def answer() -> FirstAnswer | None:
+        if problem is None or world.rank > 0 or (config.budget.time is None and not has_start(problem, config)):
+            return None
+        return find_first_answer(problem, config, stop, start, progress, partial(is_ready, problem), can_plan)
+
+    return world.on_all_ranks(answer)
 
 
 def find_first_answer(

@@ -2,14 +2,21 @@
 
 Searches and combinations of tables record assignments and bounds here, also from other threads. Bounds are *encoded*:
 upper bounds on the utility in the number type of the tables (``Arithmetic``), in which −∞ is a sentinel.
+
+A run with a time budget saves its best assignment in the checkpoint folder: ``incumbent.npz``, written atomically. The
+file has the values of all variables and two digests: of the problem, and of the values. When it is read, all values are
+compared with their domains and the utility is computed again, so nothing else is trusted.
 """
 
+import hashlib
 import logging
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,22 +24,91 @@ from msgspec.structs import replace as replace_fields
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
+from dmcmc.files.text import Archive, load_saved
+from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.inference.runtime.errors import CheckpointWarning, FileError, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.sparse_table import SizeStatistics
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, judge, quality_of
 from dmcmc.results.result import LOCAL_SEARCH, RetainedEntries, TracePoint
 from dmcmc.solving.agent.bounds import ImproverRecord, largest_total
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.warm_start.start_assignment import SavedIncumbent
+from dmcmc.solving.tuning import SAVING_INTERVAL
 
 if TYPE_CHECKING:
     from dmcmc.solving.planning.plan import Setup
 
 _LOG = logging.getLogger(__name__)
+
+
+FILE_NAME = "incumbent.npz"
+
+
+class SavedIncumbent:
+    """The file that saves the best assignment: the whole one, by rank 0, or one agent's part in a private run.
+
+    Parameters
+    ----------
+    folder : str
+        Folder of the file; created if it is missing.
+    problem : Problem
+        The problem with dense tables, to which the assignment belongs.
+    name : str
+        Name of the file.
+    """
+
+    def __init__(self, folder: str, problem: Problem, name: str = FILE_NAME) -> None:
+        self.path, self.problem = Path(folder) / name, problem
+        self._problem_digest = np.frombuffer(_digest_of(problem), dtype=np.uint8)
+        self._unsaved: NDArray[np.int64] | None = None
+        self._written, self._failed = 0.0, False
+
+    def load(self) -> NDArray[np.int64] | None:
+        """Return the assignment that an earlier run saved; None if there is none for this problem."""
+        return load_saved(self.path, self._problem_digest, self._read, ("problem", "the search starts from scratch"))
+
+    def _read(self, archive: Archive) -> NDArray[np.int64]:
+        """Return the assignment in a file."""
+        digest = archive.array("digest", "|u1")
+        values: NDArray[np.int64] = archive.array("values", "<i8")
+        if digest.tobytes() != hashlib.sha256(values.tobytes()).digest():
+            raise archive.fail("digest", "differs from the digest of the values")
+        if values.shape != self.problem.domains.shape or ((values < 0) | (values >= self.problem.domains)).any():
+            raise archive.fail("values", "must hold a value of each variable's domain")
+        values.flags.writeable = True  # kernels are compiled for writable arrays
+        return values
+
+    def save(self, values: NDArray[np.int64]) -> None:
+        """Save an assignment now, or once a second has passed since the last write; if the disk is full, warn once."""
+        self._unsaved = values
+        if time.perf_counter() - self._written >= SAVING_INTERVAL:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write an assignment that is not saved yet."""
+        values, self._unsaved = self._unsaved, None
+        if values is None or self._failed:
+            return
+        digest = np.frombuffer(hashlib.sha256(values.tobytes()).digest(), dtype=np.uint8)
+        try:
+            with open_packed_atomically(self.path) as stream:
+                np.savez(stream, values=values, made_from=self._problem_digest, digest=digest)
+        except FileError as error:
+            self._failed = True
+            warnings.warn(f"{error}; the best assignment is not saved", CheckpointWarning, stacklevel=2)
+        self._written = time.perf_counter()
+
+
+def _digest_of(problem: Problem) -> bytes:
+    """Return a digest of the problem's domains and tables."""
+    digest = hashlib.sha256(repr((1, problem.sense, problem.domains.tolist())).encode())
+    for factor in problem.factors:
+        digest.update(repr((factor.scope, factor.table.dtype.str, factor.table.shape)).encode())
+        digest.update(np.ascontiguousarray(factor.table).data)
+    return digest.digest()
 
 
 @dataclass

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.inference.bounds.search_rows import TighteningBudget, tighten
 from dmcmc.inference.dpop.division import LocalProblem, Rows
 from dmcmc.inference.model.arithmetic import EncodedTable
@@ -37,19 +38,9 @@ from dmcmc.solving.agent.checkpoint import Checkpoint, continue_sampling, resume
 from dmcmc.solving.agent.filtered_table import FilteredTable
 from dmcmc.solving.agent.tables import LowerTable
 from dmcmc.solving.agent_steps import Sides, gather_sides
-from dmcmc.solving.planning.plan import Setup
-from dmcmc.solving.tuning import (
-    ALL_EXACT_SHARE,
-    BATCH_SECONDS,
-    ELIMINATION_TOLERANCE,
-    EXACT_SHARE,
-    FIRST_ANSWER_GRACE,
-    FIRST_SWEEPS,
-    INITIAL_SHARE,
-    MIN_EXACT_SECONDS,
-    MIN_FIRST_BOUND_SECONDS,
-    SAMPLING_SHARE,
-)
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.plan import Setup
 
 
 class InitialTables(NamedTuple):
@@ -67,13 +58,13 @@ class InitialTables(NamedTuple):
         Chains of another rank's agent, some rows of which were sampled here; they can be resumed.
     """
 
-    setup: Setup
+    setup: "Setup"
     agents: dict[int, Agent]
     sides: Sides
     helped: Resumable | None
 
 
-def team_of(setup: Setup, world: World, private: bool = False) -> MpiTeam:
+def team_of(setup: "Setup", world: World, private: bool = False) -> MpiTeam:
     """Return the ranks that work on the rows of one agent with this rank; all ranks enter and leave this context."""
     helped = setup.agent_helped_by(world.rank)
     agents = setup.agents_of_rank(world.rank) if helped is None else [helped]
@@ -93,13 +84,13 @@ class ExactTables(NamedTuple):
         The checkpoint of this rank's finished tables, if there is one.
     """
 
-    setup: Setup
+    setup: "Setup"
     found: EliminatedTables
     checkpoint: Checkpoint | None
 
 
 def exact_tables(
-    setup: Setup,
+    setup: "Setup",
     team: MpiTeam,
     world: World,
     best: NDArray[np.int64] | None,
@@ -139,7 +130,7 @@ def exact_tables(
         found = eliminate_in_turn(work.optional, work.settings, setup.divided.timed, on_finished=work.on_finished)
         if work.required:  # these agents have no alternative to elimination
             never_gives_up, stop = setup.divided.timed and setup.never_given_up, setup.backend.stop
-            stop = stop.later(FIRST_ANSWER_GRACE) if never_gives_up else stop
+            stop = stop.later(tuning.FIRST_ANSWER_GRACE) if never_gives_up else stop
             settings = replace(work.settings, backend=replace(setup.backend, stop=stop))
             more = eliminate_in_turn(work.required, settings, setup.divided.timed, True, work.on_finished)
             if more.given_up and (stop.over or not never_gives_up):
@@ -201,17 +192,17 @@ def first_tables(
     return InitialTables(setup, agents, sides, None)
 
 
-def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
+def _first_sampling(setup: "Setup", best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
     """Return the sampling settings of the initial tables."""
-    stop = setup.backend.stop.later(FIRST_ANSWER_GRACE) if setup.divided.timed else NO_DEADLINE
-    seconds = SAMPLING_SHARE * initial_seconds(setup) if setup.divided.timed else None
+    stop = setup.backend.stop.later(tuning.FIRST_ANSWER_GRACE) if setup.divided.timed else NO_DEADLINE
+    seconds = tuning.SAMPLING_SHARE * initial_seconds(setup) if setup.divided.timed else None
     incumbent = None if setup.divided.config.local_search == "none" else best
     backend = replace(setup.backend, stop=stop)
     return replace(setup.sampling_settings(), progress=advance, backend=backend, seconds=seconds, incumbent=incumbent)
 
 
 def _make_agents(
-    setup: Setup,
+    setup: "Setup",
     mine: Sequence[int],
     exact: EliminatedTables,
     sides: Sides,
@@ -257,7 +248,7 @@ def _make_agents(
     return agents_so_far
 
 
-def _help_another_rank(setup: Setup, number: int, sides: Sides, settings: Sampling) -> Resumable | None:
+def _help_another_rank(setup: "Setup", number: int, sides: Sides, settings: Sampling) -> Resumable | None:
     """Sample some rows of another rank's agent, unless it has a table already; return its chains."""
     method, chains = setup.methods[number], None
     if broadcast_from_first(settings.team, False) and isinstance(registry.get(method), ChainSolver | BlockSolver):
@@ -265,7 +256,7 @@ def _help_another_rank(setup: Setup, number: int, sides: Sides, settings: Sampli
     return improve_in_team.help_on(chains, settings.backend, settings.team)
 
 
-def _checkpoint(setup: Setup, best: NDArray[np.int64] | None) -> Checkpoint | None:
+def _checkpoint(setup: "Setup", best: NDArray[np.int64] | None) -> Checkpoint | None:
     """Return the checkpoint of this rank's finished tables, if there is one; its key is independent of the clock."""
     folder, config = setup.divided.config.checkpoint, setup.divided.config
     if folder is None:
@@ -275,7 +266,7 @@ def _checkpoint(setup: Setup, best: NDArray[np.int64] | None) -> Checkpoint | No
 
 
 def _load_agents(
-    setup: Setup, context: AgentContext, numbers: Sequence[int], sides: Sides, checkpoint: Checkpoint
+    setup: "Setup", context: AgentContext, numbers: Sequence[int], sides: Sides, checkpoint: Checkpoint
 ) -> dict[int, Agent]:
     """Return those sampled agents whose tables are in the checkpoint."""
     agents: dict[int, Agent] = {}
@@ -286,34 +277,34 @@ def _load_agents(
     return agents
 
 
-def _save(setup: Setup, agents: Iterable[Agent], checkpoint: Checkpoint) -> None:
+def _save(setup: "Setup", agents: Iterable[Agent], checkpoint: Checkpoint) -> None:
     """Save the tables of sampled agents in the checkpoint, except those of agents that will be filtered."""
     for agent in agents:
         if agent.filtered is None:
             checkpoint.save(setup.choices[agent.local.agent].bound, agent.lower.local, agent.table)
 
 
-def _batches(setup: Setup, numbers: Sequence[int], has_checkpoint: bool) -> Iterator[list[int]]:
+def _batches(setup: "Setup", numbers: Sequence[int], has_checkpoint: bool) -> Iterator[list[int]]:
     """Yield batches of agents to sample together: all of them, or, with a checkpoint, batches of a few seconds."""
     batch, seconds = list[int](), 0.0
     for number in numbers:
         batch.append(number)
         seconds += setup.choices[number].seconds
-        if has_checkpoint and not setup.divided.timed and seconds >= BATCH_SECONDS:
+        if has_checkpoint and not setup.divided.timed and seconds >= tuning.BATCH_SECONDS:
             yield batch
             batch, seconds = [], 0.0
     if batch:
         yield batch
 
 
-def _exact_agent(setup: Setup, context: AgentContext, number: int, table: SampledTable) -> Agent:
+def _exact_agent(setup: "Setup", context: AgentContext, number: int, table: SampledTable) -> Agent:
     """Return an agent with an exact table."""
     local, choice = setup.divided.division.locals[number], setup.choices[number]
     gains = [MeasuredGain(EXACT_ELIMINATION, table.seconds, choice.seconds)]
     return Agent(context, local, table, LowerTable(local), gains=gains)
 
 
-def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
+def _choose_row_lists(setup: "Setup", mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
     """Return the sampled rows of the agents that have too many rows to sample all.
 
     Raises
@@ -331,7 +322,7 @@ def _choose_row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> 
 
 
 def _sampled_agents(
-    setup: Setup, context: AgentContext, numbers: Sequence[int], sides: Sides, settings: Sampling
+    setup: "Setup", context: AgentContext, numbers: Sequence[int], sides: Sides, settings: Sampling
 ) -> dict[int, Agent]:
     """Sample the agents that are not eliminated exactly, in one batch per method; return them with their tables."""
     agents: dict[int, Agent] = {}
@@ -358,7 +349,7 @@ def _sampled_agents(
 
 
 def _sampled(
-    setup: Setup, method: str, locals_: Sequence[LocalProblem], settings: Sampling
+    setup: "Setup", method: str, locals_: Sequence[LocalProblem], settings: Sampling
 ) -> tuple[list[SampledTable], Sequence[Resumable | None]]:
     """Return the agents' sampled tables, and their chains if sampling can be resumed later (otherwise None)."""
     solver, tables = registry.get(method), list[SampledTable]()
@@ -416,7 +407,7 @@ class _ExactWork(NamedTuple):
 
 
 def _exact_work(
-    setup: Setup, advance: Callable[[int], None], checkpoint: Checkpoint | None, team: MpiTeam, rank: int
+    setup: "Setup", advance: Callable[[int], None], checkpoint: Checkpoint | None, team: MpiTeam, rank: int
 ) -> _ExactWork:
     """Return the exact eliminations of this rank, without those whose tables are known."""
     helped = setup.agent_helped_by(rank)
@@ -452,7 +443,7 @@ def _exact_work(
     return _ExactWork(loaded, exact_agents, optional, required, settings, on_finished)
 
 
-def _retain(setup: Setup, work: _ExactWork, found: EliminatedTables) -> None:
+def _retain(setup: "Setup", work: _ExactWork, found: EliminatedTables) -> None:
     """Retain the exact tables for later runs of a session."""
     if setup.divided.retained is not None:
         for local, _ in work.agents:
@@ -466,7 +457,7 @@ def _now() -> float:
     return time.perf_counter()
 
 
-def _exact_end(setup: Setup) -> float:
+def _exact_end(setup: "Setup") -> float:
     """Return the time (``time.perf_counter``) at which exact agents give up; inf without a time budget.
 
     That is after 0.8 of the time budget if all agents are exact, else after 0.5. If ``local.method`` is ``auto``, it is
@@ -476,23 +467,26 @@ def _exact_end(setup: Setup) -> float:
     if budget is None:
         return float("inf")
     if all(method == "exact" for method in setup.methods):
-        return max(setup.backend.stop.until - (1 - ALL_EXACT_SHARE) * budget, _now() + MIN_EXACT_SECONDS)
-    end = setup.backend.stop.until - (1 - EXACT_SHARE) * budget
+        return max(setup.backend.stop.until - (1 - tuning.ALL_EXACT_SHARE) * budget, _now() + tuning.MIN_EXACT_SECONDS)
+    end = setup.backend.stop.until - (1 - tuning.EXACT_SHARE) * budget
     if (
         setup.divided.config.local.method == "auto"
     ):  # a given-up elimination is proposed again when all agents have a table
         planned = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
-        end = min(end, _now() + max(EXACT_SHARE * min(budget, FIRST_TABLE_SECONDS), ELIMINATION_TOLERANCE * planned))
-    return max(end, _now() + MIN_EXACT_SECONDS)
+        end = min(
+            end,
+            _now() + max(tuning.EXACT_SHARE * min(budget, FIRST_TABLE_SECONDS), tuning.ELIMINATION_TOLERANCE * planned),
+        )
+    return max(end, _now() + tuning.MIN_EXACT_SECONDS)
 
 
-def initial_seconds(setup: Setup) -> float:
+def initial_seconds(setup: "Setup") -> float:
     """Return the seconds for the initial tables; later time goes to the agents with the largest gaps."""
     left = max(0.0, setup.backend.stop.until - _now())
-    return min(max(FIRST_TABLE_SECONDS, INITIAL_SHARE * left), left)
+    return min(max(FIRST_TABLE_SECONDS, tuning.INITIAL_SHARE * left), left)
 
 
-def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[], bool]) -> None:
+def _first_bounds(setup: "Setup", agents: Sequence[Agent], gap_is_met: Callable[[], bool]) -> None:
     """Make upper-bound tables of agents. If there is no time, the bound is the sum of the factors' largest entries.
 
     Parameters
@@ -502,7 +496,7 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[]
     gap_is_met
         Returns whether the gap is as small as requested; tightening then stops.
     """
-    stop, started = setup.backend.stop.later(FIRST_ANSWER_GRACE), list[Agent]()
+    stop, started = setup.backend.stop.later(tuning.FIRST_ANSWER_GRACE), list[Agent]()
     for agent in agents:
         start, provider = _now(), setup.choices[agent.local.agent].bound
         kept = setup.divided.retained_bounds, setup.divided.problem.agents[agent.local.agent]
@@ -528,26 +522,27 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent], gap_is_met: Callable[[]
         agent.gains.append(MeasuredGain(BOUND, seconds))
 
 
-def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> TighteningBudget:
+def _first_allowance(setup: "Setup", agents: Sequence[Agent]) -> TighteningBudget:
     """Return the effort of the first bounds: seconds per agent, or a fixed number of sweeps."""
     one_core, numbers = replace(setup.limits, gpu=False, threads=1), [agent.local.agent for agent in agents]
     effort = sum(
-        bound_seconds(setup.surveys[a], one_core, setup.rates, FIRST_SWEEPS, setup.choices[a].bound) for a in numbers
+        bound_seconds(setup.surveys[a], one_core, setup.rates, tuning.FIRST_SWEEPS, setup.choices[a].bound)
+        for a in numbers
     )
     if not setup.divided.timed:
-        return TighteningBudget(effort, sweeps=FIRST_SWEEPS)
+        return TighteningBudget(effort, sweeps=tuning.FIRST_SWEEPS)
     seconds_each = UNTRIED_SHARE * initial_seconds(setup) / max(1, len(agents))
     with_relaxation = {agent.local.agent for agent in agents_with_relaxation_in_time(agents, setup.backend)}
     seconds_of = {
-        a: MIN_FIRST_BOUND_SECONDS
+        a: tuning.MIN_FIRST_BOUND_SECONDS
         if a in with_relaxation
-        else max(MIN_FIRST_BOUND_SECONDS, setup.choices[a].first_bound)
+        else max(tuning.MIN_FIRST_BOUND_SECONDS, setup.choices[a].first_bound)
         for a in numbers
     }
     return TighteningBudget(effort, [min(seconds_each, seconds_of[a]) for a in numbers])
 
 
-def _constant(setup: Setup, agent: Agent) -> EncodedTable:
+def _constant(setup: "Setup", agent: Agent) -> EncodedTable:
     """Return an agent's cheapest upper bound, the sum of all factors' largest entries, as a table without variables."""
     arithmetic, total = setup.divided.arithmetic, 0
     for factor in agent.local.factors:

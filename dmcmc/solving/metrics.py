@@ -16,21 +16,9 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.device import is_gpu_in_use
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
+from dmcmc.results import result
 from dmcmc.results.outcome import SolveOutcome
-from dmcmc.results.result import (
-    AgentMetrics,
-    ChainReport,
-    GuaranteeReport,
-    LevelReport,
-    MessageCount,
-    Result,
-    RetainedEntries,
-    Solution,
-    WorkDone,
-    guarantee_report,
-)
 from dmcmc.results.stored_result import provenance
-from dmcmc.samplers.auto.choose import AgentChoice
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.solving.agent.bounds import largest_total
 from dmcmc.solving.incumbent import Incumbent
@@ -38,6 +26,7 @@ from dmcmc.solving.planning.divided_problem import DividedProblem, temperature_o
 from dmcmc.solving.planning.presolve import presolve_report
 
 if TYPE_CHECKING:
+    from dmcmc.samplers.auto.choose import AgentChoice
     from dmcmc.solving.planning.plan import Setup
 
 _METHODS_WITH_GUARANTEE = {
@@ -64,7 +53,7 @@ class RankOutcome(NamedTuple):
         Number and bytes of messages between ranks other than agents' messages, by kind (:meth:`.World.message_counts`).
     """
 
-    metrics: dict[int, AgentMetrics]
+    metrics: dict[int, result.AgentMetrics]
     clock: Clock
     used_gpu: bool
     upper_bounds: Mapping[int, Number | None]
@@ -91,7 +80,7 @@ class AgentWork(NamedTuple):
 
 def metrics_of(
     setup: "Setup", agent: int, work: AgentWork, rank: int, sent: Sequence[SentMessages], extra: Sequence[SentMessages]
-) -> AgentMetrics:
+) -> result.AgentMetrics:
     """Return the metrics of one agent.
 
     Parameters
@@ -120,40 +109,40 @@ def metrics_of(
         "disclosed": min(own, sum([s.entries for s in (*sent, *extra)])),
     }
     if table is None:
-        return AgentMetrics(method=setup.methods[agent], exact=False, **common)
-    return AgentMetrics(
+        return result.AgentMetrics(method=setup.methods[agent], exact=False, **common)
+    return result.AgentMetrics(
         method=table.method,
         exact=table.exact,
         cells=table.cells,
         updates=table.updates,
         samples=0 if setup.listed_rows[agent] else table.drawn,
-        chains=None if table.chains is None else ChainReport(*table.chains),
+        chains=None if table.chains is None else result.ChainReport(*table.chains),
         time=table.seconds,
         z=work.z,
         gap=None if work.chosen is None else gap_at(table, work.chosen, setup.divided.arithmetic),
-        retained=None if table.sparse_sizes is None else RetainedEntries(*table.sparse_sizes),
+        retained=None if table.sparse_sizes is None else result.RetainedEntries(*table.sparse_sizes),
         **common,
     )
 
 
-def _totals_by_kind(sent: Sequence[SentMessages]) -> dict[str, MessageCount]:
+def _totals_by_kind(sent: Sequence[SentMessages]) -> dict[str, result.MessageCount]:
     """Return the number and bytes of messages by kind."""
     kinds: dict[str, tuple[int, int]] = {message.kind: (0, 0) for message in sent if message.count}
     for message in sent:
         if message.kind in kinds:
             count, size = kinds[message.kind]
             kinds[message.kind] = count + message.count, size + message.size
-    return {kind: MessageCount(count, size) for kind, (count, size) in kinds.items()}
+    return {kind: result.MessageCount(count, size) for kind, (count, size) in kinds.items()}
 
 
-def messages_of(agents: Sequence[AgentMetrics]) -> dict[str, MessageCount]:
+def messages_of(agents: Sequence[result.AgentMetrics]) -> dict[str, result.MessageCount]:
     """Return the number and bytes of all agents' messages by kind."""
     return _totals_by_kind(
         [SentMessages(n.count, n.size, kind) for agent in agents for kind, n in agent.messages.items()]
     )
 
 
-def control_of(counted: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, MessageCount]:
+def control_of(counted: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, result.MessageCount]:
     """Return the number and bytes of messages between ranks other than agents' messages, by kind."""
     return _totals_by_kind(
         [SentMessages(count, size, kind) for rank_counts in counted for kind, (count, size) in rank_counts.items()]
@@ -193,13 +182,13 @@ def _table_entry(table: EncodedTable, values: Mapping[int, int]) -> float:
     return float(table.values[tuple(values[v] for v in table.scope)])
 
 
-def solution_of(parts: DividedProblem, incumbent: Incumbent) -> Solution:
+def solution_of(parts: DividedProblem, incumbent: Incumbent) -> result.Solution:
     """Return the incumbent, which violates no hard constraint, in terms of the original problem."""
     assert incumbent.snapshot is not None
     values, outcome = parts.given.restore(incumbent.snapshot, incumbent.proof)
     last = incumbent.trace[-1]
     assert outcome.objective is not None
-    return Solution(last.time, outcome.objective, parts.given.problem.assignment(values), last.found_by)
+    return result.Solution(last.time, outcome.objective, parts.given.problem.assignment(values), last.found_by)
 
 
 class Answer(NamedTuple):
@@ -220,7 +209,7 @@ class Answer(NamedTuple):
     outcome: SolveOutcome
     assignment: dict[str, Label] | None
     private: bool = False
-    levels: tuple[LevelReport, ...] = ()
+    levels: tuple[result.LevelReport, ...] = ()
 
 
 def answer_of(
@@ -248,7 +237,7 @@ def early_result(
     ranks: int,
     cycles: int,
     make_1_optimal: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
-) -> Result:
+) -> result.Result:
     """Return the result if the run ended now; may be called from any thread of rank 0.
 
     Parameters
@@ -280,7 +269,7 @@ def result_of(
     shares: Sequence[RankOutcome],
     ranks: int,
     cycles: int,
-) -> Result:
+) -> result.Result:
     """Merge the ranks' reports into a result; agents without report are left out.
 
     Parameters
@@ -299,14 +288,14 @@ def result_of(
         Number of combinations.
     """
     outcome, seconds, setup = answer.outcome, time.perf_counter() - incumbent.start, incumbent.setup
-    metrics: dict[int, AgentMetrics] = {}
+    metrics: dict[int, result.AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
     agents = tuple(_with_original_counts(parts, a, metrics[a]) for a in sorted(metrics))
     guarantee, why_not = guarantee_of(parts, agents)
     clock = latest(share.clock for share in shares)
     status = "timeout" if incumbent.timed_out and not incumbent.reached else outcome.status
-    return Result(
+    return result.Result(
         status=status,
         objective=outcome.objective,
         bound=outcome.bound,
@@ -342,14 +331,16 @@ def result_of(
     )
 
 
-def _with_original_counts(parts: DividedProblem, agent: int, metrics: AgentMetrics) -> AgentMetrics:
+def _with_original_counts(parts: DividedProblem, agent: int, metrics: result.AgentMetrics) -> result.AgentMetrics:
     """Return an agent's metrics with the variable counts of the original problem, which only rank 0 may know."""
     if not parts.scattered:
         return metrics
     return msgspec.structs.replace(metrics, variables=parts.owned[0][agent], interface=parts.owned[1][agent])
 
 
-def levels_of(problem: Problem, values: NDArray[np.int64] | None, bound: Number | None) -> tuple[LevelReport, ...]:
+def levels_of(
+    problem: Problem, values: NDArray[np.int64] | None, bound: Number | None
+) -> tuple[result.LevelReport, ...]:
     """Return the objective and the bound of each level of a problem's objective; empty without levels.
 
     Parameters
@@ -361,18 +352,20 @@ def levels_of(problem: Problem, values: NDArray[np.int64] | None, bound: Number 
     bound : int, float or None
         Proven bound on the weighted objective.
     """
-    return tuple(LevelReport(*value) for value in level_values(problem, values, bound)) if problem.levels else ()
+    return tuple(result.LevelReport(*value) for value in level_values(problem, values, bound)) if problem.levels else ()
 
 
-def work_of(incumbent: Incumbent) -> tuple[WorkDone, ...]:
+def work_of(incumbent: Incumbent) -> tuple[result.WorkDone, ...]:
     """Return the seconds and gains of each improver as plain data."""
     return tuple(
-        WorkDone(improver, record.seconds, record.objective, record.bound)
+        result.WorkDone(improver, record.seconds, record.objective, record.bound)
         for improver, record in incumbent.improver_records.items()
     )
 
 
-def guarantee_of(parts: DividedProblem, agents: Sequence[AgentMetrics]) -> tuple[GuaranteeReport | None, str | None]:
+def guarantee_of(
+    parts: DividedProblem, agents: Sequence[result.AgentMetrics]
+) -> tuple[result.GuaranteeReport | None, str | None]:
     """Return the guarantee of Theorem 1, or the reason why there is none; (None, None) if it was not asked for.
 
     The theorem holds for samples of one irreducible and aperiodic Markov chain that are drawn for every row, if DPOP
@@ -397,11 +390,11 @@ def guarantee_of(parts: DividedProblem, agents: Sequence[AgentMetrics]) -> tuple
         reason = "mini-buckets do not find the best combination"
     else:
         chains = [agent.chains for agent in sampled]
-        return guarantee_report(requested.alpha, requested.epsilon, drawn, len(sampled), chains), None
+        return result.guarantee_report(requested.alpha, requested.epsilon, drawn, len(sampled), chains), None
     return None, f"no guarantee: {reason}"
 
 
-def choices_of(setup: "Setup", agents: Sequence[AgentMetrics], private: bool = False) -> dict[str, object]:
+def choices_of(setup: "Setup", agents: Sequence[result.AgentMetrics], private: bool = False) -> dict[str, object]:
     """Return the planned choices as plain data, for the result's provenance; in a private run without variables."""
     names = setup.divided.problem.agents
     distinct = {id(choice): choice for choice in setup.choices}  # many agents have the same one
@@ -431,7 +424,7 @@ def choices_of(setup: "Setup", agents: Sequence[AgentMetrics], private: bool = F
     }
 
 
-def _choice_data(choice: AgentChoice) -> dict[str, object]:
+def _choice_data(choice: "AgentChoice") -> dict[str, object]:
     """Return an agent's method, the reason for it, and the estimated seconds, as plain data."""
     return {
         "bound": choice.bound,

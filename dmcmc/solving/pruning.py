@@ -17,16 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.agent_step import (
-    SentMessages,
-    UsableRows,
-    UtilMessage,
-    UtilStep,
-    UtilTables,
-    rows_for_children,
-    usable_part,
-    usable_size,
-)
+from dmcmc.inference.dpop import agent_step
 from dmcmc.inference.dpop.division import InterfaceCompression
 from dmcmc.inference.execution.exact_or_mini_buckets import Resources
 from dmcmc.inference.model.arithmetic import EncodedTable
@@ -45,7 +36,9 @@ if TYPE_CHECKING:
     from dmcmc.solving.rank_tables import RankTables
 
 
-def outside_rows(setup: "Setup", agent: "Agent", outside: UtilMessage, upper: InterfaceCompression) -> NDArray[Any]:
+def outside_rows(
+    setup: "Setup", agent: "Agent", outside: agent_step.UtilMessage, upper: InterfaceCompression
+) -> NDArray[Any]:
     """Return an upper bound on what all other agents can add to each row of an agent's table, (rows,) encoded.
 
     Rows that are not listed any more have −∞.
@@ -122,7 +115,7 @@ def prune(tables: "RankTables", cutoffs: Cutoffs) -> bool:
     return pruned
 
 
-Work = Callable[[int, list[UtilTables]], UtilStepPair]
+Work = Callable[[int, list[agent_step.UtilTables]], UtilStepPair]
 
 
 class NeededRows(NamedTuple):
@@ -136,25 +129,29 @@ class NeededRows(NamedTuple):
         By agent: the utility that its subtree adds at least to a solution as good as the best known one.
     """
 
-    usable: Mapping[int, tuple[UsableRows, ...]]
+    usable: Mapping[int, tuple[agent_step.UsableRows, ...]]
     least: Mapping[int, Number | None]
 
 
-def needed_rows(setup: "Setup", mailbox: Mailbox, inputs: MessageInputs) -> tuple[NeededRows, dict[int, SentMessages]]:
+def needed_rows(
+    setup: "Setup", mailbox: Mailbox, inputs: MessageInputs
+) -> tuple[NeededRows, dict[int, agent_step.SentMessages]]:
     """Return which rows the next UTIL messages need, and the messages sent for it; called by all ranks."""
     least = _least_utilities(setup, mailbox.world, inputs)
-    usable, sent = send_down(setup.tree, mailbox, "USABLE", _usable_row_steps(setup, inputs), usable_size)
+    usable, sent = send_down(setup.tree, mailbox, "USABLE", _usable_row_steps(setup, inputs), agent_step.usable_size)
     return NeededRows(usable, least), sent
 
 
 def with_needed_rows(setup: "Setup", inputs: MessageInputs, needed: NeededRows, work: Work) -> Work:
     """Return a function that computes an agent's UTIL steps as ``work`` does; the messages have needed rows only."""
 
-    def part(agent: int, side: InterfaceCompression, step: UtilStep) -> UtilStep:
+    def part(agent: int, side: InterfaceCompression, step: agent_step.UtilStep) -> agent_step.UtilStep:
         usable, least = needed.usable.get(agent, ()), needed.least.get(agent)
-        return replace(step, message=usable_part(step.message, usable, least, side.sizes, setup.divided.arithmetic))
+        return replace(
+            step, message=agent_step.usable_part(step.message, usable, least, side.sizes, setup.divided.arithmetic)
+        )
 
-    def filtered(agent: int, messages: list[UtilTables]) -> UtilStepPair:
+    def filtered(agent: int, messages: list[agent_step.UtilTables]) -> UtilStepPair:
         steps = work(agent, messages)
         if setup.tree.parent[agent] < 0:
             return steps
@@ -168,7 +165,10 @@ def with_needed_rows(setup: "Setup", inputs: MessageInputs, needed: NeededRows, 
 
 def _usable_row_steps(
     setup: "Setup", inputs: MessageInputs
-) -> Callable[[int, tuple[UsableRows, ...]], tuple[tuple[UsableRows, ...], list[tuple[UsableRows, ...]]]]:
+) -> Callable[
+    [int, tuple[agent_step.UsableRows, ...]],
+    tuple[tuple[agent_step.UsableRows, ...], list[tuple[agent_step.UsableRows, ...]]],
+]:
     """Return a function that computes which rows an agent can use of its children's messages.
 
     All rows count as usable where the lower and the upper tables are indexed in different ways.
@@ -181,14 +181,16 @@ def _usable_row_steps(
     """
     side, resources = inputs.sides.upper, Resources(setup.step_bytes, inputs.backend)
 
-    def work(agent: int, known: tuple[UsableRows, ...]) -> tuple[tuple[UsableRows, ...], list[tuple[UsableRows, ...]]]:
+    def work(
+        agent: int, known: tuple[agent_step.UsableRows, ...]
+    ) -> tuple[tuple[agent_step.UsableRows, ...], list[tuple[agent_step.UsableRows, ...]]]:
         children, table = setup.tree.children[agent], inputs.tables[agent]
         if inputs.sides.lower is not side or not children:
             return known, [() for _ in children]
         own, crossing = table.lower if table.upper is None else table.upper, () if inputs.includes_crossing else None
         node = node_of(setup, agent, side, own, [], inputs.backend.stop, crossing)
         separators = [side.scope(setup.tree.separators[child]) for child in children]
-        return known, rows_for_children(node, known, separators, resources)
+        return known, agent_step.rows_for_children(node, known, separators, resources)
 
     return work
 

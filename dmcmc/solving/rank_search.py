@@ -26,13 +26,12 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import LOCAL_SEARCH, Result
 from dmcmc.samplers.local_search.local_search import Ascent, LocalSearch, UncompiledAscent, ascent_of
-from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.incumbent import Incumbent, SavedIncumbent
 from dmcmc.solving.metrics import early_result, solution_of
-from dmcmc.solving.monitoring.progress import ProgressReporter
+from dmcmc.solving.observe import ProgressReporter
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.tuning import ONE_OPT_GRACE, SWEEPS
-from dmcmc.solving.warm_start.start_assignment import SavedIncumbent, carried_over, completed
+from dmcmc.solving.warm_start.start_assignment import carried_over, completed
 
 _EMPTY_PROBLEM = Problem((), np.zeros(0, dtype=np.int64), (), np.zeros(0, dtype=np.int64), ())
 
@@ -210,11 +209,21 @@ class RankSearch:
         ascent = self._make_original_ascent(stop)
         return values if ascent is None else ascent.climb(values)
 
-    def before_tables(self, setup: Setup) -> None:
-        """Search before there are tables, unless these will prove the optimum."""
-        if not proves_on_gpu(setup):
+    def before_tables(self, tables_prove: bool, on_gpu: bool, _table_seconds: float) -> None:
+        """Search before there are tables, unless these will prove the optimum.
+
+        Parameters
+        ----------
+        tables_prove
+            Whether the tables will prove the optimum.
+        on_gpu
+            Whether a GPU computes some of these tables. The work that overlaps with them then waits.
+        _table_seconds
+            The estimated seconds of the tables; used in runs with a time budget.
+        """
+        if not on_gpu:
             self.overlapped.run()
-        if not setup.will_prove and not self.decodes_only:
+        if not tables_prove and not self.decodes_only:
             self.improve(None, SWEEPS)
 
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
@@ -246,11 +255,6 @@ class RankSearch:
         best, quality = self.world.decided((incumbent.values, incumbent.quality))
         assert best is not None and quality is not None
         self.best, self.quality = best, quality
-
-
-def proves_on_gpu(setup: Setup) -> bool:
-    """Return whether the tables will prove the optimum, and a GPU computes some of them."""
-    return setup.will_prove and any(choice.device != "cpu" for choice in setup.choices)
 
 
 def has_start(problem: Problem, settings: Settings) -> bool:

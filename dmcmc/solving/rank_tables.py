@@ -10,7 +10,7 @@ agent's boundary variables (its interface).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,9 @@ from dmcmc.solving.combine_tables import Cycle, finished_cycle, message_scheme, 
 from dmcmc.solving.local_tables import ExactTables, first_tables
 from dmcmc.solving.metrics import AgentWork, checks_of, metrics_of
 from dmcmc.solving.planning.combination_plan import slicing_seconds
-from dmcmc.solving.planning.plan import Setup
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.plan import Setup
 
 
 class FinishedCombination(NamedTuple):
@@ -85,7 +87,7 @@ class RankTables:
 
     sides: Sides
 
-    def __init__(self, setup: Setup, world: World, team: MpiTeam | None = None) -> None:
+    def __init__(self, setup: "Setup", world: World, team: MpiTeam | None = None) -> None:
         self.setup, self.world, self.team = setup, world, team or MpiTeam(world, None, True)
         self.mine = setup.agents_of_rank(world.rank)
         self.mailbox = Mailbox(world, setup.owner)

@@ -15,14 +15,13 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.solving.coordinator import Coordinator, CycleReport, OneFile, row_filter
-from dmcmc.solving.first_answer import find_first_answer
+from dmcmc.solving.first_answer import first_answer_on_ranks
 from dmcmc.solving.local_tables import exact_tables, team_of
-from dmcmc.solving.monitoring.progress import UNWATCHED, Watch
+from dmcmc.solving.observe import UNWATCHED, Watch
 from dmcmc.solving.planning.divided_problem import divide_on_ranks
 from dmcmc.solving.planning.plan import Setup, plan, scatter_problem
-from dmcmc.solving.planning.presolve import FirstAnswer
 from dmcmc.solving.pruning import prune
-from dmcmc.solving.rank_search import RankSearch, begin, has_start, take_start
+from dmcmc.solving.rank_search import RankSearch, begin, take_start
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -55,7 +54,7 @@ def solve_fixed_work(
         The result on rank 0, None on the others.
     """
     start, stop = time.perf_counter(), watch.stop
-    first = _improved_start(problem, config, world, watch, start)
+    first = first_answer_on_ranks(problem, config, world, stop, start, watch.progress)
     divided, unscattered = divide_on_ranks(problem, config, world, stop, first)  # presolved before
     divided = divided if retained is None else replace(divided, retained=retained)
     search = begin(divided, world, stop, start, watch.progress, RankSearch)
@@ -103,13 +102,13 @@ def _make_and_combine(
     setup: Setup, coordinator: Coordinator, overlapped: AbstractContextManager[None], watch: Watch
 ) -> Result | None:
     """Carry out a plan; return the result on rank 0."""
-    coordinator.take_plan(setup)
     progress = watch.progress
     with team_of(setup, coordinator.world, coordinator.private) as team:
         tables = RankTables(setup, coordinator.world, team)
+        coordinator.take_plan(tables)
         try:
             progress.stage("searching")
-            coordinator.search_before_tables(setup)
+            coordinator.search_before_tables(tables)
             progress.stage("local tables", len(tables.mine))
             with overlapped:
                 exact = exact_tables(setup, team, coordinator.world, coordinator.best, progress.advance)
@@ -117,14 +116,14 @@ def _make_and_combine(
             if tables.setup is not setup:  # an elimination was given up
                 coordinator.incumbent.setup = tables.setup
                 watch.planned(tables.setup)
-                coordinator.search_before_tables(tables.setup)
+                coordinator.search_before_tables(tables)
             coordinator.name_sources(tables.improvers)
             rows_removed, is_finished = True, coordinator.gap_is_met(tables)
             while not is_finished:
                 progress.stage(tables.combining_title)
-                cycle = tables.combine(row_filter=row_filter(coordinator, tables.setup))
+                cycle = tables.combine(row_filter=row_filter(coordinator, tables))
                 coordinator.record(cycle, tables.sides)
-                cutoffs = coordinator.conclude(tables.setup, CycleReport.of(tables, cycle, rows_removed))
+                cutoffs = coordinator.conclude(tables, CycleReport.of(tables, cycle, rows_removed))
                 is_finished = cutoffs is None
                 if cutoffs is not None:
                     rows_removed = prune(tables, cutoffs)
@@ -132,16 +131,3 @@ def _make_and_combine(
         except ResourceError as error:
             coordinator.give_up(error, tables)
         return coordinator.result(tables)
-
-
-def _improved_start(
-    problem: Problem | None, config: Settings, world: World, watch: Watch, start: float
-) -> FirstAnswer | None:
-    """Return the assignment that is given to start from, completed and improved, on rank 0; None without one."""
-
-    def answer() -> FirstAnswer | None:
-        if problem is None or world.rank > 0 or not has_start(problem, config):
-            return None
-        return find_first_answer(problem, config, watch.stop, start, watch.progress)
-
-    return world.on_all_ranks(answer)

@@ -42,7 +42,7 @@ INTERRUPTED = """
 import os, signal, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 from dmcmc.anytime.solve import solve
 from dmcmc.config.settings import Budget, Local, Settings
 
@@ -70,7 +70,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.fixture
 def without_slices(monkeypatch):
     """Let ``combine.method: auto`` use mini-buckets in place of slices."""
-    monkeypatch.setattr("dmcmc.solving.planning.plan.choose_slicing", lambda *_: None)
+    monkeypatch.setattr("dmcmc.solving.planning.combination_plan.choose_slicing", lambda *_: None)
 
 
 @pytest.mark.parametrize("seed", range(3))

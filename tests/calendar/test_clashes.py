@@ -10,7 +10,7 @@ from support.runs import sizes
 
 import dmcmc
 from dmcmc.calendars.explain import explain
-from dmcmc.calendars.file import person_rules, problem
+from dmcmc.calendars.file import person_rules
 from dmcmc.calendars.file.problem import problem_of
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.calendars.solve import solve_calendar
@@ -61,7 +61,7 @@ def test_constraints_and_pairs_allow_the_same(monkeypatch, copies):
     for seed in range(12 if copies else 24):
         calendar, rng = calendar_of(crowded(seed)), random.Random(seed)
         with monkeypatch.context() as patch:
-            patch.setattr(problem, "meetings_apart", lambda *_: None)
+            patch.setattr(person_rules, "meetings_apart", lambda *_: None)
             pairs = problem_of(calendar, copies)
         with monkeypatch.context() as patch:
             patch.setattr(person_rules, "MAX_ENUMERATED_ENTRIES", 0)

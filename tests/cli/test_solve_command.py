@@ -17,9 +17,8 @@ from support.runs import large_problem
 from support.toulbar2 import optima
 
 from dmcmc import Factor, Problem
-from dmcmc.cli.commands.solve import TASKS
+from dmcmc.cli.commands.solve import TASKS, SolveJob
 from dmcmc.cli.main import main
-from dmcmc.cli.solve_tasks import SolveJob
 from dmcmc.config.configuration import config_of
 from dmcmc.config.settings import Settings
 from dmcmc.files.document import Document

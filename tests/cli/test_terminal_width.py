@@ -11,7 +11,7 @@ from rich.console import Console
 
 import dmcmc
 from dmcmc.cli.arguments import command_parsers
-from dmcmc.cli.completion import SHELLS, script
+from dmcmc.cli.commands.setup import SHELLS, script
 from dmcmc.cli.main import main
 from dmcmc.cli.progress import PeriodicProgress
 from dmcmc.inference.model.factor import Factor

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from dmcmc.cli import warm_up, warm_up_child
+from dmcmc.cli import warm_up_child
 from dmcmc.cli.arguments import parse_arguments
+from dmcmc.cli.commands import warm_up
+from dmcmc.cli.commands.warm_up import compile_in_children
 from dmcmc.cli.main import main
-from dmcmc.cli.warm_up import compile_in_children
 from dmcmc.inference.storage import cache_folders
 from dmcmc.inference.storage.cache_folders import describe_cache
 

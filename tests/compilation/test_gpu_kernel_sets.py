@@ -10,7 +10,7 @@ from dmcmc.anytime.rank_run import RankImprovers, RankRun
 from dmcmc.compilation import gpu_components
 from dmcmc.compilation.gpu_components import GpuKernels, PreparedRun, large_relaxations, relaxations
 from dmcmc.compilation.run_components import RunComponents
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.bounds.semidefinite.cuda import node_arrays as device_arrays
 from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import largest_domains, uses_large_arrays

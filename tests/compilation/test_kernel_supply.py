@@ -33,7 +33,7 @@ from dmcmc.inference.storage import cache_folders
 from dmcmc.mpi.world import World
 from dmcmc.samplers.blocks import neighbourhood_search as search
 from dmcmc.samplers.chain_solver import ChainSolver
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 from dmcmc.solving.planning.divided_problem import arithmetic_for, divide_problem, soon_proven
 from dmcmc.solving.planning.plan import Setup, prepare
 
@@ -235,7 +235,7 @@ from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime.compile import KernelSet
 from dmcmc.mpi.world import World
 from dmcmc.compilation.kernel_supply import KernelSupply
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 with KernelSupply(World(), Settings(budget=Budget(time=0.01)), NoProgress()) as kernels:
     kernels.request(KernelSet("endless", partial(time.sleep, 3600.0)))
     while not kernels._compiler._children:

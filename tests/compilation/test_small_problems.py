@@ -12,7 +12,8 @@ from support.kernels.both_ways import kernels_called_both_ways
 
 import dmcmc
 from dmcmc.compilation.small_problems import count_steps, solves_interpreted
-from dmcmc.config.settings import Settings, settings_from
+from dmcmc.config.make_settings import settings_from
+from dmcmc.config.settings import Settings
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse_factor import SparseFactor

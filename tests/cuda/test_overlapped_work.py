@@ -1,7 +1,6 @@
 """While a GPU makes tables, the host makes the first assignment instead of waiting; under Numba's simulator."""
 
 from dataclasses import replace
-from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.questions.mini_buckets import solve_single_agent
 from dmcmc.samplers.local_search.local_search import LocalSearch
-from dmcmc.solving import rank_search
+from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.rank_search import OverlappedWork
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -26,7 +25,7 @@ def order(monkeypatch):
     """The events in their order; even tiny buckets go to the GPU."""
     monkeypatch.setattr("dmcmc.inference.tuning.GPU_THRESHOLDS", np.array([1]))
     monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", CostModel(seconds_per_cell=1.0))
-    monkeypatch.setattr(rank_search, "proves_on_gpu", attrgetter("will_prove"))  # these agents are too small for it
+    monkeypatch.setattr(Setup, "proves_on_gpu", Setup.will_prove)  # these agents are too small for it
     shared_device()  # a process that has used the GPU before
     happened, first, run_waves = list[str](), LocalSearch.first, on_gpu.run_waves
 

@@ -33,7 +33,7 @@ if world.rank == 0:
 ALL_TREES = """
 import sys
 import dmcmc
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.inference.dpop import trees
 from dmcmc.mpi.world import connect
 from dmcmc.anytime.solve_private import solve_directory

@@ -22,7 +22,7 @@ from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.mpi.world import connect
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 from dmcmc.anytime.solve import solve
 from support.runs import finish_run, start_run
 

@@ -17,7 +17,7 @@ SCRIPT = """
 import json, sys
 from numba.cuda.simulator.kernel import FakeCUDAKernel
 from dmcmc import Session
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.formats import native
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime import device

@@ -17,7 +17,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.cli.main import main
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files, native
 from dmcmc.mpi.compute_node import announced_size, launched, place_agents

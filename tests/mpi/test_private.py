@@ -16,7 +16,7 @@ from dmcmc import Factor, Problem
 from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.cli.main import main
 from dmcmc.compilation.run_components import RunComponents
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files, native
 from dmcmc.inference.dpop.pseudotree import complete_tree, neighbours_of
@@ -201,7 +201,7 @@ from types import SimpleNamespace
 import numpy as np
 from dmcmc.files.document import Document
 from dmcmc.compilation.run_components import RunComponents
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.formats import native
 from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.world import World, connect

@@ -9,13 +9,13 @@ from support.ranks import needs_mpirun, start
 from support.runs import start_run
 
 from dmcmc import Factor, Problem
+from dmcmc.inference.dpop import agent_step
 from dmcmc.inference.dpop import slicing as step_workspace
 from dmcmc.inference.dpop.slicing import condition_tables
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.divided_phases import is_faster_divided
 from dmcmc.report.explain import plan_of
-from dmcmc.solving import agent_steps
 from dmcmc.solving.planning.combination_plan import find_slicing, slicing_seconds
 
 
@@ -105,7 +105,8 @@ import runpy, sys
 from functools import partial
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World, connect
-from dmcmc.solving import agent_steps, combine_tables
+from dmcmc.inference.dpop import agent_step
+from dmcmc.solving import combine_tables
 
 tests, world = runpy.run_path(sys.argv[1]), connect()
 clique, several, combined = (tests[name] for name in ("clique", "several_variables_per_agent", "combined"))
@@ -129,7 +130,7 @@ for problem in problems:
         assert world.bcast(equal), (problem.variables, method)
 assert sum(divided) == 2 * len(problems)
 
-calls, step = [0], agent_steps.util_step
+calls, step = [0], agent_step.util_step
 for failing in (1, 4):  # the first step on rank 1, and one of a share
     def fail(*arguments):
         calls[0] += 1
@@ -137,7 +138,7 @@ for failing in (1, 4):  # the first step on rank 1, and one of a share
             raise ResourceError("no memory on purpose")
         return step(*arguments)
 
-    calls[0], agent_steps.util_step = 0, fail
+    calls[0], agent_step.util_step = 0, fail
     try:
         combined(clique(8), tests["in_slices"](60), world, method="exact")
     except ResourceError as error:
@@ -198,7 +199,7 @@ def test_steps_of_equal_shape_are_planned_once_and_share_memory_with_their_messa
         before = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *arguments: results.append(before(*arguments)) or results[-1])
 
-    record_results(agent_steps, "util_step", planned)
+    record_results(agent_step, "util_step", planned)
     record_results(step_workspace.StepWorkspace, "step", steps)
     record_results(step_workspace, "_same_memory", shared)
     found, _ = combined(clique(8), in_slices(60), method="exact")
@@ -212,7 +213,7 @@ def test_a_failing_step_ends_all_steps(monkeypatch):
 
     run = start_run(clique(6), local={"method": "exact"}, combine={"method": "sliced"}, change=in_slices(60))
     run.first_tables()
-    monkeypatch.setattr(agent_steps, "util_step", fail)
+    monkeypatch.setattr(agent_step, "util_step", fail)
     with pytest.raises(ResourceError, match="on purpose"):
         run.combine()
     monkeypatch.undo()

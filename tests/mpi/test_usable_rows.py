@@ -18,7 +18,7 @@ SOLVE = """
 import json, sys
 import dmcmc
 from dmcmc.files.document import Document
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.mpi.world import World, connect
 from dmcmc.anytime.solve_private import solve_directory
 

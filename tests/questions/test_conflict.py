@@ -9,7 +9,7 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc.cli.main import main
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.inference.presolve.minimal_conflict import minimal_conflict
 from dmcmc.questions.conflict import find_conflict
 

@@ -12,10 +12,10 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc.algorithms.choice import choose_algorithm
 from dmcmc.cli.main import main
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.questions import max_marginals as value_bounds
-from dmcmc.questions import value_intervals as bound_values
+from dmcmc.questions import one_agent
 from dmcmc.questions.max_marginals import timed_max_marginals
 
 CALENDAR = (
@@ -71,7 +71,7 @@ def test_every_interval_contains_the_max_marginal_of_brute_force(no_tree):
 
 
 def test_the_search_with_a_root_for_each_value_gives_the_max_marginals(no_tree, monkeypatch):
-    monkeypatch.setattr(bound_values, "answers_by_elimination", lambda *_: None)
+    monkeypatch.setattr(one_agent, "answers_by_elimination", lambda *_: None)
     results, solve = [], choose_algorithm.solve_as_configured
 
     def solve_once(*given):

@@ -10,8 +10,7 @@ from dmcmc.cli.main import main
 from dmcmc.config.settings import Budget, Settings, Stay
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.results.questions import read_events
-from dmcmc.session.run_scenario import external_tables, run_scenario
-from dmcmc.session.scenario import read_scenario
+from dmcmc.session.scenario import external_tables, read_scenario, run_scenario
 from dmcmc.session.session import Session
 
 PROBLEM = """

@@ -87,7 +87,7 @@ def clique_of_two_agents(seed=0):
 
 def test_auto_is_exact_within_the_memory_and_reports_otherwise(monkeypatch):
     # Otherwise slices would make it exact.
-    monkeypatch.setattr("dmcmc.solving.planning.plan.choose_slicing", lambda *_: None)
+    monkeypatch.setattr("dmcmc.solving.planning.combination_plan.choose_slicing", lambda *_: None)
     problem = clique_of_two_agents()
     exact = answer(problem, {"method": "auto"})
     assert exact.status == "optimal" and exact.bound == exact.objective

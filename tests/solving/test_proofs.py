@@ -10,7 +10,7 @@ from support import naive
 from support.runs import solve_with
 
 from dmcmc import Factor, Problem
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.questions.mini_buckets import solve_single_agent
 from dmcmc.results.outcome import gap_of
 

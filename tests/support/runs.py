@@ -21,7 +21,7 @@ from dmcmc.compilation import gpu_components
 from dmcmc.compilation.components import agent_work
 from dmcmc.compilation.kernel_supply import KernelSupply
 from dmcmc.compilation.run_components import RunComponents
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
@@ -35,8 +35,7 @@ from dmcmc.samplers.contract import tuning
 from dmcmc.solving import rank_search
 from dmcmc.solving.coordinator import OneFile
 from dmcmc.solving.local_tables import team_of
-from dmcmc.solving.monitoring.interrupt import Interrupt
-from dmcmc.solving.monitoring.progress import NoProgress, Watch
+from dmcmc.solving.observe import Interrupt, NoProgress, Watch
 from dmcmc.solving.planning import divided_problem as dividing
 from dmcmc.solving.planning import presolve as presolve_problem
 from dmcmc.solving.planning.plan import prepare

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from dmcmc import Factor, Problem
 from dmcmc.anytime.solve import solve
-from dmcmc.config.settings import Settings, settings_from
+from dmcmc.config.make_settings import settings_from
+from dmcmc.config.settings import Settings
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.results.result import Result

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.algorithms.choice import run_baseline
 from dmcmc.anytime import solve as dmcmc_run
 from dmcmc.compilation.small_problems import interpreted_if_small
 from dmcmc.config.settings import Settings
@@ -26,9 +27,8 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World
 from dmcmc.results.result import LevelReport, Result
 from dmcmc.samplers.contract import tuning
-from dmcmc.session.incremental.solve_again import solve_again
-from dmcmc.solving.monitoring.interrupt import RunHandle
-from dmcmc.solving.monitoring.progress import Explain, ProgressReporter
+from dmcmc.session.incremental.incremental_run import solve_again
+from dmcmc.solving.observe import Explain, ProgressReporter, RunHandle
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 from dmcmc.solving.warm_start.start_assignment import agree_on_costs
 
@@ -295,6 +295,4 @@ def _solve_by_baseline(
     _retained: RetainedWork | None = None,
 ) -> Result | None:
     """Solve a problem by a baseline algorithm."""
-    from dmcmc.algorithms.choice import run_baseline  # loaded only if needed: it compiles kernels
-
     return run_baseline.solve_by_baseline(problem, settings, world, progress, explain, ending)

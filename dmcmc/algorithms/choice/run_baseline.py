@@ -19,7 +19,8 @@ from dmcmc.algorithms.network import AgentNetwork
 from dmcmc.algorithms.population import AlgorithmError, Delays, Snapshot, bad_value, fault, is_foreign
 from dmcmc.algorithms.simulator import run_agents
 from dmcmc.anytime import solve as dmcmc_run
-from dmcmc.config.settings import Settings, settings_of
+from dmcmc.config.make_settings import settings_of
+from dmcmc.config.settings import Settings
 from dmcmc.files.document import Document
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import divide
@@ -35,8 +36,7 @@ from dmcmc.results.outcome import AssignmentQuality, SolveOutcome, gap_of, judge
 from dmcmc.results.result import AgentMetrics, Effort, MessageCount, Result, Solution, TracePoint
 from dmcmc.results.stored_result import provenance
 from dmcmc.solving.metrics import levels_of, messages_of
-from dmcmc.solving.monitoring.interrupt import Interrupt, RunHandle
-from dmcmc.solving.monitoring.progress import Explain, NoProgress, ProgressReporter
+from dmcmc.solving.observe import Explain, Interrupt, NoProgress, ProgressReporter, RunHandle
 from dmcmc.solving.planning.divided_problem import with_memory_limit
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +35,12 @@ from dmcmc.samplers.registry import own_engine
 from dmcmc.samplers.toulbar2.background_search import BackgroundSearch, SearchObserver
 from dmcmc.samplers.toulbar2.costs import CostProblem
 from dmcmc.solving.incumbent import Incumbent
+from dmcmc.solving.planning.combination_plan import may_split_buckets
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.plan import Setup
 from dmcmc.solving.warm_start.start_assignment import carried_over
+
+if TYPE_CHECKING:
+    from dmcmc.solving.planning.plan import Setup
 
 
 class EngineResults:
@@ -245,7 +249,7 @@ class BackgroundEngine:
         costs = partial(_costs_when_ready, self.parts, self.name)
         return BackgroundSearch(costs, memory, observer, wait, start)
 
-    def searches_first(self, setup: Setup) -> bool:
+    def searches_first(self, setup: "Setup") -> bool:
         """Let the engine search alone for a short time; return whether that has ended the run. Called by all ranks."""
         if self.process is not None and self._is_needed(setup):
             until = time.perf_counter() + min(MIN_TRIED_SECONDS / 2, tuning.UNTRIED_SHARE * self.stop.left)
@@ -255,7 +259,7 @@ class BackgroundEngine:
         self.world.wait()
         return self.has_ended_run()
 
-    def assign_cores(self, setup: Setup) -> Setup:
+    def assign_cores(self, setup: "Setup") -> "Setup":
         """Start or end the engine, now that the run is planned; return the setup without the engine's core.
 
         If exact tables will prove the optimum, the engine gets a part of their time and no dedicated core. If there are
@@ -270,32 +274,32 @@ class BackgroundEngine:
         if setup.will_prove and not requested:
             self.process.begin(max(MIN_TRIED_SECONDS, tuning.FIRST_SHARE * _table_seconds(setup, self.world.size)))
             return setup
-        own_core = has_own_core(setup, self.name)
+        own_core = _has_own_core(setup, self.name)
         self.process.begin(
             low_priority=not own_core and not requested
         )  # if it is slow then, it pauses until the tables are finished
         self._has_own_core = setup.backend.threads > 1 and own_core
         return self._with_threads(setup, setup.backend.threads - 1) if self._has_own_core else setup
 
-    def next_plan(self, plan: Callable[[], Setup | None]) -> Setup | None:
+    def next_plan(self, plan: "Callable[[], Setup | None]") -> "Setup | None":
         """Return the next plan of the run with the cores that the engine leaves; None if there is none yet."""
         setup = plan()
         return None if setup is None else self.assign_cores(setup)
 
-    def _is_needed(self, setup: Setup) -> bool:
+    def _is_needed(self, setup: "Setup") -> bool:
         """Return whether the engine may gain something; exact tables that soon prove the optimum need no engine."""
         if setup.divided.config.search != "auto":
             return True
         if setup.will_prove:
             return self._starts_in_time and _table_seconds(setup, self.world.size) > MIN_TRIED_SECONDS
-        return self._starts_in_time or (self.name is not None and has_own_core(setup, self.name))
+        return self._starts_in_time or (self.name is not None and _has_own_core(setup, self.name))
 
     def resume(self) -> None:
         """Let the engine continue if it has paused."""
         if self.process is not None:
             self.process.end_pause()
 
-    def disengage(self, setup: Setup) -> Setup:
+    def disengage(self, setup: "Setup") -> "Setup":
         """End the engine; return the setup with the core that the engine had."""
         if self.process is not None:
             self.process.cancel()
@@ -304,7 +308,7 @@ class BackgroundEngine:
         self._has_own_core = False
         return self._with_threads(setup, setup.backend.threads + 1)
 
-    def _with_threads(self, setup: Setup, threads: int) -> Setup:
+    def _with_threads(self, setup: "Setup", threads: int) -> "Setup":
         """Return the setup with another number of threads, which the local search uses, too."""
         self._search.threads = threads
         return replace(setup, backend=replace(setup.backend, threads=threads))
@@ -354,6 +358,11 @@ def _name_of_early(early: EarlyEngine | None, parts: DividedProblem) -> str | No
     return None
 
 
-def _table_seconds(setup: Setup, ranks: int) -> float:
+def _has_own_core(setup: "Setup", engine: str) -> bool:
+    """Return whether the engine gets a dedicated core."""
+    return has_own_core(setup.divided.config, setup.divided.original, engine, may_split_buckets(setup))
+
+
+def _table_seconds(setup: "Setup", ranks: int) -> float:
     """Return the estimated seconds of all agents' tables."""
     return sum(choice.seconds for choice in setup.choices) / (max(1, setup.limits.threads) * ranks)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,7 @@ from dmcmc.samplers.registry import engine_thread
 from dmcmc.samplers.toulbar2.background_search import CostSearchEngine, Toulbar2Process, available
 from dmcmc.samplers.toulbar2.compact_problem import MAX_TABLE_ARITY, CompactProblem, compact_problem, costs_of_compact
 from dmcmc.samplers.toulbar2.costs import MAX_TOTAL_COST, CostProblem
-from dmcmc.solving.planning.combination_plan import may_split_buckets
-from dmcmc.tuning import anytime as tuning
-
-if TYPE_CHECKING:
-    from dmcmc.solving.planning.plan import Setup
-
+from dmcmc.tuning import run as tuning
 
 _BYTES_PER_ENTRY = 48  # bytes per table entry in the engine
 _BYTES_PER_WIDE_ENTRY = 200  # bytes per listed tuple, or entry of a table, over more than three variables
@@ -206,20 +201,17 @@ def starts_in_time(settings: Settings, problem: Problem) -> bool:
     )
 
 
-def has_own_core(setup: "Setup", engine: str) -> bool:
+def has_own_core(settings: Settings, problem: Problem, engine: str, may_split_buckets: bool) -> bool:
     """Return whether the engine gets a dedicated core: if one agent has all variables, or tables have to be split.
 
     With split tables a combination proves little, however good the agents' tables are, while toulbar2 or CP-SAT
     searches the whole problem. The core is not reserved if the time would be over before the first result.
     """
-    settings, problem = setup.divided.config, setup.divided.original
-    if problem.n_agents == 1:
-        return True
-    return (
+    return problem.n_agents == 1 or (
         engine not in OWN_ENGINES
         and settings.search == "auto"
+        and may_split_buckets
         and _starts_on_own_core(settings, problem)
-        and may_split_buckets(setup)
     )
 
 
@@ -251,16 +243,18 @@ def engine_memory(settings: Settings) -> int:
     )
 
 
-def outlook(setup: "Setup") -> str:
-    """Return the line of ``--explain`` about the external search; an empty string if it is not wanted."""
-    settings, problem = setup.divided.config, setup.divided.original
+def outlook(settings: Settings, given: Problem, problem: Problem, may_split_buckets: bool) -> str:
+    """Return the line of ``--explain`` about the external search; an empty string if it is not wanted.
+
+    ``problem`` is the given problem after presolve; the other parameters are those of :func:`has_own_core`.
+    """
     if not wanted(settings):
         return ""
     engine = choose_engine(settings, problem)
     if engine is None:
         return "no external search: the problem's tables are too large for its part of the memory"
-    own_core = has_own_core(setup, engine)
-    on_given = engine_for_given(settings, setup.divided.given.problem) is not None
+    own_core = has_own_core(settings, problem, engine, may_split_buckets)
+    on_given = engine_for_given(settings, given) is not None
     if not (own_core or on_given or starts_in_time(settings, problem)):
         return "no external search: it takes too long to start for this time budget"
     name = _PRINTED_NAMES[engine]

@@ -15,14 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.anytime.engines.choose_engine import (
-    engine_for_given,
-    engine_memory,
-    has_many_constraints,
-    problem_costs,
-    start_of,
-    wanted,
-)
+from dmcmc.anytime.engines import choose_engine
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.presolve.presolve import PresolvedProblem
@@ -85,7 +78,7 @@ class EarlyEngine:
         self._bounds = list[Number | None]()
         observer = SearchObserver(self._known_utility, self._take_found, self._take_bound, self._deadline)
         self.search = BackgroundSearch(
-            self._costs, engine_memory(settings), observer, tuning.SLICE_SECONDS, self._process
+            self._costs, choose_engine.engine_memory(settings), observer, tuning.SLICE_SECONDS, self._process
         )
 
     def __enter__(self) -> Self:
@@ -106,7 +99,7 @@ class EarlyEngine:
         """
         with self._deciding:
             if not self._is_decided:
-                self._name = engine_for_given(self._settings, self._problem)
+                self._name = choose_engine.engine_for_given(self._settings, self._problem)
                 self._is_decided = True
             return self._name
 
@@ -140,11 +133,11 @@ class EarlyEngine:
         name = self.name()
         if name is None:
             raise OutOfTime("the engine waits for the plan")
-        return problem_costs(self._settings.budget.bytes, self._problem, name, check)
+        return choose_engine.problem_costs(self._settings.budget.bytes, self._problem, name, check)
 
     def _process(self, memory: int) -> CostSearchEngine:
         """Start the engine's process."""
-        return start_of(self.name(), self._known_values).start(memory)
+        return choose_engine.start_of(self.name(), self._known_values).start(memory)
 
     def _known_values(self) -> NDArray[np.int64] | None:
         """Return the best known assignment; None before there is one."""
@@ -182,7 +175,13 @@ class EarlyEngine:
 def early_engine(problem: Problem | None, settings: Settings, rank: int) -> AbstractContextManager[EarlyEngine | None]:
     """Return the engine that searches the problem as given from the beginning of a timed run, on rank 0; or None."""
     seconds = settings.budget.time
-    if rank or problem is None or seconds is None or not wanted(settings) or not has_many_constraints(problem):
+    if (
+        rank
+        or problem is None
+        or seconds is None
+        or not choose_engine.wanted(settings)
+        or not choose_engine.has_many_constraints(problem)
+    ):
         return nullcontext()
     return EarlyEngine(problem, settings, time.perf_counter() + seconds)
 

@@ -23,10 +23,11 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.inference.runtime.device import allows_concurrent_use, gpu_problem
 from dmcmc.results.result import EXTERNAL_SEARCH, GPU_CHAINS, LOCAL_SEARCH, RECOMBINATION
 from dmcmc.samplers.contract import tuning
+from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
+from dmcmc.samplers.local_search.cuda.chains import DeviceAnnealingChains, chains_of, fits_device
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.chain_model import chain_key
 from dmcmc.solving.incumbent import Incumbent
-from dmcmc.solving.planning.plan import Setup
 
 
 class LocalSearchImprover(Improver):
@@ -114,9 +115,6 @@ class BackgroundGpuChains:
         alone: bool,
         stop: Deadline,
     ) -> None:
-        from dmcmc.samplers.local_search.cuda.background_search import BackgroundChains, IncumbentObserver
-        from dmcmc.samplers.local_search.cuda.chains import DeviceAnnealingChains, chains_of, fits_device
-
         def incumbent_values() -> NDArray[np.int64]:
             assert incumbent.values is not None
             return incumbent.values
@@ -167,7 +165,7 @@ class BackgroundGpuChains:
             _LOG.warning(f"dmcmc: the chains on the GPU ended early: {self._chains.failed}")
 
 
-def start(search: LocalSearch, incumbent: Incumbent, setup: Setup, stop: Deadline) -> BackgroundGpuChains | None:
+def start(search: LocalSearch, incumbent: Incumbent, alone: bool, stop: Deadline) -> BackgroundGpuChains | None:
     """Start chains in the background if they are wanted (rank 0).
 
     If agents' tables use the GPU, too, the chains get only a part of its time.
@@ -176,13 +174,10 @@ def start(search: LocalSearch, incumbent: Incumbent, setup: Setup, stop: Deadlin
     ----------
     search, incumbent, stop
         As for :class:`BackgroundGpuChains`.
-    setup : Setup
-        The plan of the run.
+    alone : bool
+        Whether no agent's tables use the GPU.
     """
-    if not wanted(setup.divided.config):
-        return None
-    no_tables_on_gpu = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
-    return BackgroundGpuChains(search, incumbent, no_tables_on_gpu, stop)
+    return BackgroundGpuChains(search, incumbent, alone, stop) if wanted(incumbent.settings) else None
 
 
 def wanted(settings: Settings) -> bool:

@@ -37,7 +37,7 @@ from dmcmc.results.result import BOUND, BRANCH, ROUNDING, SEMIDEFINITE
 from dmcmc.samplers.contract import tuning as sampler_tuning
 from dmcmc.solving.agent.agent import Agent
 from dmcmc.solving.agent.bounds import trial_seconds
-from dmcmc.tuning import anytime as tuning
+from dmcmc.tuning import run as tuning
 
 
 class BoundImprover(Improver):

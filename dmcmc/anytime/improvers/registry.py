@@ -7,12 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
-from dmcmc.anytime.improvers.assignments import (
-    ExternalSearchImprover,
-    GpuChainsImprover,
-    LocalSearchImprover,
-    RecombinationImprover,
-)
+from dmcmc.anytime.improvers import assignments
 from dmcmc.anytime.improvers.bounds import BoundImprover, BranchAndBoundImprover, SemidefiniteImprover
 from dmcmc.anytime.improvers.protocol import Improver, RankState
 from dmcmc.anytime.improvers.tables import EliminationImprover, FilteringImprover, SamplingImprover
@@ -28,10 +23,10 @@ BUILT_IN: Mapping[str, type[Improver]] = {
         BoundImprover,
         BranchAndBoundImprover,
         FilteringImprover,
-        LocalSearchImprover,
-        RecombinationImprover,
-        ExternalSearchImprover,
-        GpuChainsImprover,
+        assignments.LocalSearchImprover,
+        assignments.RecombinationImprover,
+        assignments.ExternalSearchImprover,
+        assignments.GpuChainsImprover,
     )
 }
 

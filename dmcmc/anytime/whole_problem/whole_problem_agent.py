@@ -43,11 +43,11 @@ from dmcmc.solving.agent.tables import LowerTable
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.local_tables import initial_seconds
 from dmcmc.solving.planning.combination_plan import may_split_buckets
-from dmcmc.solving.planning.plan import Setup
-from dmcmc.tuning import anytime as tuning
+from dmcmc.tuning import run as tuning
 
 if TYPE_CHECKING:
     from dmcmc.anytime.local_search import WholeSearches
+    from dmcmc.solving.planning.plan import Setup
 
 _LOG = logging.getLogger(__name__)
 
@@ -278,7 +278,7 @@ class WholeProblemAgent:
 
     def __init__(
         self,
-        setup: Setup,
+        setup: "Setup",
         provider: str,
         utility: Callable[[], Number | None],
         seconds: float,
@@ -334,10 +334,10 @@ class WholeProblemAgent:
         self.agent.table = replace(self.agent.table, lower=self._leaves.lower())
         quantum = TimeQuantum(self.agent, np.zeros(1, dtype=self._arithmetic.dtype), cutoff)
 
-        def gap_of(agent: Agent) -> float | None:
+        def agent_gap(agent: Agent) -> float | None:
             return self.gap if agent is self.agent else time_slice.gap_of(agent)
 
-        return replace(time_slice, quanta={**time_slice.quanta, self.number: quantum}, gap_of=gap_of)
+        return replace(time_slice, quanta={**time_slice.quanta, self.number: quantum}, gap_of=agent_gap)
 
     def report(self) -> PartReport:
         """Return what all ranks need to know of this rank's part; the assignments reached are handed over with it."""
@@ -441,7 +441,7 @@ class WholeProblemPart:
         """Whether the whole problem is to be bounded, and has no bound yet."""
         return self.agent is None and self.provider is not None
 
-    def start(self, setup: Setup) -> None:
+    def start(self, setup: "Setup") -> None:
         """Give the whole problem its first bound on this rank."""
         assert self.provider is not None, "a plan wants the whole problem"
         is_first, incumbent, searches = self._world.rank == 0, self._incumbent, self._searches

@@ -1,11 +1,7 @@
-"""The rules of persons and of their parts in meetings.
+"""The factors of people's rules: meetings apart, limits per day and in a row, lunch breaks, gaps, and fairness.
 
-Factors of people's rules: meetings apart, limits per day and in a row, lunch breaks, gaps, fairness.
-
-Bounded sums and free runs over many variables are automata. The satisfaction of the least satisfied person, and its
-spread, are level variables.
-
-Variables of a calendar's problem: one for each person and each meeting of this person.
+The problem of a calendar has one variable for each person and each meeting of this person. Bounded sums and free runs
+over many variables are automata. The satisfaction of the least satisfied person, and its spread, are level variables.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,13 +1,8 @@
-"""A calendar as its file describes it: persons, meetings, the grid of slots, and what is booked.
+"""A calendar as its file describes it: people, rooms, meetings and their rules on a time grid, and what is booked.
 
-Data of a calendar file: people, rooms, meetings and their rules on a time grid.
-
-A *slot* is a period of fixed length on one day; every day has the same slots. Arrays marked (slots,) have one entry per
-slot of the whole calendar. Durations are in minutes unless their name says slots.
-
-The time grid of a calendar: slots of equal length on several days, and their local times in other time zones.
-
-Plan anew: take the meetings of an earlier answer as booked.
+A *slot* is a period of fixed length on one day; every day has the same slots, and other time zones have their local
+times. Arrays marked (slots,) have one entry per slot of the whole calendar. Durations are in minutes unless their name
+says slots. When a calendar is planned anew, the meetings of an earlier answer are taken as booked.
 """
 
 import json

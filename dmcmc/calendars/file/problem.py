@@ -14,15 +14,8 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from dmcmc.calendars.file import person_rules
 from dmcmc.calendars.file.clashes import Places, clashes, close_pairs, different_in_series, gap_between, out_of_order
-from dmcmc.calendars.file.person_rules import (
-    Participation,
-    common_times,
-    factors_of_person,
-    levels_of,
-    meetings_apart,
-    participations,
-)
 from dmcmc.calendars.file.plan import Calendar, Meeting, points_of_person
 from dmcmc.calendars.file.read import read_calendar
 from dmcmc.files.text import SourceFile
@@ -62,14 +55,14 @@ def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
     FileError
         If the tables over pairs of meetings do not fit the memory.
     """
-    variables = participations(calendar, copies)
-    by_person: list[list[Participation]] = [[] for _ in calendar.people]
-    by_meeting: list[list[Participation]] = [[] for _ in calendar.meetings]
+    variables = person_rules.participations(calendar, copies)
+    by_person: list[list[person_rules.Participation]] = [[] for _ in calendar.people]
+    by_meeting: list[list[person_rules.Participation]] = [[] for _ in calendar.meetings]
     for x in variables:
         by_person[x.person].append(x)
         by_meeting[x.meeting].append(x)
     pairs = uses_pairs(calendar)
-    constraints = {p: meetings_apart(calendar, p, attended) for p, attended in enumerate(by_person)}
+    constraints = {p: person_rules.meetings_apart(calendar, p, attended) for p, attended in enumerate(by_person)}
     apart = {p: constraint for p, constraint in constraints.items() if constraint is not None}
     _check_size(calendar, by_meeting, pairs, apart)
     factors: list[Factor] = []
@@ -81,10 +74,10 @@ def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
         factors += _apart(calendar, by_meeting[m], by_meeting[n], pairs, apart)
     factors += apart.values()
     for p, attended in enumerate(by_person):
-        factors += factors_of_person(calendar, p, attended)
+        factors += person_rules.factors_of_person(calendar, p, attended)
     factors += factors_of_rooms(calendar, [copies[0] for copies in by_meeting], pairs)
     distinct = [x for i, x in enumerate(variables) if not i or x.variable != variables[i - 1].variable]
-    levels = levels_of(calendar, by_person, len(distinct))
+    levels = person_rules.levels_of(calendar, by_person, len(distinct))
     for level in levels:
         factors += level.factors
     names = [f"{calendar.people[x.person].name}: {calendar.meetings[x.meeting].name}" for x in distinct]
@@ -99,31 +92,31 @@ def problem_of(calendar: Calendar, copies: bool = True) -> Problem:
     )
 
 
-def _preferences(calendar: Calendar, x: Participation) -> list[Factor]:
+def _preferences(calendar: Calendar, x: person_rules.Participation) -> list[Factor]:
     """Return the factor of a person's preferences for a meeting, and of an optional attendee's attendance."""
     table = _utilities(calendar, x)
     return [Factor.of((x.variable,), table, name=_preferences_name(calendar, x))] if table.any() else []
 
 
-def _utilities(calendar: Calendar, x: Participation) -> Array:
+def _utilities(calendar: Calendar, x: person_rules.Participation) -> Array:
     """Return the utility of each value of a meeting to a person: preferences, lost appointments and attendance."""
     length = calendar.meetings[x.meeting].length
     return x.padded(points_of_person(calendar, x.person, x.starts, length) + (x.weight or 0))
 
 
-def _preferences_name(calendar: Calendar, x: Participation) -> str:
+def _preferences_name(calendar: Calendar, x: person_rules.Participation) -> str:
     """Return the name of the factor of a person's preferences for a meeting."""
     return f"{calendar.people[x.person].name}'s preferences for {calendar.meetings[x.meeting].name}"
 
 
-def _attendance(calendar: Calendar, meeting: Participation, x: Participation) -> list[Factor]:
+def _attendance(calendar: Calendar, meeting: person_rules.Participation, x: person_rules.Participation) -> list[Factor]:
     """Return the factors of an optional attendee, with the utility of the best attendance moved to the meeting.
 
     For each value of the meeting, a factor of the meeting alone has the largest utility that the attendee can add, and
     the table over both has the rest, which is at most 0. The sum is the same, but bounds that look at each factor alone
     are smaller.
     """
-    agree = common_times(meeting, x)
+    agree = person_rules.common_times(meeting, x)
     utilities = np.where(forbidden(agree), -np.inf, _utilities(calendar, x)[None, :])
     best = utilities.max(axis=1)
     name = _preferences_name(calendar, x)
@@ -133,7 +126,7 @@ def _attendance(calendar: Calendar, meeting: Participation, x: Participation) ->
     ]
 
 
-def _agreement(calendar: Calendar, copies: list[Participation], separate_attendance: bool) -> list[Factor]:
+def _agreement(calendar: Calendar, copies: list[person_rules.Participation], separate_attendance: bool) -> list[Factor]:
     """Return the factors of a meeting itself: its own utility, and the agreement of all participants' variables.
 
     Parameters
@@ -155,17 +148,21 @@ def _agreement(calendar: Calendar, copies: list[Participation], separate_attenda
     required = [x for x in copies if x.weight is None]
     name = f"{meeting.name}: one time for all"
     separate = [(x, y) for x, y in pairwise(required) if x.variable != y.variable]
-    factors += [Factor((x.variable, y.variable), common_times(x, y), name) for x, y in separate]
+    factors += [Factor((x.variable, y.variable), person_rules.common_times(x, y), name) for x, y in separate]
     for x in (x for x in copies if x.weight is not None):
         if separate_attendance:
-            factors.append(Factor((first.variable, x.variable), common_times(first, x), name))
+            factors.append(Factor((first.variable, x.variable), person_rules.common_times(first, x), name))
         else:
             factors += _attendance(calendar, first, x)
     return factors
 
 
 def _apart(
-    calendar: Calendar, first: list[Participation], second: list[Participation], pairs: bool, apart: Collection[int]
+    calendar: Calendar,
+    first: list[person_rules.Participation],
+    second: list[person_rules.Participation],
+    pairs: bool,
+    apart: Collection[int],
 ) -> list[Factor]:
     """Return the factors that forbid clashing choices of two meetings.
 
@@ -230,7 +227,9 @@ def _forbidding(clash: Array, shape: tuple[int, int]) -> Array:
     return table
 
 
-def _check_size(calendar: Calendar, by_meeting: list[list[Participation]], pairs: bool, apart: Collection[int]) -> None:
+def _check_size(
+    calendar: Calendar, by_meeting: list[list[person_rules.Participation]], pairs: bool, apart: Collection[int]
+) -> None:
     """Raise ``FileError`` if the tables over pairs of variables cannot fit the memory, before any table is built."""
     entries, max_entries = 0, memory_limit() // _BYTES_PER_ENTRY
     for first, second in combinations(by_meeting, 2):
@@ -257,7 +256,9 @@ def uses_pairs(calendar: Calendar) -> bool:
     return entries <= tuning.LARGE_ENTRIES
 
 
-def factors_of_rooms(calendar: Calendar, meetings: Sequence[Participation], pairs: bool) -> Iterator[Factor]:
+def factors_of_rooms(
+    calendar: Calendar, meetings: Sequence[person_rules.Participation], pairs: bool
+) -> Iterator[Factor]:
     """Yield the limits on meetings at the same time: of identical rooms, and of single rooms without pair tables.
 
     Parameters
@@ -275,7 +276,7 @@ def factors_of_rooms(calendar: Calendar, meetings: Sequence[Participation], pair
             yield _cumulative(calendar, users, r)
 
 
-def _cumulative(calendar: Calendar, users: Sequence[Participation], r: int) -> CumulativeConstraint:
+def _cumulative(calendar: Calendar, users: Sequence[person_rules.Participation], r: int) -> CumulativeConstraint:
     """Return the constraint that at most ``count`` of the meetings that may use a room use it at any time.
 
     A value with another room, or without a time, has a time after the calendar's last slot, at which no other meeting

@@ -9,18 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.calendars.file import plan
 from dmcmc.calendars.file.busy_files import busy_rules
-from dmcmc.calendars.file.plan import (
-    DEFAULT_MOVE_COST,
-    Appointment,
-    Calendar,
-    Fairness,
-    LunchBreak,
-    MeetingRoom,
-    Person,
-    TimeGrid,
-    TimeRule,
-)
 from dmcmc.calendars.file.read_meetings import move_cost_of, read_meetings
 from dmcmc.calendars.file.time_rules import CompanionFiles, EntryReader, RuleReader, date_of, span_of
 from dmcmc.files.document import Document, Key, read_data, show
@@ -42,7 +32,7 @@ _LUNCH_MINUTES = 30  # length of a lunch break that the file does not give
 _MAX_PER_DAY = 1000  # limit for max_per_day
 
 
-def read_calendar(source: SourceFile, folder: Path | None = None) -> Calendar:
+def read_calendar(source: SourceFile, folder: Path | None = None) -> plan.Calendar:
     """Read a calendar file.
 
     Parameters
@@ -66,7 +56,7 @@ def read_calendar(source: SourceFile, folder: Path | None = None) -> Calendar:
         raise FileError(str(error)) from None
 
 
-def _calendar(document: Document, files: CompanionFiles) -> Calendar:
+def _calendar(document: Document, files: CompanionFiles) -> plan.Calendar:
     """Read all sections and return the calendar."""
     entries = EntryReader(document)
     entries.check_keys((), document.data, _SECTIONS)
@@ -76,7 +66,7 @@ def _calendar(document: Document, files: CompanionFiles) -> Calendar:
     travel = _travel(reader, [room.name for room in rooms])
     defaults = {
         "early": reader.number(("early",), document.data.get("early", 0), 0),
-        "move_cost": document.data.get("move_cost", DEFAULT_MOVE_COST),
+        "move_cost": document.data.get("move_cost", plan.DEFAULT_MOVE_COST),
     }
     move_cost_of(reader, ("move_cost",), defaults["move_cost"], 1)
     meetings = read_meetings(reader, people, rooms, files, defaults)
@@ -85,17 +75,17 @@ def _calendar(document: Document, files: CompanionFiles) -> Calendar:
         if not all(isinstance(preference.points, int) for preference in person.preferences):
             reader.fail(("fairness",), f"needs whole numbers as points; {person.name}'s are not")
     name = str(document.data.get("calendar") or "Calendar")
-    return Calendar(name, reader.grid, people, rooms, travel, meetings, fairness)
+    return plan.Calendar(name, reader.grid, people, rooms, travel, meetings, fairness)
 
 
-def _grid(entries: EntryReader) -> TimeGrid:
+def _grid(entries: EntryReader) -> plan.TimeGrid:
     """Read ``days``, ``hours``, ``slot`` and ``timezone``."""
     data, days = entries.document.data, _days(entries)
     hours = entries.string(("hours",), data.get("hours", ""), "09:00-17:00")
     opens, closes = entries.parsed(("hours",), span_of, hours)
     minutes = entries.integer(("slot",), data.get("slot", 30), 1, 24 * 60)
     zone = entries.time_zone(("timezone",), data.get("timezone"))
-    grid = TimeGrid(tuple(days), opens, (closes - opens) // minutes, minutes, zone)
+    grid = plan.TimeGrid(tuple(days), opens, (closes - opens) // minutes, minutes, zone)
     if not 0 < grid.size <= _MAX_SLOTS:
         entries.fail(("slot",), f"{grid.slots} slots on each of {len(days)} days; 1 to {_MAX_SLOTS} in all are allowed")
     return grid
@@ -126,14 +116,14 @@ def _day(text: str) -> date:
     return date_of(text)
 
 
-def _room(reader: RuleReader, name: str, entry: Any) -> MeetingRoom:
+def _room(reader: RuleReader, name: str, entry: Any) -> plan.MeetingRoom:
     """Read one room, or one kind of identical rooms."""
     key = ("rooms", name)
     entry = reader.mapping(key, entry, _ROOM)
     given = entry.get("capacity")
     capacity = None if given is None else reader.integer((*key, "capacity"), given, 1, 10**6)
     busy = reader.rules((*key, "busy"), entry.get("busy", []), touching=True)
-    return MeetingRoom(name, capacity, busy, reader.integer((*key, "count"), entry.get("count", 1), 1, 10**6))
+    return plan.MeetingRoom(name, capacity, busy, reader.integer((*key, "count"), entry.get("count", 1), 1, 10**6))
 
 
 def _travel(reader: EntryReader, names: list[str]) -> dict[tuple[int, int], int]:
@@ -148,10 +138,12 @@ def _travel(reader: EntryReader, names: list[str]) -> dict[tuple[int, int], int]
     return minutes_of_pair
 
 
-def _fairness(reader: EntryReader) -> Fairness:
+def _fairness(reader: EntryReader) -> plan.Fairness:
     """Read the weights of fairness."""
-    given: Mapping[str, Any] = reader.mapping(("fairness",), reader.document.data.get("fairness"), Fairness._fields)
-    return Fairness(**{name: reader.number(("fairness", name), weight, 0) for name, weight in given.items()})
+    given: Mapping[str, Any] = reader.mapping(
+        ("fairness",), reader.document.data.get("fairness"), plan.Fairness._fields
+    )
+    return plan.Fairness(**{name: reader.number(("fairness", name), weight, 0) for name, weight in given.items()})
 
 
 class _Entry(NamedTuple):
@@ -161,7 +153,7 @@ class _Entry(NamedTuple):
     given: Any
 
 
-def read_people(reader: RuleReader, files: CompanionFiles) -> tuple[Person, ...]:
+def read_people(reader: RuleReader, files: CompanionFiles) -> tuple[plan.Person, ...]:
     """Read the sections ``everyone`` and ``people``; a person's own entry replaces that of everyone."""
     everyone = reader.mapping(("everyone",), reader.document.data.get("everyone"), _PERSON_KEYS)
     defaults = {name: _Entry(("everyone", name), given) for name, given in everyone.items()}
@@ -201,7 +193,7 @@ class _PersonReader:
         """Return an entry, or a default."""
         return self.entries.get(name, _Entry((name,), default))
 
-    def person(self, name: str) -> Person:
+    def person(self, name: str) -> plan.Person:
         """Read all entries."""
         reader = self.reader
         key, given = self.entry("max_per_day")
@@ -211,10 +203,10 @@ class _PersonReader:
         if max_in_a_row is not None and max_in_a_row < reader.grid.minutes:
             reader.fail(key, f"expected at least the {reader.grid.minutes} minutes of a slot, got {max_in_a_row}")
         busy = self.busy(name)
-        return Person(
+        return plan.Person(
             name=name,
             busy_times=tuple(rule for rule, cost in busy if cost is None),
-            appointments=tuple(Appointment(rule.mask, cost, rule.text) for rule, cost in busy if cost is not None),
+            appointments=tuple(plan.Appointment(rule.mask, cost, rule.text) for rule, cost in busy if cost is not None),
             away_times=self.away_times(),
             preferences=reader.preferences(*self.entry("prefer", {}), self.zone),
             buffer=reader.minutes(*self.entry("buffer", 0)),
@@ -224,10 +216,10 @@ class _PersonReader:
             no_gaps=reader.number(*self.entry("no_gaps", 0), low=0),
         )
 
-    def busy(self, person: str) -> list[tuple[TimeRule, Number | None]]:
+    def busy(self, person: str) -> list[tuple[plan.TimeRule, Number | None]]:
         """Return rules for times and events of iCalendar files, each with its cost; None: no meeting may overlap it."""
         reader, (key, given) = self.reader, self.entry("busy", [])
-        rules: list[tuple[TimeRule, Number | None]] = []
+        rules: list[tuple[plan.TimeRule, Number | None]] = []
         for item in given if isinstance(given, list) else [given]:
             entry = reader.mapping(key, item, _BUSY_KEYS) if isinstance(item, dict) else {"when": item}
             is_soft_rule = isinstance(item, dict) and entry.keys() == {"when", "cost"}
@@ -243,20 +235,20 @@ class _PersonReader:
                 rules += [(rule, cost) for rule in reader.parsed(key, partial(self._events, person), file)]
         return rules
 
-    def _events(self, person: str, file: str) -> tuple[TimeRule, ...]:
+    def _events(self, person: str, file: str) -> tuple[plan.TimeRule, ...]:
         """Return the busy times of an iCalendar file."""
         return busy_rules(self.files.read(file).data, file, self.reader.grid, self.zone, person)
 
-    def away_times(self) -> tuple[TimeRule, ...]:
+    def away_times(self) -> tuple[plan.TimeRule, ...]:
         """Return the times outside the person's working hours, in the person's time zone."""
         key, given = self.entry("hours")
         if given is None:
             return ()
         begin, end = self.reader.parsed(key, span_of, self.reader.string(key, given, "hours, such as 09:00-17:00"))
         away = self.reader.grid.local_times(self.zone).outside(begin, end)
-        return (TimeRule(away, f"outside {given}" + (f" in {self.zone}" if self.zone else "")),)
+        return (plan.TimeRule(away, f"outside {given}" + (f" in {self.zone}" if self.zone else "")),)
 
-    def lunch(self) -> LunchBreak | None:
+    def lunch(self) -> plan.LunchBreak | None:
         """Return the lunch break; None if there is none."""
         key, given = self.entry("lunch")
         if given is None or given == "none":
@@ -280,4 +272,4 @@ class _PersonReader:
             for day, row in enumerate(inside)
             if complete[day] and row.any()
         )
-        return LunchBreak(windows, slots, hours)
+        return plan.LunchBreak(windows, slots, hours)

@@ -8,19 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.calendars.file.plan import (
-    Mask,
-    Meeting,
-    MeetingChoice,
-    MeetingRoom,
-    OptionalAttendee,
-    Person,
-    Precedence,
-    Preference,
-    SeriesRule,
-    TimeGrid,
-    TimeRule,
-)
+from dmcmc.calendars.file import plan
 from dmcmc.calendars.file.time_rules import CompanionFiles, RuleReader, moment_of
 from dmcmc.files.document import Key, show, suggestion
 from dmcmc.inference.runtime.types import Number
@@ -49,8 +37,8 @@ class Poll(NamedTuple):
         Person and slot of each answer ``maybe``.
     """
 
-    starts: Mask
-    refused: dict[int, Mask]
+    starts: plan.Mask
+    refused: dict[int, plan.Mask]
     uncertain: list[tuple[int, int]]
 
 
@@ -73,17 +61,17 @@ class _Order(NamedTuple):
 
 def read_meetings(
     reader: RuleReader,
-    people: Sequence[Person],
-    rooms: Sequence[MeetingRoom],
+    people: Sequence[plan.Person],
+    rooms: Sequence[plan.MeetingRoom],
     files: CompanionFiles,
     defaults: Mapping[str, Any],
-) -> tuple[Meeting, ...]:
+) -> tuple[plan.Meeting, ...]:
     """Read the section ``meetings``; a repeated meeting becomes one meeting per occurrence.
 
     ``defaults`` has the entries ``early`` and ``move_cost`` of meetings that give none.
     """
     of_meeting = _MeetingReader(reader, people, rooms, files, defaults)
-    meetings: list[Meeting] = []
+    meetings: list[plan.Meeting] = []
     numbers: dict[str, list[int]] = {}
     for name, entry in reader.section("meetings").items():
         found = of_meeting.meetings(name, entry)
@@ -104,7 +92,7 @@ def read_meetings(
         if len(numbers[earlier]) == len(numbers[later]):  # two series in step: occurrence by occurrence
             pairs = [*zip(numbers[earlier], numbers[later], strict=True)]
         for a, b in pairs:
-            meetings[b] = replace(meetings[b], after=(*meetings[b].after, Precedence(a, gap)))
+            meetings[b] = replace(meetings[b], after=(*meetings[b].after, plan.Precedence(a, gap)))
     return tuple(meetings)
 
 
@@ -136,8 +124,8 @@ class _MeetingReader:
     def __init__(
         self,
         reader: RuleReader,
-        people: Sequence[Person],
-        rooms: Sequence[MeetingRoom],
+        people: Sequence[plan.Person],
+        rooms: Sequence[plan.MeetingRoom],
         files: CompanionFiles,
         defaults: Mapping[str, Any],
     ) -> None:
@@ -146,7 +134,7 @@ class _MeetingReader:
         self.files, self.defaults = files, defaults
         self.orders: list[_Order] = []
 
-    def meetings(self, name: str, entry: Any) -> list[Meeting]:
+    def meetings(self, name: str, entry: Any) -> list[plan.Meeting]:
         """Read one meeting: its occurrences if it is repeated, otherwise the meeting alone."""
         key, reader = ("meetings", name), self.reader
         entry = reader.mapping(key, entry, _KEYS)
@@ -167,11 +155,11 @@ class _MeetingReader:
             inside = np.isin(np.arange(reader.grid.size) // reader.grid.slots, days)
             when = inside if meeting.when is None else inside & meeting.when.mask
             text = suffix if meeting.when is None else f"{suffix}, {meeting.when.text}"
-            one = replace(meeting, name=f"{name}, {suffix}", when=TimeRule(when, text), series=series)
+            one = replace(meeting, name=f"{name}, {suffix}", when=plan.TimeRule(when, text), series=series)
             found.append(self.at_given_times(key, entry, one, (week,)))
         return found
 
-    def meeting(self, key: Key, name: str, entry: dict[str, Any]) -> Meeting:
+    def meeting(self, key: Key, name: str, entry: dict[str, Any]) -> plan.Meeting:
         """Read the entries of a meeting that need no other meetings."""
         reader = self.reader
         people, optional = self.participants(key, entry)
@@ -179,7 +167,7 @@ class _MeetingReader:
         if length > reader.grid.slots:
             reader.fail((*key, "slots"), f"a day has {reader.grid.slots} slots; a meeting cannot be longer")
         rooms = self.rooms_for(key, entry, len(people) + len(optional))
-        return Meeting(
+        return plan.Meeting(
             name=name,
             people=people,
             length=length,
@@ -194,7 +182,9 @@ class _MeetingReader:
             move_cost=move_cost_of(reader, (*key, "move_cost"), {**self.defaults, **entry}["move_cost"], len(people)),
         )
 
-    def participants(self, key: Key, entry: dict[str, Any]) -> tuple[tuple[int, ...], tuple[OptionalAttendee, ...]]:
+    def participants(
+        self, key: Key, entry: dict[str, Any]
+    ) -> tuple[tuple[int, ...], tuple[plan.OptionalAttendee, ...]]:
         """Return the participants, and the optional ones with the utility of their attendance."""
         reader, given = self.reader, entry.get("people")
         if not isinstance(given, list) or not given:
@@ -203,7 +193,7 @@ class _MeetingReader:
         place = (*key, "optional")
         weights = reader.numbers(place, entry.get("optional", {}), "people, such as {Cem: 2} or [Cem]", 0)
         optional = tuple(
-            OptionalAttendee(reader.one_of((*place, name), name, self.names, "people"), weight)
+            plan.OptionalAttendee(reader.one_of((*place, name), name, self.names, "people"), weight)
             for name, weight in weights.items()
         )
         if len({*people}) < len(people):
@@ -264,7 +254,7 @@ class _MeetingReader:
                 found.append(_Order((*place, other) if isinstance(given, dict) else place, earlier, later, minutes))
         return found
 
-    def with_poll(self, key: Key, entry: dict[str, Any], meeting: Meeting) -> Meeting:
+    def with_poll(self, key: Key, entry: dict[str, Any], meeting: plan.Meeting) -> plan.Meeting:
         """Return a meeting that takes place at a slot of a poll; ``maybe`` of a participant costs points."""
         reader, place = self.reader, (*key, "poll") if "poll" in entry else ("poll",)
         given = entry.get("poll", reader.document.data.get("poll"))
@@ -278,12 +268,12 @@ class _MeetingReader:
         uncertain = [(p, slot) for p, slot in poll.uncertain if p in invited and points]
         slots = np.arange(reader.grid.size)
         costs = (
-            Preference((slots >= slot) & (slots < slot + meeting.length), points, f"maybe of {self.names[p]}")
+            plan.Preference((slots >= slot) & (slots < slot + meeting.length), points, f"maybe of {self.names[p]}")
             for p, slot in uncertain
         )
         return replace(
             meeting,
-            starts=TimeRule(poll.starts, f"at a slot of {file}"),
+            starts=plan.TimeRule(poll.starts, f"at a slot of {file}"),
             refused={p: mask for p, mask in poll.refused.items() if p in invited},
             preferences=(*meeting.preferences, *costs),
         )
@@ -292,14 +282,16 @@ class _MeetingReader:
         """Return the answers of a poll."""
         return read_poll(self.files.text(file), file, self.reader.grid, self.names)
 
-    def at_given_times(self, key: Key, entry: dict[str, Any], meeting: Meeting, weeks: tuple[int, ...]) -> Meeting:
+    def at_given_times(
+        self, key: Key, entry: dict[str, Any], meeting: plan.Meeting, weeks: tuple[int, ...]
+    ) -> plan.Meeting:
         """Return a meeting with the start of ``fixed`` and the time and room of ``booked``, if they are given."""
         reader = self.reader
         if "fixed" in entry:
             text = reader.string((*key, "fixed"), entry["fixed"], "a time, such as 2027-03-01 10:00 or Mon 10:00")
             start = reader.parsed((*key, "fixed"), lambda words: moment_of(words, reader.grid, weeks), text)
             mask = np.arange(reader.grid.size) == start
-            meeting = replace(meeting, starts=TimeRule(mask, f"fixed at {text}"))
+            meeting = replace(meeting, starts=plan.TimeRule(mask, f"fixed at {text}"))
         if "booked" in entry:
             place, given = (*key, "booked"), entry["booked"]
             options = reader.mapping(place, {"start": given} if isinstance(given, str) else given, ("start", "room"))
@@ -308,20 +300,20 @@ class _MeetingReader:
             names = [room.name for room in self.rooms]
             given = options.get("room")
             room = None if given is None else reader.one_of((*place, "room"), str(given), names, "rooms")
-            meeting = replace(meeting, booked=MeetingChoice(start, room))
+            meeting = replace(meeting, booked=plan.MeetingChoice(start, room))
         return meeting
 
 
-def _series(reader: RuleReader, key: Key, entry: dict[str, Any], weekly: bool) -> SeriesRule:
+def _series(reader: RuleReader, key: Key, entry: dict[str, Any], weekly: bool) -> plan.SeriesRule:
     """Return what the occurrences of a repeated meeting have in common: ``same`` is time, room, both or none."""
     given = entry.get("same", [*_SAME])
     same = [] if given == "none" else given if isinstance(given, list) else [given]
     if any(word not in _SAME for word in same):
         reader.fail((*key, "same"), f"expected time, room, a list of both, or none, got {show(given)}")
-    return SeriesRule(key[-1], weekly, "time" in same, "room" in same)
+    return plan.SeriesRule(key[-1], weekly, "time" in same, "room" in same)
 
 
-def occurrences(grid: TimeGrid, weekly: bool) -> list[_Occurrence]:
+def occurrences(grid: plan.TimeGrid, weekly: bool) -> list[_Occurrence]:
     """Return the occurrences of a repeated meeting: one for each week, or each day, of the grid."""
     first_monday = grid.days[0].toordinal() - grid.days[0].weekday()
     weeks = [(day.toordinal() - first_monday) // 7 + 1 for day in grid.days]
@@ -333,7 +325,7 @@ def occurrences(grid: TimeGrid, weekly: bool) -> list[_Occurrence]:
     ]
 
 
-def read_poll(text: str, name: str, grid: TimeGrid, people: Sequence[str]) -> Poll:
+def read_poll(text: str, name: str, grid: plan.TimeGrid, people: Sequence[str]) -> Poll:
     """Read a poll.
 
     Parameters
@@ -353,7 +345,7 @@ def read_poll(text: str, name: str, grid: TimeGrid, people: Sequence[str]) -> Po
         If a line is not valid; the message names the file and the line.
     """
     starts = np.zeros(grid.size, dtype=bool)
-    refused: dict[int, Mask] = {}
+    refused: dict[int, plan.Mask] = {}
     uncertain = []
     rows = csv.reader(io.StringIO(text))
     for row in rows:

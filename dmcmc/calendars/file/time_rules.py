@@ -1,8 +1,7 @@
-"""Rules about times, and the entries of a calendar file that state them.
+"""Rules for times, such as ``mornings``, ``not Friday``, ``Tue 09:00-11:30``, ``week 2 before 10:00``.
 
-Parse rules for times, such as ``mornings``, ``not Friday``, ``Tue 09:00-11:30``, ``week 2 before 10:00``.
-
-Check entries of a calendar file, and open the files that it names; errors name the line and what is expected.
+The entries of a calendar file are checked, and the files that it names are opened; errors name the line and what is
+expected.
 """
 
 import re

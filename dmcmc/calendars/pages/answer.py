@@ -1,12 +1,7 @@
-"""The answer as people read it: sentences, a table, and an .ics file.
+"""Turn an assignment into a calendar: when and where meetings take place, and why others do not.
 
-Turn an assignment into a calendar: when and where meetings take place, and why others do not.
-
-The terminal table, the web page, the JSON text and the iCalendar files show this answer.
-
-Show a solved calendar in the terminal.
-
-Write iCalendar files (RFC 5545): one with all meetings, or one per person.
+The table in the terminal, the web page, the JSON text and the iCalendar files (RFC 5545) show this answer. There is one
+iCalendar file with all meetings, or one per person.
 """
 
 import hashlib
@@ -23,24 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dmcmc.calendars.file.plan import NOT_ATTENDING, Calendar, Meeting, MeetingChoice
-from dmcmc.calendars.pages.reasons import (
-    lines_of_conflict,
-    moved_meetings,
-    reason_of,
-    reason_of_absence,
-    reason_of_move,
-    reason_without_answer,
-)
+from dmcmc.calendars.pages import reasons
 from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Label
 from dmcmc.report.summary import headlines, overview, table_of_changes
-from dmcmc.results.calendar_result import (
-    CalendarConflict,
-    CalendarResult,
-    DroppedMeeting,
-    MovedBooking,
-    YieldingAppointment,
-)
+from dmcmc.results import calendar_result
 from dmcmc.results.result import Alternative
 
 
@@ -99,9 +81,9 @@ class CalendarAnswer:
 
     calendar: Calendar
     scheduled: tuple[ScheduledMeeting, ...]
-    missing: tuple[DroppedMeeting, ...]
-    moved: tuple[MovedBooking, ...]
-    gives_way: tuple[YieldingAppointment, ...]
+    missing: tuple[calendar_result.DroppedMeeting, ...]
+    moved: tuple[calendar_result.MovedBooking, ...]
+    gives_way: tuple[calendar_result.YieldingAppointment, ...]
 
     def sections(self) -> dict[str, list[list[str]]]:
         """Return what is not as asked for, as rows of words by the titles of tables."""
@@ -134,7 +116,12 @@ def answer_of(calendar: Calendar, assignment: Mapping[str, Label]) -> CalendarAn
     return CalendarAnswer(
         calendar,
         tuple(_scheduled(calendar, m, chosen, absent, rooms.get(m, "")) for _, m in by_time),
-        tuple(DroppedMeeting(name=calendar.meetings[m].name, reason=reason_of(calendar, m, chosen)) for m in missing),
+        tuple(
+            calendar_result.DroppedMeeting(
+                name=calendar.meetings[m].name, reason=reasons.reason_of(calendar, m, chosen)
+            )
+            for m in missing
+        ),
         _moves(calendar, chosen),
         _lost_appointments(calendar, chosen, absent),
     )
@@ -165,7 +152,7 @@ def _named_rooms(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> dic
     return names
 
 
-def _moves(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> tuple[MovedBooking, ...]:
+def _moves(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> tuple[calendar_result.MovedBooking, ...]:
     """Return the booked meetings that do not take place as booked."""
     found = []
     for m, meeting in enumerate(calendar.meetings):
@@ -175,14 +162,18 @@ def _moves(calendar: Calendar, chosen: Mapping[int, MeetingChoice]) -> tuple[Mov
         stays = now is not None and now.start == booked.start and booked.room in (None, now.room)
         if not stays:
             label = "not held" if now is None else calendar.label(now)
-            words = {"booked": calendar.label(booked), "now": label, "reason": reason_of_move(calendar, m, chosen)}
-            found.append(MovedBooking(name=meeting.name, cost=meeting.move_cost, **words))
+            words = {
+                "booked": calendar.label(booked),
+                "now": label,
+                "reason": reasons.reason_of_move(calendar, m, chosen),
+            }
+            found.append(calendar_result.MovedBooking(name=meeting.name, cost=meeting.move_cost, **words))
     return tuple(found)
 
 
 def _lost_appointments(
     calendar: Calendar, chosen: Mapping[int, MeetingChoice], absent: Mapping[int, list[int]]
-) -> tuple[YieldingAppointment, ...]:
+) -> tuple[calendar_result.YieldingAppointment, ...]:
     """Return the appointments that the meetings of their people overlap, meeting by meeting."""
     found = []
     for m, choice in chosen.items():
@@ -191,7 +182,9 @@ def _lost_appointments(
         span = slice(choice.start, choice.start + meeting.length)
         for person in (calendar.people[p] for p in attending):
             found += [
-                YieldingAppointment(person=person.name, appointment=x.text, meeting=meeting.name, cost=x.cost)
+                calendar_result.YieldingAppointment(
+                    person=person.name, appointment=x.text, meeting=meeting.name, cost=x.cost
+                )
                 for x in person.appointments
                 if x.mask[span].any()
             ]
@@ -228,19 +221,19 @@ def _scheduled(
         room,
         tuple(calendar.people[p].name for p in (*meeting.people, *optional)),
         tuple(calendar.people[p].name for p in optional),
-        {calendar.people[p].name: reason_of_absence(calendar, m, p, chosen, absent) for p in absent[m]},
+        {calendar.people[p].name: reasons.reason_of_absence(calendar, m, p, chosen, absent) for p in absent[m]},
     )
 
 
-def summary(result: CalendarResult, calendar: Calendar, written: str | None = None) -> RenderableType:
+def summary(result: calendar_result.CalendarResult, calendar: Calendar, written: str | None = None) -> RenderableType:
     """Return the status, the calendar, what moves, and the meetings that do not take place with their reasons."""
     rows = [*headlines(result), ("solved in", f"{result.time:.3f} s")]
     rows += [] if result.note is None else [("note", result.note)]
     rows += [] if written is None else [("written to", written)]
     parts: list[RenderableType] = [overview(rows)]
     if result.conflict is not None:
-        return Group(*parts, Text(), *(Text(line) for line in lines_of_conflict(result.conflict)))
-    if reason := reason_without_answer(result):
+        return Group(*parts, Text(), *(Text(line) for line in reasons.lines_of_conflict(result.conflict)))
+    if reason := reasons.reason_without_answer(result):
         return Group(*parts, Text(), Text(reason))
     assert result.assignment is not None
     answer = answer_of(calendar, result.assignment)
@@ -254,11 +247,11 @@ def summary(result: CalendarResult, calendar: Calendar, written: str | None = No
     return Group(*parts)
 
 
-def summary_of_conflict(conflict: CalendarConflict, written: str | None = None) -> RenderableType:
+def summary_of_conflict(conflict: calendar_result.CalendarConflict, written: str | None = None) -> RenderableType:
     """Return the status and the time of the search for a conflict, and the conflict in words."""
     rows = [("status", conflict.status), ("time", f"{conflict.time:.3f} s")]
     rows += [] if written is None else [("written to", written)]
-    return Group(overview(rows), Text(), *(Text(line) for line in lines_of_conflict(conflict)))
+    return Group(overview(rows), Text(), *(Text(line) for line in reasons.lines_of_conflict(conflict)))
 
 
 def table(answer: CalendarAnswer) -> Table:
@@ -284,7 +277,7 @@ def table(answer: CalendarAnswer) -> Table:
 
 def table_of_alternatives(calendar: Calendar, alternatives: Sequence[Alternative]) -> Table:
     """Return the alternatives as a table for the terminal."""
-    return table_of_changes(alternatives, moved_meetings(calendar, alternatives))
+    return table_of_changes(alternatives, reasons.moved_meetings(calendar, alternatives))
 
 
 _MAX_LINE_BYTES = 75  # RFC 5545, section 3.1

@@ -1,8 +1,7 @@
 """The commands ``experiment`` and ``report``.
 
-``dmcmc experiment CONFIG --output DIR``: carry out an experiment, in parallel processes or on MPI ranks.
-
-``dmcmc report``: write the report of an experiment, or the page of one result.
+``dmcmc experiment CONFIG --output DIR`` carries out an experiment, in parallel processes or on MPI ranks. ``dmcmc
+report`` writes the report of an experiment, or the page of one result.
 """
 
 import sys

@@ -1,10 +1,7 @@
-"""Commands about problem files: generating, converting, drawing, and what names exist.
+"""Commands about problem files, and what is installed.
 
-Commands that write problem files: ``dmcmc generate``, ``convert`` and ``split``.
-
-``dmcmc graph FILE``: show and draw the graphs of a problem.
-
-Commands that list what is installed: ``dmcmc samplers``, ``algorithms`` and ``info``.
+``dmcmc generate``, ``convert`` and ``split`` write problem files, and ``graph`` shows and draws the graphs of a
+problem. ``samplers``, ``algorithms`` and ``info`` list what is installed.
 """
 
 import json

@@ -1,11 +1,7 @@
-"""The entries of factors as files list them.
+"""The entries of factors as files list them: what the readers and the writers of several formats share.
 
-Code that the writers of all formats share.
-
-It represents factors as sparse entries, gives them unique names, and checks or drops the features of a problem that a
-format cannot express.
-
-Convert the numbers of a text exactly to the entries of a table; used by the readers of several formats.
+Numbers of a text are converted exactly to the entries of a table. Writers represent factors as sparse entries, give
+them unique names, and check or drop the features of a problem that a format cannot express.
 """
 
 import math

@@ -1,8 +1,4 @@
-"""The words of a text, with their lines.
-
-Split a file into words and punctuation, each with its byte offset.
-
-Convert the numbers of a text with compiled code.
+"""Split a file into words and punctuation, each with its byte offset, and convert the numbers of a text.
 
 Words are separated by white space. The compiled code converts the words that it can convert exactly, and notes the
 positions of all others.
@@ -20,7 +16,7 @@ from dmcmc.formats.common.scan_kernels import floats, integers, offset
 from dmcmc.inference.runtime.interpreted import interpreted_if_short
 from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.runtime.types import Array
-from dmcmc.tuning import formats as tuning
+from dmcmc.tuning import run as tuning
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_SHOWN_BYTES = 40  # bytes of a token that an error message shows

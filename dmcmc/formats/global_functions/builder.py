@@ -28,7 +28,7 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.samplers.contract import tuning as sampler_tuning
-from dmcmc.tuning import formats as tuning
+from dmcmc.tuning import run as tuning
 
 _MAX_COST = 2**62  # upper limit for the absolute value of a cost; the sum of two such costs fits int64
 

@@ -25,20 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.formats.global_functions.builder import (
-    GAPS,
-    SIGNATURES,
-    Cost,
-    CostScale,
-    GlobalFunctionBuilder,
-    ParameterSpec,
-    comparison_gap,
-    gap_cost,
-)
+from dmcmc.formats.global_functions import builder
 from dmcmc.inference.model.automaton import StepFunction
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
-from dmcmc.tuning import formats as tuning
+from dmcmc.tuning import run as tuning
 
 _MAX_PARSE_ENTRIES = 2**22  # limit for the number of words times the number of symbols: 32 MiB of int64 costs per span
 _Spans = dict[int, NDArray[np.int64]]  # for each symbol, the costs of all words over some positions of the scope
@@ -46,7 +37,7 @@ _NO_PARSE = np.iinfo(np.int64).max // 4  # cost of a word without a parse; two o
 
 
 def automaton_for(
-    keyword: str, length: int, arguments: Mapping[str, Any], costs: CostScale
+    keyword: str, length: int, arguments: Mapping[str, Any], costs: builder.CostScale
 ) -> tuple[Hashable, StepFunction]:
     """Return the initial state and the step of an automaton that computes the cheapest run of the file's automaton.
 
@@ -121,7 +112,7 @@ def automaton_for(
     return tuple(sorted(with_insertions(initial).items())), step
 
 
-def _finite_utility(cost: int, costs: CostScale) -> int | float:
+def _finite_utility(cost: int, costs: builder.CostScale) -> int | float:
     """Return the utility of a cost that is never forbidden itself: −cost / unit.
 
     The step before the last charges only a part of the total cost, so the limit ``costs.top`` does not apply to it.
@@ -129,7 +120,7 @@ def _finite_utility(cost: int, costs: CostScale) -> int | float:
     return -cost if costs.unit == 1 else (0 - cost) / costs.unit
 
 
-def parse_utilities(shape: Sequence[int], arguments: Mapping[str, Any], costs: CostScale) -> NDArray[Any]:
+def parse_utilities(shape: Sequence[int], arguments: Mapping[str, Any], costs: builder.CostScale) -> NDArray[Any]:
     """Return the utility of every word by its cheapest parse (CYK algorithm, for all words at once).
 
     With the metric ``var`` a value may be replaced at a cost. With ``weight`` rules have costs, and a word without a
@@ -207,14 +198,14 @@ def _keep_cheaper(spans: _Spans, symbol: int, costs: NDArray[np.int64]) -> None:
     spans[symbol] = np.minimum(spans[symbol], costs) if symbol in spans else costs
 
 
-def same(b: GlobalFunctionBuilder, keyword: str) -> list[Factor]:
+def same(b: builder.GlobalFunctionBuilder, keyword: str) -> list[Factor]:
     """Return the factors, one per value, that charge two lists for not being permutations of each other."""
     a, n = b.arguments, len(b.scope)
     first, second = (a["vars1"], a["vars2"]) if keyword == "ssame" else (range(n // 2), range(n // 2, n))
     if sorted((*first, *second)) != list(range(n)) or len(first) != len(second):
         raise ProblemError("needs two lists of equal length that are its scope")
 
-    def cost(surplus: int) -> Cost:
+    def cost(surplus: int) -> builder.Cost:
         # The lists have equal lengths, so one change corrects one surplus and one missing value.
         return b.cost * max(0, surplus) if keyword == "ssame" else b.violation_cost(a["metric"], abs(surplus))
 
@@ -231,7 +222,7 @@ def same(b: GlobalFunctionBuilder, keyword: str) -> list[Factor]:
     return factors
 
 
-def overlap(b: GlobalFunctionBuilder) -> Factor:
+def overlap(b: builder.GlobalFunctionBuilder) -> Factor:
     """Return a comparison of the number of positions at which both halves have the same value other than 0.
 
     The automaton reads both halves alternately. A state holds the number of agreements so far and, between the two
@@ -240,7 +231,7 @@ def overlap(b: GlobalFunctionBuilder) -> Factor:
     a, half = b.arguments, len(b.scope) // 2
     if 2 * half != len(b.scope):
         raise ProblemError("needs two lists of equal length")
-    gap = comparison_gap(a["comparator"])
+    gap = builder.comparison_gap(a["comparator"])
 
     def step(position: int, state: Any, value: int) -> tuple[Hashable, int | float | None]:
         count, left_value = state
@@ -283,7 +274,7 @@ def build(
     scope: Sequence[int],
     shape: Sequence[int],
     arguments: Mapping[str, Any],
-    costs: CostScale,
+    costs: builder.CostScale,
     name: str = "",
 ) -> list[Factor]:
     """Return factors whose sum is a global cost function.
@@ -311,7 +302,7 @@ def build(
     if not scope:
         raise ProblemError("its scope is empty")
     arguments = dict(arguments)
-    for field in SIGNATURES[keyword]:
+    for field in builder.SIGNATURES[keyword]:
         arguments[field.name] = _with_positions(field, arguments[field.name], scope)
         if field.kind in ("lists", "each") and len(arguments[field.name]) != len(scope):
             raise ProblemError(f"{field.name}: {len(arguments[field.name])} for {len(scope)} variables")
@@ -342,7 +333,7 @@ def _check_counts(keyword: str, arguments: Mapping[str, Any]) -> None:
             raise ProblemError(f"a number of occurrences from {low} to {high}; no number satisfies that")
 
 
-def _with_positions(field: ParameterSpec, argument: Any, scope: Sequence[int]) -> Any:
+def _with_positions(field: builder.ParameterSpec, argument: Any, scope: Sequence[int]) -> Any:
     """Return a parameter's value in which variables are replaced by their positions in the scope.
 
     ``field`` describes the parameter; other parameters are returned unchanged. Raises ``ProblemError`` for a variable
@@ -363,7 +354,7 @@ def _with_positions(field: ParameterSpec, argument: Any, scope: Sequence[int]) -
     return argument
 
 
-class _FactorBuilder(GlobalFunctionBuilder):
+class _FactorBuilder(builder.GlobalFunctionBuilder):
     """Builder of every global cost function by name.
 
     Methods that count define a function ``step``, which maps (position, state, value) to the next state of an automaton
@@ -392,7 +383,7 @@ class _FactorBuilder(GlobalFunctionBuilder):
             case "wamong":
                 return [self.among(a["values"], self.range_cost(a["metric"], a["min"], a["max"]))]
             case "wsum":
-                gap = comparison_gap(a["comparator"])
+                gap = builder.comparison_gap(a["comparator"])
                 return [
                     self.weighted_sum(
                         self.indices(), lambda total: self.violation_cost(a["metric"], gap(total, a["to"]))
@@ -425,7 +416,7 @@ class _FactorBuilder(GlobalFunctionBuilder):
         """Return each variable's values as weights."""
         return [list(range(size)) for size in self.shape]
 
-    def occurrences(self, functions: Mapping[int, Callable[[int], Cost]]) -> list[Factor]:
+    def occurrences(self, functions: Mapping[int, Callable[[int], builder.Cost]]) -> list[Factor]:
         """Return one factor per value v, whose cost is ``functions[v]`` of the number of variables that take v."""
         return [self.among([[value]], function) for value, function in functions.items()]
 
@@ -437,7 +428,7 @@ class _FactorBuilder(GlobalFunctionBuilder):
         is_listed = [[int([i, x] in pairs) for x in range(size)] for i, size in enumerate(self.shape)]
         return self.weighted_sum(is_listed, lambda total: 0 if total <= 1 else None)
 
-    def pairs(self, cost: Cost) -> list[Factor]:
+    def pairs(self, cost: builder.Cost) -> list[Factor]:
         """Return one factor per pair of variables that costs ``cost`` if they are equal."""
         utility = self.costs.utility(cost)
         return [
@@ -484,7 +475,7 @@ class _FactorBuilder(GlobalFunctionBuilder):
         """
         last = len(self.scope) - 1
         counted_values = {v for (v,) in self.arguments["values"]} if keyword == "wvaramong" else None
-        gap = comparison_gap("==" if counted_values is not None else self.arguments["comparator"])
+        gap = builder.comparison_gap("==" if counted_values is not None else self.arguments["comparator"])
 
         def step(position: int, total: Any, value: int) -> tuple[Hashable, int | float | None]:
             if position < last:
@@ -546,9 +537,9 @@ class _FactorBuilder(GlobalFunctionBuilder):
             raise ProblemError(f"compares 2 variables, not {len(self.scope)}")
         a = self.arguments
 
-        def cost(x: int, y: int) -> Cost:
+        def cost(x: int, y: int) -> builder.Cost:
             if keyword not in ("disj", "sdisj"):
-                return gap_cost(GAPS[keyword](x, y, a["constant"]), a["delta"], self.costs.unit)
+                return builder.gap_cost(builder.GAPS[keyword](x, y, a["constant"]), a["delta"], self.costs.unit)
             apart = x >= y + a["y"] or y >= x + a["x"]
             if keyword == "disj":
                 return 0 if apart else int(a["penalty"])

@@ -1,17 +1,11 @@
-"""The charts and tables of an experiment.
-
-Make the charts of an experiment: time and quality by each varied key, and quality over time.
+"""The charts and tables of an experiment: time and quality by each varied key, and quality over time.
 
 *Quality* is the objective divided by the reference of the instance: the best bound, or the objective of one method.
 Confidence intervals of few runs may be many times as wide as the range of the means. Bands are therefore cut off a
 little beyond the means, and where a quantity has a limit: times are positive, and utilities are at most their bound.
 
-Name the cases of an experiment and the quantities that it measured, for headings of tables and charts.
-
-Make the tables of an experiment, and write them as Markdown, LaTeX and CSV.
-
-A row is a list of texts. An exclamation mark at the beginning of a cell marks runs that failed; the web page highlights
-such a cell, and the other formats drop the mark.
+Tables are written as Markdown, LaTeX and CSV. A row is a list of texts. An exclamation mark at the beginning of a cell
+marks runs that failed; the web page highlights such a cell, and the other formats drop the mark.
 """
 
 import csv

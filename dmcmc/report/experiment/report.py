@@ -1,9 +1,4 @@
-"""The report of an experiment.
-
-Write the report of an experiment: a web page, tables in three formats and, with matplotlib, figures.
-
-Draw the charts of an experiment as figures for papers, with matplotlib (extra: plot).
-"""
+"""Write the report of an experiment: a web page, tables in three formats, and figures by matplotlib (extra: plot)."""
 
 import io
 import re

@@ -1,11 +1,8 @@
-"""The report of one run, with what each method gained.
-
-Show one result as a web page: objective and bound over time, improvers, agents, pseudo-tree and schedule.
-
-Show what each improver of a run contributed: coloured segments of the chart, its legend, bars and a table.
+"""Show one result as a web page: objective and bound over time, improvers, agents, pseudo-tree and schedule.
 
 An *improver* is a component that improves the answer or the bound after the first answer, such as local search. Its
-*gain* is the sum of its improvements of objective and bound, in units of the objective.
+*gain* is the sum of its improvements of objective and bound, in units of the objective. Coloured segments of the chart,
+bars and a table show what each improver contributed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,20 +12,8 @@ from typing import Any
 
 from dmcmc.experiments.journal import COURSE
 from dmcmc.files.write import replace_file
+from dmcmc.report import pages
 from dmcmc.report.experiment.charts import MEASURES, check_measures, course_of
-from dmcmc.report.pages import (
-    DASHED,
-    PLAIN,
-    Chart,
-    LegendEntry,
-    Series,
-    VerticalSegment,
-    bars,
-    page,
-    shares_of,
-    svg,
-    table,
-)
 from dmcmc.report.summary import status_text
 from dmcmc.results.stored_result import read_result
 
@@ -73,13 +58,13 @@ class ImproverGains:
     def __init__(self, result: Mapping[str, Any]) -> None:
         work = [entry for entry in result.get("work") or () if entry.get("seconds", 0) > 0]
         self.work: Sequence[Mapping[str, Any]] = sorted(work, key=lambda entry: -_gain(entry))
-        self.shares = shares_of([_gain(entry) for entry in self.work])
+        self.shares = pages.shares_of([_gain(entry) for entry in self.work])
         in_trace = [name for point in result["trace"] for name in _improvers(point)]
         names = list(dict.fromkeys([*_IMPROVERS, *(entry["improver"] for entry in self.work), *in_trace]))
         self.colours = {name: number for number, name in enumerate(names)}
         self._in_trace = set(in_trace)
 
-    def segments(self, trace: Sequence[Mapping[str, Any]], name: str, first: float) -> list[VerticalSegment]:
+    def segments(self, trace: Sequence[Mapping[str, Any]], name: str, first: float) -> list[pages.VerticalSegment]:
         """Return the improvements of the objective or the bound as segments in the colours of their improvers.
 
         An improvement between two points of the trace is a vertical step of the line. It is divided into one segment
@@ -94,16 +79,16 @@ class ImproverGains:
         first
             Start of the time axis in seconds; earlier improvements are drawn there.
         """
-        segments, previous = list[VerticalSegment](), None
+        segments, previous = list[pages.VerticalSegment](), None
         for point in trace:
             value = point.get(name)
             if value is not None and previous is not None and value != previous:
                 lower_end = previous
                 for improver, share in self._shares(point, name).items():
                     upper_end = lower_end + share * (value - previous)
-                    colour = self.colours.get(improver, PLAIN)
+                    colour = self.colours.get(improver, pages.PLAIN)
                     segments.append(
-                        VerticalSegment(
+                        pages.VerticalSegment(
                             max(point["time"], first), min(lower_end, upper_end), max(lower_end, upper_end), colour
                         )
                     )
@@ -111,17 +96,17 @@ class ImproverGains:
             previous = previous if value is None else value
         return segments
 
-    def legend(self) -> list[LegendEntry]:
+    def legend(self) -> list[pages.LegendEntry]:
         """Return the legend: the seconds of each improver, and its share of all gains."""
         entries = [
-            LegendEntry(
+            pages.LegendEntry(
                 f"{entry['improver']}: {entry['seconds']:.3g} s, {100 * share:.3g} %", self.colours[entry["improver"]]
             )
             for entry, share in zip(self.work, self.shares, strict=True)
         ]
         listed = {entry["improver"] for entry in self.work}
         return entries + [
-            LegendEntry(name, self.colours[name]) for name in self.colours if name in self._in_trace - listed
+            pages.LegendEntry(name, self.colours[name]) for name in self.colours if name in self._in_trace - listed
         ]
 
     def html(self) -> list[str]:
@@ -143,9 +128,9 @@ class ImproverGains:
         seconds = [(row[0], round(float(entry["seconds"]), 2)) for row, entry in zip(rows, self.work, strict=True)]
         shares = [(row[0], round(100 * share, 2)) for row, share in zip(rows, self.shares, strict=True)]
         return [
-            bars("Seconds per improver", seconds, "s", self.colours),
-            bars("Share of all gains per improver", shares, "%", self.colours),
-            f'{table(head, rows)}<p class="soft">{_SECONDS_NOTE}</p>',
+            pages.bars("Seconds per improver", seconds, "s", self.colours),
+            pages.bars("Share of all gains per improver", shares, "%", self.colours),
+            f'{pages.table(head, rows)}<p class="soft">{_SECONDS_NOTE}</p>',
         ]
 
     def _shares(self, point: Mapping[str, Any], name: str) -> dict[str, float]:
@@ -192,7 +177,7 @@ def write_single(path: Path, output: Path, x: str | None = None, y: str | None =
     return output
 
 
-def page_of(result: Mapping[str, Any], name: str, course: Sequence[Chart] = ()) -> str:
+def page_of(result: Mapping[str, Any], name: str, course: Sequence[pages.Chart] = ()) -> str:
     """Return the page of a result with the present field names, and the charts of an algorithm's course."""
     status = status_text(str(result["status"]), result.get("note"))
     rows = [["status", status], ["objective", _number(result["objective"])]]
@@ -205,11 +190,11 @@ def page_of(result: Mapping[str, Any], name: str, course: Sequence[Chart] = ()) 
     if result.get("note"):
         rows.append(["note", str(result["note"])])
     parts = [
-        table([name, {"max": "maximise", "min": "minimise"}.get(str(result.get("sense")), "")], rows),
+        pages.table([name, {"max": "maximise", "min": "minimise"}.get(str(result.get("sense")), "")], rows),
         '<h2>Course of the run</h2><div class="charts">',
     ]
     gains = ImproverGains(result)
-    parts += [svg(chart) for chart in [*_over_time(result, gains), *course]]
+    parts += [pages.svg(chart) for chart in [*_over_time(result, gains), *course]]
     *bar_charts, improver_table = gains.html() or [""]
     parts += bar_charts
     agents = result["agents"]
@@ -220,10 +205,10 @@ def page_of(result: Mapping[str, Any], name: str, course: Sequence[Chart] = ()) 
     ):
         values = [(str(agent["name"]), float(agent.get(key) or 0)) for agent in agents]
         if len(values) > 1 and any(value > 0 for _, value in values):
-            parts.append(bars(title, values, unit))
+            parts.append(pages.bars(title, values, unit))
     if improver_table:
         improver_table = f"<h2>Time and gains of the improvers</h2>{improver_table}"
-    return page(f"{name}: {status}", [*parts, "</div>", improver_table, *_tree(result), *_slots(result)])
+    return pages.page(f"{name}: {status}", [*parts, "</div>", improver_table, *_tree(result), *_slots(result)])
 
 
 def _number(value: Any) -> str:
@@ -231,28 +216,32 @@ def _number(value: Any) -> str:
     return "–" if value is None else str(value) if isinstance(value, int) else f"{value:.10g}"
 
 
-def _over_time(result: Mapping[str, Any], gains: ImproverGains) -> list[Chart]:
+def _over_time(result: Mapping[str, Any], gains: ImproverGains) -> list[pages.Chart]:
     """Return the chart of objective and bound over time, with improvements in the colours of their improvers."""
-    lines, segments = [], list[VerticalSegment]()
-    for name, colour in (("objective", PLAIN), ("bound", DASHED)):
+    lines, segments = [], list[pages.VerticalSegment]()
+    for name, colour in (("objective", pages.PLAIN), ("bound", pages.DASHED)):
         points = [(max(p["time"], _FIRST_SECONDS), p[name]) for p in result["trace"] if p.get(name) is not None]
         if points:
             points.append((max(result["time"], points[-1][0]), points[-1][1]))
-            lines.append(Series(name, [(t, v, v, v) for t, v in points], steps=True, colour=colour))
+            lines.append(pages.Series(name, [(t, v, v, v) for t, v in points], steps=True, colour=colour))
             segments += gains.segments(result["trace"], name, _FIRST_SECONDS)
     title = "Objective and bound over time"
-    return [Chart(title, "seconds", "", lines, log_x=True, segments=segments, legend=gains.legend())] if lines else []
+    return (
+        [pages.Chart(title, "seconds", "", lines, log_x=True, segments=segments, legend=gains.legend())]
+        if lines
+        else []
+    )
 
 
-def _course(result: Mapping[str, Any], x: str, y: str | None) -> list[Chart]:
+def _course(result: Mapping[str, Any], x: str, y: str | None) -> list[pages.Chart]:
     """Return the chart of a measure over another one; without ``y`` of the objective now and the best one so far."""
     points = [[effort[name] for name in COURSE] for effort in result.get("course") or ()]
     lines = []
     for number, name in enumerate((y,) if y else ("now", "best")):
         pairs = course_of(points, x, name)
-        lines.append(Series(MEASURES[name].name, [(at, v, v, v) for at, v in pairs], steps=True, colour=number))
+        lines.append(pages.Series(MEASURES[name].name, [(at, v, v, v) for at, v in pairs], steps=True, colour=number))
     title = f"{MEASURES[y or 'now'].name.capitalize()} over {MEASURES[x].name}"
-    return [Chart(title, MEASURES[x].name, "", lines)] if any(line.points for line in lines) else []
+    return [pages.Chart(title, MEASURES[x].name, "", lines)] if any(line.points for line in lines) else []
 
 
 def _tree(result: Mapping[str, Any]) -> list[str]:
@@ -272,7 +261,7 @@ def _tree(result: Mapping[str, Any]) -> list[str]:
         numbers = [f"{metrics.get(key, 0):,}" for key in ("variables", "interface", "rows", "msg_count", "msg_size")]
         rows.append(["\N{NO-BREAK SPACE}" * 4 * depth + name, *numbers])
         stack += [(child, depth + 1) for child in reversed(list(parents)) if parents[child] == name]
-    return ["<h2>Pseudo-tree of the agents</h2>", table(_TREE_HEAD, rows)]
+    return ["<h2>Pseudo-tree of the agents</h2>", pages.table(_TREE_HEAD, rows)]
 
 
 def _slots(result: Mapping[str, Any]) -> list[str]:

@@ -6,8 +6,9 @@ pseudo-tree make UTIL messages, and each rank reports sums and the metrics of it
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -19,27 +20,19 @@ from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.mpi.world import World
-from dmcmc.session.incremental.changed_problem import Continuation, with_new_tables
-from dmcmc.session.incremental.changed_tables import (
-    CROSSING,
-    FactorPlace,
-    TableChanges,
-    changed_positions,
-    table_changes,
-)
-from dmcmc.session.incremental.incremental_run import ContinuedRun, comparable, utilities_of
-from dmcmc.session.incremental.known_answer import ChangeReport, KnownAnswer, new_metrics, total_utility, without_work
+from dmcmc.session.incremental import changed_problem, incremental_run
 from dmcmc.session.incremental.repeated_messages import RoundChanges
 from dmcmc.solving.combine_tables import FinishedCycle
 from dmcmc.solving.private.agreement import RankAssignment
 from dmcmc.solving.private.private_inputs import PrivateAnswer
+from dmcmc.solving.warm_start.retained_work import RetainedWork
 
 if TYPE_CHECKING:
     from dmcmc.solving.private.private_inputs import RankInputs
 
 
 @dataclass
-class PrivateRun(ContinuedRun):
+class PrivateRun(incremental_run.ContinuedRun):
     """A finished exact run on private inputs that can be continued with new tables.
 
     Attributes
@@ -64,11 +57,11 @@ class PrivateRun(ContinuedRun):
 
     inputs: "RankInputs" = field(repr=False)
     parts: Mapping[int, Problem]
-    places: Mapping[int, list[FactorPlace]]
-    todo: Continuation = field(repr=False)
+    places: Mapping[int, list[changed_problem.FactorPlace]]
+    todo: changed_problem.Continuation = field(repr=False)
     factors: int
     shares_assignment: bool
-    answer: KnownAnswer | None
+    answer: incremental_run.KnownAnswer | None
     kept: tuple[int, int] = (0, 0)
 
     @classmethod
@@ -98,18 +91,20 @@ class PrivateRun(ContinuedRun):
         world
             The ranks.
         """
-        setup, utilities, result = cycle.setup, utilities_of(cycle), answer.result
-        idle = {setup.divided.problem.agents[agent]: new_metrics(setup, agent) for agent in cycle.tables}
+        setup, utilities, result = cycle.setup, incremental_run.utilities_of(cycle), answer.result
+        idle = {
+            setup.divided.problem.agents[agent]: incremental_run.new_metrics(setup, agent) for agent in cycle.tables
+        }
         own = _labels(inputs, cycle.values) if shares_assignment else {}
         counted = inputs.view.counted(list(cycle.tables), setup.tree.placed)
         sizes = world.allgather(exact_sum(magnitude(factor.table) for factor in counted))
-        reports, known = world.gather((total_utility(utilities.values()), cycle.roots, own)), None
+        reports, known = world.gather((incremental_run.total_utility(utilities.values()), cycle.roots, own)), None
         if reports is not None and result is not None:
             named = {name: value for *_, values in reports for name, value in values.items()}
             ordered = sorted(named.items(), key=lambda item: item[1][0])
             assignment = {name: label for name, (_, label) in ordered} if shares_assignment else None
-            known = KnownAnswer.begin(result, [report[:2] for report in reports], assignment)
-            idle = {agent.name: without_work(agent) for agent in result.agents}
+            known = incremental_run.KnownAnswer.begin(result, [report[:2] for report in reports], assignment)
+            idle = {agent.name: incremental_run.without_work(agent) for agent in result.agents}
         return cls(
             settings,
             cycle,
@@ -120,13 +115,13 @@ class PrivateRun(ContinuedRun):
             inputs,
             inputs.parts,
             {agent: _places(inputs, agent) for agent in inputs.parts},
-            Continuation.of(setup),
+            changed_problem.Continuation.of(setup),
             answer.factors,
             shares_assignment,
             known,
         )
 
-    def solve(self, parts: Mapping[int, Problem], settings: Settings, world: World) -> PrivateAnswer | None:
+    def solve_changed(self, parts: Mapping[int, Problem], settings: Settings, world: World) -> PrivateAnswer | None:
         """Solve the changed problem, and keep the answer for the next change; called by all ranks.
 
         Parameters
@@ -145,15 +140,17 @@ class PrivateRun(ContinuedRun):
             agents need rows that their children have left out, or time or memory ran out.
         """
         start, changes = time.perf_counter(), None
-        if comparable(settings) == comparable(self.settings):
+        if incremental_run.comparable(settings) == incremental_run.comparable(self.settings):
             changes = self._changes(parts)
-        own = None if changes is None else with_new_tables(self.todo, changes)
+        own = None if changes is None else changed_problem.with_new_tables(self.todo, changes)
         shared = world.allgather(own and (own.local_agents, own.growth))
         if own is None or not all(shared):
             return None
         changed = set(chain.from_iterable(agents for agents, _ in shared))
-        todo = Continuation(own.setup, own.positions, changed, changed, sum(growth for _, growth in shared))
-        reports = list[ChangeReport]()
+        todo = changed_problem.Continuation(
+            own.setup, own.positions, changed, changed, sum(growth for _, growth in shared)
+        )
+        reports = list[incremental_run.ChangeReport]()
 
         def share(changes: RoundChanges) -> None:
             """Keep a report for rank 0; other ranks do not receive it."""
@@ -174,19 +171,23 @@ class PrivateRun(ContinuedRun):
             result = self.answer.end(time.perf_counter() - start)
         return PrivateAnswer(result, self._known(), self._deliver(parts, settings, world), self.factors)
 
-    def _changes(self, parts: Mapping[int, Problem]) -> TableChanges | None:
+    def _changes(self, parts: Mapping[int, Problem]) -> changed_problem.TableChanges | None:
         """Return the new tables of this rank's agents; None if a new run is needed."""
-        factors = dict[FactorPlace, Factor]()
+        factors = dict[changed_problem.FactorPlace, Factor]()
         growth: Exact = 0
         for agent, part in parts.items():
             before, numbers = self.parts[agent], np.array(self.inputs.index.known_variables(agent))
-            positions = [] if part is before else changed_positions(before, part)
-            changes = None if positions is None else table_changes(before, part, positions, self.places[agent], numbers)
+            positions = [] if part is before else changed_problem.changed_positions(before, part)
+            changes = (
+                None
+                if positions is None
+                else changed_problem.table_changes(before, part, positions, self.places[agent], numbers)
+            )
             if changes is None or changes.crossing():
                 return None
             factors |= changes.factors
             growth += changes.magnitude
-        return TableChanges(factors, growth)
+        return changed_problem.TableChanges(factors, growth)
 
     def _known(self) -> dict[int, int]:
         """Return the assignment as this rank knows it: of its agents, and of variables that they share factors with."""
@@ -207,16 +208,16 @@ class PrivateRun(ContinuedRun):
         return {name: label for values in by_agent.values() for name, label in values.items()}
 
 
-def _places(inputs: "RankInputs", agent: int) -> list[FactorPlace]:
+def _places(inputs: "RankInputs", agent: int) -> list[changed_problem.FactorPlace]:
     """Return where the division holds each factor of an agent's problem."""
     own, shared = set(inputs.index.variables_by_agent[agent]), iter(inputs.index.shared_factors[agent])
-    variables, places, count = inputs.index.known_variables(agent), list[FactorPlace](), 0
+    variables, places, count = inputs.index.known_variables(agent), list[changed_problem.FactorPlace](), 0
     for factor in inputs.parts[agent].factors:
         if own.issuperset(variables[v] for v in factor.scope):
-            places.append(FactorPlace(agent, count))
+            places.append(changed_problem.FactorPlace(agent, count))
             count += 1
         else:
-            places.append(FactorPlace(CROSSING, next(shared)))
+            places.append(changed_problem.FactorPlace(changed_problem.CROSSING, next(shared)))
     return places
 
 
@@ -224,3 +225,52 @@ def _labels(inputs: "RankInputs", values: Mapping[int, int]) -> dict[str, tuple[
     """Return the number and the label of the value of some variables of this rank, by their names."""
     problem = inputs.view.problem
     return {problem.variables[v]: (v, problem.label(v, x)) for v, x in values.items()}
+
+
+def solve_private_again(
+    parts: Mapping[int, Problem],
+    settings: Settings,
+    world: World,
+    retained: RetainedWork,
+    shares_assignment: bool,
+    solve_anew: Callable[[Settings], tuple["RankInputs", PrivateAnswer]],
+) -> PrivateAnswer:
+    """Solve a problem of a session on private inputs; called by all ranks, each with its agents' parts.
+
+    Parameters
+    ----------
+    parts
+        The problems of this rank's agents as they stand.
+    settings
+        Settings of the run.
+    world
+        The ranks.
+    retained
+        Work of earlier runs; receives that of this run.
+    shares_assignment
+        Whether rank 0 knows the values of all variables.
+    solve_anew
+        Solves the problem without continuing the last run; returns the inputs, too.
+
+    Returns
+    -------
+    PrivateAnswer
+        The answer as this rank knows it.
+    """
+    last = retained.incremental
+    if isinstance(last, PrivateRun):
+        again = incremental_run.continued(retained, world, partial(last.solve_changed, parts, settings, world))
+        if again is not None:
+            retained.kept_on_all_ranks = last.kept
+            return again
+    retained.incremental = retained.finished_cycle = None
+    inputs, answer = solve_anew(settings)
+    cycle = retained.finished_cycle
+    may_continue = (
+        isinstance(cycle, FinishedCycle) and inputs.is_as_given and incremental_run.is_continuable(cycle, settings)
+    )
+    if all(world.allgather(may_continue and all(part.dense for part in parts.values()))):
+        assert isinstance(cycle, FinishedCycle)
+        given = inputs, settings, answer, cycle, shares_assignment, world
+        retained.incremental = PrivateRun.begin(*given)
+    return answer

@@ -14,15 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from dmcmc.inference.dpop.agent_step import (
-    ChosenValues,
-    Clock,
-    SentMessages,
-    UtilTables,
-    Values,
-    latest,
-    value_size,
-)
+from dmcmc.inference.dpop import agent_step
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.model.arithmetic import Exact, exact_sum
@@ -32,8 +24,7 @@ from dmcmc.mpi.mailbox import Mailbox
 from dmcmc.mpi.message_phases import Phase, UtilStepPair, util_turns, value_phase
 from dmcmc.mpi.world import World
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.session.incremental.changed_problem import Continuation, part_of, paths_to_roots
-from dmcmc.session.incremental.changed_tables import NotRepeatable, new_tables
+from dmcmc.session.incremental.changed_problem import Continuation, NotRepeatable, new_tables, part_of, paths_to_roots
 from dmcmc.solving.agent_steps import MessageInputs, RowFilter, util_steps, values_of
 from dmcmc.solving.pruning import with_needed_rows
 
@@ -50,9 +41,9 @@ def choose_values_again(
     path: PseudoTree,
     positions: Sequence[int],
     phase: Phase,
-    clocks: dict[int, Clock],
-    take: Callable[[dict[int, ChosenValues], dict[int, Values]], None],
-    end_round: Callable[[dict[int, SentMessages]], T],
+    clocks: dict[int, agent_step.Clock],
+    take: Callable[[dict[int, agent_step.ChosenValues], dict[int, agent_step.Values]], None],
+    end_round: Callable[[dict[int, agent_step.SentMessages]], T],
 ) -> list[T]:
     """Send VALUE messages along the paths, and then to the agents whose context has changed, level by level.
 
@@ -97,21 +88,23 @@ def choose_values_again(
                 take(chosen, contexts)
         for (agent, _), context in to_send.items():
             before = messages[agent]
-            size = before.size + value_size(ChosenValues(context, context))
-            messages[agent] = SentMessages(before.count + 1, size, "VALUE")
+            size = before.size + agent_step.value_size(agent_step.ChosenValues(context, context))
+            messages[agent] = agent_step.SentMessages(before.count + 1, size, "VALUE")
         phase.report()
         found = mailbox.world.allgather(({child for _, child in to_send}, end_round(messages)))
         below = {child for children, _ in found for child in children}
         shared += [of_rank for _, of_rank in found]
         for (agent, child), context in to_send.items():
-            mailbox.send("VALUE", child, child, ChosenValues(context, context), clocks[agent])
+            mailbox.send("VALUE", child, child, agent_step.ChosenValues(context, context), clocks[agent])
         for child in mailbox.local_agents(below):
-            clocks.setdefault(child, Clock())
+            clocks.setdefault(child, agent_step.Clock())
         part = part_of(tree, below, positions)
     return shared
 
 
-def _new_context(last: "FinishedCycle", agent: int, known: Values, separator: Sequence[int]) -> Values | None:
+def _new_context(
+    last: "FinishedCycle", agent: int, known: agent_step.Values, separator: Sequence[int]
+) -> agent_step.Values | None:
     """Return the values that an agent sends to a child; None if they are those of the last run."""
     before = last.chosen[agent].lower | last.contexts[agent]
     return {v: known[v] for v in separator} if any(known[v] != before[v] for v in separator) else None
@@ -161,7 +154,7 @@ def agent_utility(
     return AgentUtility(sum(entry is None for entry in entries), exact_sum(e for e in entries if e is not None))
 
 
-Work = Callable[[int, list[UtilTables]], UtilStepPair]
+Work = Callable[[int, list[agent_step.UtilTables]], UtilStepPair]
 
 
 class RoundChanges(NamedTuple):
@@ -186,8 +179,8 @@ class RoundChanges(NamedTuple):
     roots: dict[int, Number | None]
     values: dict[int, int]
     utilities: dict[int, AgentUtility]
-    sent: dict[int, list[SentMessages]]
-    clock: Clock
+    sent: dict[int, list[agent_step.SentMessages]]
+    clock: agent_step.Clock
     fresh: dict[int, SampledTable]
 
 
@@ -212,7 +205,7 @@ class Update(NamedTuple, Generic[T]):
     shared: list[T]
 
 
-def repeat_messages(
+def repeat_messages(  # long: the two phases share the state of a round
     before: "FinishedCycle", todo: Continuation, world: World, share: Callable[[RoundChanges], T]
 ) -> Update[T]:
     """Make the tables and messages of the agents on paths, and choose values.
@@ -246,7 +239,11 @@ def repeat_messages(
             fresh = new_tables(setup, last, changed)
     tables = last.tables | fresh
     clocks = {agent: _clock(fresh.get(agent)) for agent in mailbox.local_agents(part.bottom_up)}
-    sent_up, made, work = dict[int, SentMessages](), dict[int, UtilStepPair](), _steps(before, last, todo, path, fresh)
+    sent_up, made, work = (
+        dict[int, agent_step.SentMessages](),
+        dict[int, UtilStepPair](),
+        _steps(before, last, todo, path, fresh),
+    )
     phase.proceed(part.bottom_up)
     for agent, messages in util_turns(part, mailbox, clocks, made, sent_up):
         with phase.storing_errors(agent):
@@ -265,9 +262,9 @@ def repeat_messages(
         roots=last.roots | roots,
     )
     sent = {agent: [message] for agent, message in sent_up.items()}
-    rounds, current = list[RoundChanges](), RoundChanges(roots, {}, {}, sent, Clock(), fresh)
+    rounds, current = list[RoundChanges](), RoundChanges(roots, {}, {}, sent, agent_step.Clock(), fresh)
 
-    def take(chosen: dict[int, ChosenValues], contexts: dict[int, Values]) -> None:
+    def take(chosen: dict[int, agent_step.ChosenValues], contexts: dict[int, agent_step.Values]) -> None:
         """Keep the values of agents, and evaluate those agents whose values or inputs have changed."""
         cycle.chosen.update(chosen)
         cycle.contexts.update(contexts)
@@ -282,13 +279,13 @@ def repeat_messages(
         for agent in changed:
             current.utilities[agent] = agent_utility(division, setup.tree, agent, cycle.values, contexts[agent])
 
-    def end_round(messages: dict[int, SentMessages]) -> T:
+    def end_round(messages: dict[int, agent_step.SentMessages]) -> T:
         """Return the part of a round's changes that is shared, and begin the next round."""
         nonlocal current
         for agent, message in messages.items():
             current.sent.setdefault(agent, []).append(message)
-        rounds.append(current._replace(clock=latest(clocks.values())))
-        current = RoundChanges({}, {}, {}, {}, Clock(), {})
+        rounds.append(current._replace(clock=agent_step.latest(clocks.values())))
+        current = RoundChanges({}, {}, {}, {}, agent_step.Clock(), {})
         return share(rounds[-1])
 
     shared = choose_values_again(cycle, last, part, todo.positions, phase, clocks, take, end_round)
@@ -323,10 +320,10 @@ def _steps(
     if last.needed is not None:
         make_steps = with_needed_rows(setup, inputs, last.needed, make_steps)
 
-    def work(agent: int, messages: list[UtilTables]) -> UtilStepPair:
+    def work(agent: int, messages: list[agent_step.UtilTables]) -> UtilStepPair:
         if agent in todo.local_agents and agent not in fresh:
             raise NotRepeatable("the agent has no new table")
-        arrived, kept = iter(messages), dict[int, UtilTables]()
+        arrived, kept = iter(messages), dict[int, agent_step.UtilTables]()
         if agent in last.steps:
             kept = dict(zip(before.setup.tree.children[agent], last.steps[agent].received, strict=True))
         children = setup.tree.children[agent]
@@ -338,6 +335,6 @@ def _steps(
     return work
 
 
-def _clock(table: SampledTable | None) -> Clock:
+def _clock(table: SampledTable | None) -> agent_step.Clock:
     """Return the simulated clock of an agent after its table: 0 if the table is kept."""
-    return Clock() if table is None else Clock(table.seconds, table.cells)
+    return agent_step.Clock() if table is None else agent_step.Clock(table.seconds, table.cells)

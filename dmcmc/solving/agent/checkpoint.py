@@ -10,7 +10,6 @@ eliminated exactly are kept as they are (:class:`dmcmc.solving.warm_start.retain
 """
 
 import hashlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.text import Archive, open_archive
+from dmcmc.files.text import Archive, load_saved
 from dmcmc.files.write import open_packed_atomically
 from dmcmc.inference.bounds.branch_and_bound.row_search import SearchedPart
 from dmcmc.inference.bounds.continued_bound import continue_bound, has_same_variables
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, EncodedTable
-from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
+from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.methods.exact import recompute_witness
@@ -37,13 +36,7 @@ if TYPE_CHECKING:
 
 
 _VERSION = 2  # version of the file format; a file of another version is ignored, because its inputs' digest differs
-_REMEDY = "the agent's table is computed again"
 _TABLES_PER_SIDE = 1 << 20  # limit for the number of tables; more are a damaged file
-
-
-def _warn(message: str) -> None:
-    """Warn that a checkpoint file is ignored."""
-    warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
 class Checkpoint:
@@ -64,20 +57,14 @@ class Checkpoint:
 
     def load(self, local: LocalProblem, method: str, bound: str) -> SampledTable | None:
         """Return an agent's stored table; None if there is no file with the same inputs."""
-        path = self._path(local)
-        try:
-            with open_archive(path) as archive:
-                arrays = _read_arrays(archive)
-            if arrays["made_from"].tobytes() != self._input_digest(local, method, bound):
-                _warn(f"{path}: the file belongs to another problem or configuration; {_REMEDY}")
-                return None
+        path, made_from = self._path(local), np.frombuffer(self._input_digest(local, method, bound), dtype=np.uint8)
+
+        def read(archive: Archive) -> SampledTable:
+            arrays = _read_arrays(archive)
             self._check(local, arrays, path)
-        except FileNotFoundError:
-            return None
-        except FileError as error:
-            _warn(f"{path}: the file is damaged; {_REMEDY} ({_reason(error, path)})")
-            return None
-        return self._read_table(local, method, arrays)
+            return self._read_table(local, method, arrays)
+
+        return load_saved(path, made_from, read, ("problem or configuration", "the agent's table is computed again"))
 
     def save(self, bound: str, local: LocalProblem, table: SampledTable) -> None:
         """Write an agent's table atomically.
@@ -213,11 +200,6 @@ def _read_arrays(archive: Archive) -> dict[str, Array]:
     return arrays
 
 
-def _reason(error: FileError, path: Path) -> str:
-    """Return the message of an error without the name of the file."""
-    return str(error).removeprefix(f"{path}: ")
-
-
 def _digest(arrays: Mapping[str, Array]) -> bytes:
     """Return a digest of arrays with their names, dtypes and shapes."""
     digest = hashlib.sha256()
@@ -252,7 +234,7 @@ def resume_bound(agent: "Agent", provider: str, retained: RetainedWork | None, n
 
     The parameters are those of :func:`start_bound`.
     """
-    kept = None if retained is None else retained.find_bound(name)
+    kept = None if retained is None else retained.bounds.get(name)
     if kept is None or retained is None or kept.provider != provider:
         return False
     if not has_same_variables(kept.local, agent.local) or kept.local.factors != agent.local.factors:
@@ -277,7 +259,7 @@ def start_bound(agent: "Agent", provider: str, retained: RetainedWork | None, na
     name
         Name of the agent.
     """
-    kept = None if retained is None else retained.find_bound(name)
+    kept = None if retained is None else retained.bounds.get(name)
     agent.start_bound(provider)
     if kept is None or retained is None or kept.dual is None or agent.upper.dual is None:
         return
@@ -288,7 +270,7 @@ def start_bound(agent: "Agent", provider: str, retained: RetainedWork | None, na
 
 def continue_sampling(agent: "Agent", retained: RetainedWork | None, name: str) -> None:
     """Give the rows of an agent the values that they had at the end of the last run, where these are better."""
-    kept, chains = None if retained is None else retained.find_bound(name), agent.lower.chains
+    kept, chains = None if retained is None else retained.bounds.get(name), agent.lower.chains
     if kept is None or kept.states is None or chains is None or agent.lower.local is not agent.local:
         return
     if agent.team.size > 1:  # the values of the rows are divided over the ranks of the team
@@ -318,4 +300,4 @@ def keep_agent(agent: "Agent", provider: str, retained: RetainedWork, name: str)
         upper.dual.fetch_potentials()
     if on_gpu or upper.searched_part != SearchedPart.ALL or (search is not None and search.exhausted):
         search = None
-    retained.keep_bound(name, RetainedBound(agent.local, provider, upper.state, search, states))
+    retained.bounds[name] = RetainedBound(agent.local, provider, upper.state, search, states)

@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.inference.bounds.contract.protocol import BoundState
 from dmcmc.inference.bounds.search_rows import Reparametrised, reparametrised
 from dmcmc.inference.dpop.division import LocalProblem
@@ -26,15 +27,6 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.inference.sparse.function_filtering import FunctionFiltering, z_within
 from dmcmc.inference.sparse.sparse_table import KeyTooWide, SizeStatistics
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.solving.tuning import (
-    CONCLUSIVE_PART,
-    FILTERING_ATTEMPTS,
-    FILTERING_MEMORY_DIVISOR,
-    FIRST_ROWS_SECONDS,
-    MAX_SHORT_QUANTA,
-    MAX_UNTIMED_ROWS,
-    REPARAMETRISED_ATTEMPTS,
-)
 
 FILTERING = "filtering"
 
@@ -79,7 +71,11 @@ class FilteredTable:
     @property
     def _attempts(self) -> tuple[tuple[int, int], ...]:
         """The attempts: those with reparametrised factors first, if there are any, then with the original factors."""
-        return (*REPARAMETRISED_ATTEMPTS, *FILTERING_ATTEMPTS[1:]) if self._used_potentials else FILTERING_ATTEMPTS
+        return (
+            (*tuning.REPARAMETRISED_ATTEMPTS, *tuning.FILTERING_ATTEMPTS[1:])
+            if self._used_potentials
+            else tuning.FILTERING_ATTEMPTS
+        )
 
     def resume(
         self,
@@ -151,7 +147,7 @@ class FilteredTable:
     def _bounds_too_slow(self, seconds: float, left: float) -> bool:
         """Return whether to give up after a quantum that ended before the bounds were ready."""
         self._short_quanta += 1
-        return self._short_quanta > MAX_SHORT_QUANTA or seconds > left / MAX_SHORT_QUANTA
+        return self._short_quanta > tuning.MAX_SHORT_QUANTA or seconds > left / tuning.MAX_SHORT_QUANTA
 
     def _too_slow(self, left: float) -> bool:
         """Return whether the current message is predicted to take longer than the remaining time.
@@ -162,13 +158,13 @@ class FilteredTable:
         assert self.elimination is not None
         finished_part, seconds = self.elimination.message_progress
         is_last_attempt = self.failed_attempts + 1 >= len(
-            REPARAMETRISED_ATTEMPTS if self._potentials is not None else self._attempts
+            tuning.REPARAMETRISED_ATTEMPTS if self._potentials is not None else self._attempts
         )
-        if is_last_attempt and finished_part < CONCLUSIVE_PART and seconds < FIRST_ROWS_SECONDS:
+        if is_last_attempt and finished_part < tuning.CONCLUSIVE_PART and seconds < tuning.FIRST_ROWS_SECONDS:
             return False  # the first rows do not predict the rest
         if finished_part > 0:
             return seconds / finished_part - seconds > left
-        return seconds > max(FIRST_ROWS_SECONDS, 0.5 * left)
+        return seconds > max(tuning.FIRST_ROWS_SECONDS, 0.5 * left)
 
     def _start_elimination(
         self,
@@ -179,7 +175,7 @@ class FilteredTable:
         bound: BoundState | None,
     ) -> FunctionFiltering | None:
         """Start the next attempt; return None if its bounds would be those of the last attempt."""
-        original_factors = self._used_potentials and self.failed_attempts >= len(REPARAMETRISED_ATTEMPTS)
+        original_factors = self._used_potentials and self.failed_attempts >= len(tuning.REPARAMETRISED_ATTEMPTS)
         self._potentials = reparametrised(bound, local) if arithmetic.exact and not original_factors else None
         self._used_potentials |= self._potentials is not None
         if self._potentials is None:
@@ -191,12 +187,12 @@ class FilteredTable:
             return None
         entries, max_rows = self._attempts[self.failed_attempts]
         # The largest z whose mini-buckets have at most about this many entries, of 8 bytes each.
-        z = z_within(query, min(entries, self.memory // (8 * FILTERING_MEMORY_DIVISOR)))
+        z = z_within(query, min(entries, self.memory // (8 * tuning.FILTERING_MEMORY_DIVISOR)))
         if self.failed_attempts and z == self._last_z and not original_factors:
             return None
         self._last_z = z
         incumbent = None if best is None else self._encoded(_utility(local, arithmetic, best))
-        max_rows = max_rows if self.timed else min(max_rows, MAX_UNTIMED_ROWS)
+        max_rows = max_rows if self.timed else min(max_rows, tuning.MAX_UNTIMED_ROWS)
         return FunctionFiltering(query, incumbent, z, self.memory, backend.threads, backend.stop, max_rows)
 
     def _encoded(self, utility: Number) -> Number:

@@ -15,12 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branch_and_bound.row_search import (
-    BoundarySearch,
-    BoundarySearchRequest,
-    SearchedPart,
-    next_above,
-)
+from dmcmc.inference.bounds.branch_and_bound import row_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.contract.tuning import NODE_SWEEPS
 from dmcmc.inference.bounds.dual.dual_bound import DualState
@@ -75,8 +70,8 @@ class UpperTable:
     """
 
     state: BoundState | None = None
-    boundary_search: BoundarySearch | None = None
-    searched_part: SearchedPart = SearchedPart.ALL
+    boundary_search: row_search.BoundarySearch | None = None
+    searched_part: row_search.SearchedPart = row_search.SearchedPart.ALL
     search_awaited: bool = False
     search_too_slow: bool = False
     initial_gap: float | None = None
@@ -84,7 +79,7 @@ class UpperTable:
     relaxation: SemidefiniteRelaxation | None = None
     no_relaxation: bool = False
     uncharged_seconds: float = 0.0
-    retained_search: BoundarySearch | None = None
+    retained_search: row_search.BoundarySearch | None = None
 
     @property
     def exhausted(self) -> bool:
@@ -125,7 +120,7 @@ class UpperTable:
         return BoundRequest(
             self.state,
             rows,
-            next_above(_elementwise_max(row_cutoffs, attained)) if self.state.integral else row_cutoffs,
+            row_search.next_above(_elementwise_max(row_cutoffs, attained)) if self.state.integral else row_cutoffs,
         )
 
     def may_search(self, rows: int) -> bool:
@@ -212,7 +207,7 @@ class UpperTable:
         attained: NDArray[Any],
         seconds: float,
         node_bytes: int,
-    ) -> BoundarySearchRequest:
+    ) -> row_search.BoundarySearchRequest:
         """Return the request for branch and bound over the rows that can still matter.
 
         Parameters
@@ -232,12 +227,12 @@ class UpperTable:
         if self.boundary_search is None:
             self.boundary_search = retained or create_boundary_search(dual, node_bytes, seconds, self.searched_part)
         if dual.integral:
-            search_cutoffs = next_above(_elementwise_max(row_cutoffs, attained))
+            search_cutoffs = row_search.next_above(_elementwise_max(row_cutoffs, attained))
         else:  # bounds are rounded down: a row closed one unit below its cutoff must not fall below its utility
             search_cutoffs = _elementwise_max(row_cutoffs, attained + 2 * math.ldexp(1.0, -dual.layout.scale.shift))
         if retained is not None:
             retained.reopen(search_cutoffs, rows)
-        return BoundarySearchRequest(self.boundary_search, search_cutoffs, row_cutoffs, rows)
+        return row_search.BoundarySearchRequest(self.boundary_search, search_cutoffs, row_cutoffs, rows)
 
 
 def _elementwise_max(row_cutoffs: NDArray[Any], attained: NDArray[Any] | None) -> NDArray[Any]:

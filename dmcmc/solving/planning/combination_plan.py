@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.agent_step import UtilMessage
 from dmcmc.inference.dpop.division import Division
@@ -32,19 +33,6 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
-from dmcmc.solving.tuning import (
-    ALL_STEPS_TIME_PART,
-    MAX_JOIN_FACTOR,
-    MAX_PLANNED_AGENTS,
-    MAX_SLICED_AGENTS,
-    MAX_SLICED_CELLS,
-    MAX_SLICED_STEPS,
-    MINI_BUCKET_SLOWDOWN,
-    SLICE_MEMORY_DIVISOR,
-    SLICED_CELL_SECONDS,
-    SLICED_STEP_SECONDS,
-    STEP_TIME_PART,
-)
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
     from dmcmc.inference.dpop.pseudotree import PseudoTree
@@ -134,7 +122,7 @@ def entries_per_step(
     rows_by_agent = {a: choice.listed for a, choice in enumerate(choices) if choice.listed}
     if sides * sum(join_sizes(problem, division, tree, rows_by_agent)) <= entries:
         return entries // sides
-    if problem.n_agents > MAX_PLANNED_AGENTS:
+    if problem.n_agents > tuning.MAX_PLANNED_AGENTS:
         return max(1, entries // (sides * problem.n_agents))
     scopes = {
         local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
@@ -176,7 +164,7 @@ def bytes_per_slice(step_bytes: int, shared_bytes: int) -> int:
     shared_bytes
         Bytes for the steps of all agents together.
     """
-    return max(step_bytes, shared_bytes // SLICE_MEMORY_DIVISOR)
+    return max(step_bytes, shared_bytes // tuning.SLICE_MEMORY_DIVISOR)
 
 
 def step_attempts(setup: "Setup", size_factor: float = 1.0) -> list[tuple[Relaxation, int]]:
@@ -202,7 +190,7 @@ def step_attempts(setup: "Setup", size_factor: float = 1.0) -> list[tuple[Relaxa
     seconds, last = setup.divided.config.budget.time, (relaxation, memory)
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
         return [last]
-    time_part = min(STEP_TIME_PART, ALL_STEPS_TIME_PART / max(1, setup.divided.problem.n_agents))
+    time_part = min(tuning.STEP_TIME_PART, tuning.ALL_STEPS_TIME_PART / max(1, setup.divided.problem.n_agents))
     entries = (
         size_factor
         * time_part
@@ -216,7 +204,7 @@ def step_attempts(setup: "Setup", size_factor: float = 1.0) -> list[tuple[Relaxa
         return [last]
     sizes, size = (
         [],
-        bytes_in_time // MINI_BUCKET_SLOWDOWN,
+        bytes_in_time // tuning.MINI_BUCKET_SLOWDOWN,
     )  # larger sizes only apply if a join exceeds the smaller ones
     while size < memory:
         sizes.append(size)
@@ -312,7 +300,9 @@ def choose_slicing(
     """
     problem, combine = parts.problem, parts.config.combine
     requested = combine.method == "sliced"
-    if not requested and (combine.method != "auto" or combine.z != "auto" or problem.n_agents > MAX_SLICED_AGENTS):
+    if not requested and (
+        combine.method != "auto" or combine.z != "auto" or problem.n_agents > tuning.MAX_SLICED_AGENTS
+    ):
         return None
     if any(choice.listed for choice in choices):
         if requested:
@@ -320,11 +310,11 @@ def choose_slicing(
         return None
     largest = max(join_sizes(problem, parts.division, tree), default=0.0)
     max_cells = (
-        MAX_SLICED_CELLS
+        tuning.MAX_SLICED_CELLS
         if limits.time is None
-        else STEP_TIME_PART * limits.time * limits.threads * COSTS.joined_cells_per_second
+        else tuning.STEP_TIME_PART * limits.time * limits.threads * COSTS.joined_cells_per_second
     )
-    if largest <= max_entries[0] or (not requested and largest > MAX_JOIN_FACTOR * max_cells):
+    if largest <= max_entries[0] or (not requested and largest > tuning.MAX_JOIN_FACTOR * max_cells):
         return None
     scopes = {
         local.agent: work.remaining_tables(local.interface) if choice.method == "exact" else (local.interface,)
@@ -377,7 +367,7 @@ def find_slicing(
     """
     requested = parts.config.combine.method == "sliced"
     steps = predicted_steps(parts.division, tree, table_scopes, sizes, to_table_scope, brief=not requested)
-    return plan_slices(tree, steps, sizes, max_entries, float("inf") if requested else MAX_SLICED_STEPS)
+    return plan_slices(tree, steps, sizes, max_entries, float("inf") if requested else tuning.MAX_SLICED_STEPS)
 
 
 def predicted_steps(
@@ -416,6 +406,6 @@ def agent_slicing_seconds(setup: "Setup", slicing: Slicing) -> list[float]:
     The estimate is cells * (seconds per cell) / threads + steps * (seconds per step).
     """
     in_place = setup.divided.arithmetic.exact and setup.backend.device == "cpu"
-    cell = SLICED_CELL_SECONDS if in_place else COSTS.seconds_per_cell
+    cell = tuning.SLICED_CELL_SECONDS if in_place else COSTS.seconds_per_cell
     pairs = zip(slicing.agent_cells, slicing.agent_steps, strict=True)
-    return [cells * cell / setup.backend.threads + steps * SLICED_STEP_SECONDS for cells, steps in pairs]
+    return [cells * cell / setup.backend.threads + steps * tuning.SLICED_STEP_SECONDS for cells, steps in pairs]

@@ -31,14 +31,7 @@ from dmcmc.mpi.world import World
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.contract.tuning import SECONDS_PER_AGENT
 from dmcmc.samplers.model.schedule import Temperature
-from dmcmc.solving.planning.presolve import (
-    FirstAnswer,
-    OriginalProblem,
-    Presolved,
-    merged_if_applicable,
-    presolve_if_worthwhile,
-    with_centred_tables,
-)
+from dmcmc.solving.planning import presolve
 from dmcmc.solving.planning.rank_view import rank_view_of, scatter_parts
 from dmcmc.solving.tuning import (
     ORDER_TIME_PART,
@@ -77,14 +70,14 @@ class DividedProblem:
         Work of earlier runs that may be used again, and that receives this run's; None to keep nothing.
     """
 
-    presolved: Presolved
+    presolved: presolve.Presolved
     config: Settings
     division: Division
     scattered: bool = field(default=False, kw_only=True)
     retained: RetainedWork | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     @property
-    def given(self) -> OriginalProblem:
+    def given(self) -> presolve.OriginalProblem:
         """The problem as the user gave it."""
         return self.presolved.given
 
@@ -169,8 +162,12 @@ def arithmetic_for(problem: Problem, combine: Combine, stop: Deadline = NO_DEADL
 
 
 def presolve_problem(
-    asked: Problem, config: Settings, world: World, stop: Deadline = NO_DEADLINE, first: FirstAnswer | None = None
-) -> Presolved:
+    asked: Problem,
+    config: Settings,
+    world: World,
+    stop: Deadline = NO_DEADLINE,
+    first: presolve.FirstAnswer | None = None,
+) -> presolve.Presolved:
     """Presolve the problem if that is worthwhile, and choose its arithmetic.
 
     Parameters
@@ -189,11 +186,11 @@ def presolve_problem(
     """
     ends = NO_DEADLINE if first is None else stop.later(tuning.GRACE_SECONDS / 2)
     memory = config.budget.bytes
-    merged = merged_if_applicable(asked, config) if config.presolve == "merge" else None
+    merged = presolve.merged_if_applicable(asked, config) if config.presolve == "merge" else None
     original = asked if merged is None else merged.problem
     problem = original if original.dense else densify(original, memory, relax=True, stop=ends).problem
     ends.check()
-    reduction = presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
+    reduction = presolve.presolve_if_worthwhile(original, problem, config, stop if world.size == 1 else NO_DEADLINE)
     if reduction is not None:
         original = reduction.problem
         problem = densify(original, memory, relax=True, stop=ends).problem
@@ -203,17 +200,21 @@ def presolve_problem(
     arithmetic = arithmetic_for(problem, config.combine, ends)
     ends.check()
     if arithmetic.integral and not arithmetic.exact:  # the sums of the integers need more than 60 bits
-        centred = with_centred_tables(original, reduction)
+        centred = presolve.with_centred_tables(original, reduction)
         dense = None if centred is None else densify(centred.problem, memory, relax=True, stop=ends).problem
         if centred is not None and dense is not None:
             exact = arithmetic_for(dense, config.combine, ends)
             if exact.exact:
                 original, problem, reduction, arithmetic = centred.problem, dense, centred, exact
-    return Presolved(OriginalProblem(asked, reduction, first), original, problem, arithmetic)
+    return presolve.Presolved(presolve.OriginalProblem(asked, reduction, first), original, problem, arithmetic)
 
 
 def divide_problem(
-    asked: Problem, config: Settings, world: World, stop: Deadline = NO_DEADLINE, first: FirstAnswer | None = None
+    asked: Problem,
+    config: Settings,
+    world: World,
+    stop: Deadline = NO_DEADLINE,
+    first: presolve.FirstAnswer | None = None,
 ) -> DividedProblem:
     """Presolve the problem, and divide it among its agents; the parameters are those of :func:`presolve_problem`."""
     with world.together():
@@ -314,7 +315,7 @@ class UnscatteredProblem:
 
 
 def prepare_scattering(
-    asked: Problem | None, config: Settings, world: World, stop: Deadline, first: FirstAnswer | None
+    asked: Problem | None, config: Settings, world: World, stop: Deadline, first: presolve.FirstAnswer | None
 ) -> UnscatteredProblem:
     """Presolve and divide a problem that only rank 0 has; called by all ranks.
 
@@ -342,7 +343,7 @@ def prepare_scattering(
 
 
 def divide_on_ranks(
-    problem: Problem | None, config: Settings, world: World, stop: Deadline, first: FirstAnswer | None
+    problem: Problem | None, config: Settings, world: World, stop: Deadline, first: presolve.FirstAnswer | None
 ) -> tuple[DividedProblem, UnscatteredProblem | None]:
     """Return the problem as this rank knows it, and what rank 0 still has to scatter if it alone has the problem.
 
@@ -376,7 +377,7 @@ def _rank_view(
     """Return the problem of a rank that has some agents' parts."""
     problem, division = rank_view_of(index, own_parts)
     division.__dict__["magnitudes"] = magnitudes
-    presolved = Presolved(OriginalProblem(problem), problem, problem, arithmetic)
+    presolved = presolve.Presolved(presolve.OriginalProblem(problem), problem, problem, arithmetic)
     return DividedProblem(presolved, config, division, scattered=True)
 
 

@@ -1,4 +1,7 @@
-"""Plan a run: choose each agent's method by its counted work and the machine's speed, and place agents on ranks.
+"""Plan a run: count each agent's work, choose its method by the machine's speed, and place the agents on ranks.
+
+A row is one assignment of an agent's boundary variables. If an agent has too many rows to sample all of them, its table
+has only a list of rows. Each agent's work (rows, cells, bytes) is counted on one rank.
 
 A run without time for the agents' tables is not planned at all. The separators of a pseudo-tree can have as many
 variables in total as the square of the number of agents. Neither building them nor a Python step per agent can end in a
@@ -6,30 +9,34 @@ time budget that is far too short for them, and the local search uses all cores 
 estimates that take time linear in the problem decide.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import isqrt
 from typing import NamedTuple, cast
 
 import numpy as np
 from msgspec.structs import replace as replace_settings
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.config.settings import Combine, Settings
 from dmcmc.inference.dpop.agent_step import SentMessages
-from dmcmc.inference.dpop.division import Division
+from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.dpop.pseudotree import PseudoTree, TreeSize, build_pseudotree, neighbours_of, tree_names, tree_size
-from dmcmc.inference.dpop.slicing import MemoryShares, Slicing, split_memory
+from dmcmc.inference.dpop.slicing import MemoryShares, Slicing, largest_share, split_memory
 from dmcmc.inference.dpop.trees import DISTRIBUTED, depth_first
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.compact_sequences import RepeatedRecords, flatten_groups
+from dmcmc.inference.model.compact_sequences import RepeatedRecords, flatten_groups, narrow
 from dmcmc.inference.model.problem import Problem, bytes_of_tables
 from dmcmc.inference.runtime.deadline import NO_DEADLINE, Deadline
 from dmcmc.inference.runtime.device import gpu_fault
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.memo import DerivedFacts
-from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.threads import cores, run_parallel
+from dmcmc.inference.tuning import MAX_EXACT_VARIABLES
 from dmcmc.mpi.compute_node import helpers_of, place
 from dmcmc.mpi.distributed_dfs import distributed_dfs_tree
 from dmcmc.mpi.world import World
@@ -40,6 +47,7 @@ from dmcmc.samplers.auto.choose import (
     ResourceLimits,
     WorkCountList,
     choose,
+    count_agent_work,
     exact_option,
     exceeded_limit,
     fixed_choice,
@@ -49,28 +57,155 @@ from dmcmc.samplers.auto.choose import (
 )
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.solving.planning.combination_plan import (
-    bytes_per_slice,
-    choose_slicing,
-    combines_per_node,
-    entries_per_step,
-    may_split_buckets,
-)
-from dmcmc.solving.planning.divided_problem import (
-    DividedProblem,
-    UnscatteredProblem,
-    divide_problem,
-    temperature_of,
-    with_order_search,
-)
-from dmcmc.solving.planning.work_counts import AgreedPlacement, CountingOptions, count_work, max_listed_rows, max_rows
-from dmcmc.solving.tuning import (
-    MAX_FILTERED_CELLS,
-    MIN_ESTIMATED_AGENTS,
-    NEVER_GIVEN_UP_PART,
-    SECONDS_PER_PLANNED_AGENT,
-    SECONDS_PER_SEPARATOR_VARIABLE,
-)
+from dmcmc.samplers.registry import get as sampler_of
+from dmcmc.solving.planning import combination_plan, divided_problem
+
+_BYTES_PER_ROW = 128  # per row: lower and upper table, bounds and bookkeeping
+_BYTES_PER_STATE = 4  # per row and hidden variable: its value in the chain of the row, an int32
+
+
+class AgreedPlacement(NamedTuple):
+    """The pseudo-tree and the placement of agents on ranks, agreed by all ranks before the agents' work is counted.
+
+    It is needed if each rank knows only its own agents' parts of the problem.
+
+    Attributes
+    ----------
+    tree : PseudoTree
+        The agents' pseudo-tree.
+    owner : tuple of int
+        The rank of each agent; empty if agents are placed later, by their counted work.
+    shares : MemoryShares
+        Shares of the memory budget.
+    tree_messages : dict of SentMessages
+        The messages that each agent has sent to build the tree.
+    helpers : tuple of tuple of int
+        For each agent, other ranks that work on its rows.
+    private : bool
+        Whether agents keep their elimination orders private; otherwise rank 0 receives them.
+    """
+
+    tree: PseudoTree
+    owner: tuple[int, ...]
+    shares: MemoryShares
+    tree_messages: Mapping[int, SentMessages] = {}
+    helpers: tuple[tuple[int, ...], ...] = ()
+    private: bool = True
+
+
+class CountingOptions(NamedTuple):
+    """Options by which agents' work is counted.
+
+    Attributes
+    ----------
+    config : Settings
+        Settings of the run.
+    arithmetic : Arithmetic
+        Number type of the tables.
+    shares : MemoryShares
+        Shares of the memory budget.
+    rows, listed : int
+        Largest number of rows of a sampled agent's table, and of listed rows if the agent has more. Used if
+        ``local.rows`` is ``auto``.
+    """
+
+    config: Settings
+    arithmetic: Arithmetic
+    shares: MemoryShares
+    rows: int
+    listed: int
+
+    @property
+    def planned(self) -> bool:
+        """Whether exact eliminations are planned."""
+        return self.config.local.method in ("auto", "exact")
+
+
+def max_rows(division: Division, config: Settings, shares: MemoryShares) -> int:
+    """Return the largest number of rows of a sampled agent's table; fewer if all agents' tables exceed the memory.
+
+    An agent with h hidden variables takes 128 + 4 h bytes per row. The largest agent's share of the memory, divided by
+    the largest of these sizes, limits the rows.
+    """
+    if config.local.method == "exact" and config.budget.time is None:
+        return tuning.MAX_SAMPLED_ROWS
+    row_bytes, table_bytes = array("q"), array("d")
+    for local in division.locals:
+        row_bytes.append(_BYTES_PER_ROW + _BYTES_PER_STATE * len(local.hidden))
+        table_bytes.append(row_bytes[-1] * min(local.rows, tuning.MAX_SAMPLED_ROWS))
+    return max(
+        1, min(tuning.MAX_SAMPLED_ROWS, int(largest_share(table_bytes, shares.agent_data)) // max(row_bytes, default=1))
+    )
+
+
+def max_listed_rows(parts: divided_problem.DividedProblem, shares: MemoryShares) -> int:
+    """Return the number of rows to list if there are too many, so that tables over two agents' lists fit the memory.
+
+    A table over two lists of k rows has k * k entries. With memory M, entries of b bytes and at most n agents that meet
+    (an agent and its neighbours), k is the root of M / (2 b n), limited to 64 .. 4096.
+    """
+    degrees = neighbours_of(parts.problem, parts.division).lengths
+    max_neighbours = 1 + int(degrees.max()) if degrees.any() else 0  # itself among them
+    return max(
+        tuning.MIN_LISTED_ROWS,
+        min(
+            tuning.MAX_LISTED_ROWS,
+            isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, max_neighbours))),
+        ),
+    )
+
+
+def count_work(
+    division: Division,
+    counting: CountingOptions,
+    world: World,
+    threads: int,
+    stop: Deadline,
+    placed: AgreedPlacement | None,
+) -> WorkCountList:
+    """Count all agents' work, each on one rank: the owner's rank if only that rank knows the agent's factors."""
+    agents, planned = len(division.locals), counting.planned
+    counting_rank = [agent % world.size for agent in range(agents)] if placed is None else placed.owner
+    own_agents = [division.locals[a] for a in range(agents) if counting_rank[a] == world.rank]
+
+    def count_own_agents() -> dict[int, AgentWorkCounts]:
+        if planned:  # orders of few variables hold the interpreter's lock
+            run_parallel(
+                [partial(getattr, local, "plan") for local in own_agents if len(local.hidden) > MAX_EXACT_VARIABLES],
+                threads,
+            )
+        return {local.agent: _survey(local, counting, stop) for local in own_agents}
+
+    counted = world.on_all_ranks(count_own_agents)
+    works = world.allgather((narrow(list(counted)), WorkCountList.of(list(counted.values()))), "surveys")
+    if planned and not (placed is not None and placed.private):
+        orders = {local.agent: local.order for local in own_agents}
+        gathered = world.allgather(orders) if placed is None else world.gather(orders) or []
+        for agent, order in ((agent, order) for rank_orders in gathered for agent, order in rank_orders.items()):
+            division.locals[agent].set_order(order)
+    return WorkCountList.merged(agents, works)
+
+
+def _survey(local: LocalProblem, counting: CountingOptions, stop: Deadline) -> AgentWorkCounts:
+    """Count an agent's work; raise an error if the requested method is impossible.
+
+    With a time budget, an agent that is too large for ``exact`` is sampled: some answer is better than none. If only
+    listed rows are sampled, the check treats the boundary variables as hidden ones, so that no row is enumerated.
+    """
+    stop.check()
+    options, memory, arithmetic = counting.config.local, counting.shares.work, counting.arithmetic
+    row_limit = counting.rows if options.rows == "auto" else options.rows
+    listed = (
+        0 if local.rows <= row_limit else (min(counting.listed, row_limit) if options.rows == "auto" else options.rows)
+    )
+    if options.method != "auto" and not (options.method == "exact" and counting.config.budget.time is not None):
+        checked = local
+        if listed and options.method != "exact":
+            hidden = (*local.interface, *local.hidden)
+            checked = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
+        sampler_of(options.method).check(checked, memory, arithmetic)
+    sampled = listed, options.runs, options.samples
+    return count_agent_work(local, *sampled, memory, arithmetic, counting.planned, options.bound != "none")
 
 
 @dataclass(frozen=True)
@@ -109,7 +244,7 @@ class Setup:
         Cache of what follows from the plan without the tables' entries.
     """
 
-    divided: DividedProblem
+    divided: divided_problem.DividedProblem
     tree: PseudoTree
     surveys: Sequence[AgentWorkCounts]
     choices: Sequence[AgentChoice]
@@ -175,9 +310,35 @@ class Setup:
         """Whether the tables prove the optimum, given time: all are exact, and no bucket may be split."""
 
         def proven() -> bool:
-            return all(choice.method == "exact" for choice in self.choices) and not may_split_buckets(self)
+            return all(choice.method == "exact" for choice in self.choices) and not combination_plan.may_split_buckets(
+                self
+            )
 
         return self.facts.get_or_compute("proven", proven)
+
+    @property
+    def proves_on_gpu(self) -> bool:
+        """Whether the tables will prove the optimum, and a GPU computes some of them."""
+        return self.will_prove and any(choice.device != "cpu" for choice in self.choices)
+
+    @property
+    def leaves_gpu_idle(self) -> bool:
+        """Whether the agents' tables are made and combined on the CPU alone."""
+        return self.backend.device != "cuda" and all(choice.device == "cpu" for choice in self.choices)
+
+    @property
+    def table_seconds(self) -> float:
+        """The estimated seconds of the agents' tables on one rank."""
+        return sum(choice.seconds for choice in self.choices) / max(1, self.limits.threads)
+
+    @property
+    def deviation(self) -> str | None:
+        """How the plan deviates from the settings, for the result; None if it does not."""
+        sampled = self.methods.count(SAMPLER) if self.divided.config.local.method == "exact" else 0
+        if not sampled:
+            return None
+        subject = "1 agent is" if sampled == 1 else f"{sampled} agents are"
+        return f"{subject} sampled: local.method: exact does not fit budget.memory there"
 
     @property
     def tree_size(self) -> TreeSize:
@@ -198,7 +359,7 @@ class Setup:
         """Whether exact agents stay exact however long they take; no other methods are compiled for them then."""
         budget = self.divided.config.budget.time
         exact = sum(choice.seconds for choice in self.choices if choice.method == "exact")
-        return budget is None or exact <= NEVER_GIVEN_UP_PART * budget
+        return budget is None or exact <= tuning.NEVER_GIVEN_UP_PART * budget
 
     def possible_choices(self, agents: Iterable[int]) -> list[tuple[int, AgentChoice]]:
         """Return the choices of some agents, and the fallback choices of exact agents that may be given up."""
@@ -213,7 +374,7 @@ class Setup:
     def may_filter(self, agent: int) -> bool:
         """Return whether function filtering may be used for a sampled agent."""
         local, choice = self.divided.division.locals[agent], self.choices[agent]
-        suitable = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= MAX_FILTERED_CELLS
+        suitable = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= tuning.MAX_FILTERED_CELLS
         return (
             suitable
             and choice.method != "exact"
@@ -253,7 +414,7 @@ class Setup:
             seed=self.divided.config.seed,
             runs=options.runs,
             samples=options.samples,
-            temperature=temperature_of(options.temperature),
+            temperature=divided_problem.temperature_of(options.temperature),
             backend=self.backend,
             starts=options.starts,
             memory=self.limits.memory,
@@ -263,11 +424,11 @@ class Setup:
 
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
     """Divide the problem, choose each agent's method and place the agents; see :func:`plan`."""
-    return plan(divide_problem(original, config, world), world, measure)
+    return plan(divided_problem.divide_problem(original, config, world), world, measure)
 
 
 def plan(
-    parts: DividedProblem,
+    parts: divided_problem.DividedProblem,
     world: World,
     measure: Callable[[], Rates] = load_rates,
     stop: Deadline = NO_DEADLINE,
@@ -299,7 +460,7 @@ def plan(
         After the deadline of ``stop``.
     """
     config, threads = parts.config, max(1, cores() // world.core_sharers)
-    division = with_order_search(parts, world, stop)
+    division = divided_problem.with_order_search(parts, world, stop)
     backend = world.on_all_ranks(partial(Backend.of, config.device, threads, world.gpu_sharers))
     cacheable = not parts.timed and world.size == 1 and placed is None and config.local.order is None
     plan_parts: _PlanParts | None
@@ -352,7 +513,7 @@ class _PlanParts(NamedTuple):
 
 
 def _plan_parts(
-    parts: DividedProblem,
+    parts: divided_problem.DividedProblem,
     division: Division,
     backend: Backend,
     world: World,
@@ -373,9 +534,11 @@ def _plan_parts(
         limits, rates = _limits(surveys, config, shares, world.size, threads, measure)
         choices = _choose(surveys, config.local.method, limits, rates)
         size = arithmetic.dtype.itemsize
-        step_bytes = size * entries_per_step(parts, tree, surveys, choices, shares.steps // size, stop)
-        slice_bytes = bytes_per_slice(step_bytes, shares.steps)
-        slicing = choose_slicing(parts, tree, surveys, choices, limits, (step_bytes // size, slice_bytes // size))
+        step_bytes = size * combination_plan.entries_per_step(parts, tree, surveys, choices, shares.steps // size, stop)
+        slice_bytes = combination_plan.bytes_per_slice(step_bytes, shares.steps)
+        slicing = combination_plan.choose_slicing(
+            parts, tree, surveys, choices, limits, (step_bytes // size, slice_bytes // size)
+        )
         step_bytes = step_bytes if slicing is None else slice_bytes
         ranks = place([choice.seconds for choice in choices], tree.parent, world.size)
         return limits, rates, choices, step_bytes, ranks, slicing
@@ -383,14 +546,14 @@ def _plan_parts(
     limits, rates, choices, step_bytes, owner, slicing = world.on_first_rank(decision)
     owner = agreed.owner or owner
     helpers = agreed.helpers or helpers_of([choice.seconds for choice in choices], owner, world.size)
-    one_rank_combines = combines_per_node(parts, tree, config.combine.mode, backend, world)
+    one_rank_combines = combination_plan.combines_per_node(parts, tree, config.combine.mode, backend, world)
     agreed = agreed._replace(owner=owner, helpers=helpers)
     return _PlanParts(agreed, surveys, choices, limits, rates, step_bytes, slicing, one_rank_combines, DerivedFacts())
 
 
 def scatter_problem(
-    unscattered: UnscatteredProblem, world: World, stop: Deadline
-) -> tuple[DividedProblem, AgreedPlacement]:
+    unscattered: divided_problem.UnscatteredProblem, world: World, stop: Deadline
+) -> tuple[divided_problem.DividedProblem, AgreedPlacement]:
     """Send each rank its agents' parts of a problem that only rank 0 knows; return this rank's view and the placement.
 
     The search for the pseudo-tree ends at the deadline.
@@ -402,7 +565,9 @@ def scatter_problem(
     return unscattered.scatter(owner, placement.helpers, world), placement
 
 
-def _agree_on_placement(parts: DividedProblem, division: Division, world: World, stop: Deadline) -> AgreedPlacement:
+def _agree_on_placement(
+    parts: divided_problem.DividedProblem, division: Division, world: World, stop: Deadline
+) -> AgreedPlacement:
     """Return what all ranks agree on: the pseudo-tree, the memory shares, and the messages sent for the tree.
 
     ``owner`` is empty: the agents are placed later.
@@ -484,11 +649,11 @@ def check_time_for_tables(problem: Problem, division: Division, ranks: int, stop
         If the estimate exceeds the time that is left.
     """
     left, agents = stop.left, len(division.locals)
-    if agents < MIN_ESTIMATED_AGENTS or left == float("inf"):
+    if agents < tuning.MIN_ESTIMATED_AGENTS or left == float("inf"):
         return
-    needed = SECONDS_PER_PLANNED_AGENT * agents / ranks
+    needed = tuning.SECONDS_PER_PLANNED_AGENT * agents / ranks
     if needed <= left:
-        needed += SECONDS_PER_SEPARATOR_VARIABLE * separator_variables(problem, division)
+        needed += tuning.SECONDS_PER_SEPARATOR_VARIABLE * separator_variables(problem, division)
     if needed > left:
         raise OutOfTime("the time budget is too short for the agents' tables")
 

@@ -6,11 +6,12 @@ bound, and for the outcome.
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+import dmcmc.solving.tuning as tuning
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.arithmetic import Arithmetic, Exact, exact_sum
 from dmcmc.inference.model.factor import Factor
@@ -26,14 +27,10 @@ from dmcmc.inference.runtime.memory import MEMORY_ACCOUNT
 from dmcmc.inference.tuning import MAX_BITSET_VARIABLES, MAX_INTERPRETED_VARIABLES
 from dmcmc.results.outcome import AssignmentQuality, BoundProof, SolveOutcome, gap_of, judge, quality_of
 from dmcmc.results.result import PresolveReport, TracePoint
-from dmcmc.samplers.local_search.local_search import Ascent
-from dmcmc.solving.tuning import (
-    MIN_PRESOLVED_CELLS,
-    MIN_PROMISE,
-    MIN_REMOVED_SHARE,
-    PRESOLVE_MEMORY_SHARE,
-    PRESOLVE_TIME_SHARE,
-)
+
+if TYPE_CHECKING:
+    from dmcmc.samplers.local_search.local_search import Ascent
+
 
 _BYTES_PER_ENTRY = 24  # bytes per table entry: original, widened and final copy
 
@@ -61,7 +58,7 @@ class FirstAnswer(NamedTuple):
     quality: AssignmentQuality
     bound: int | float | None
     trace: tuple[TracePoint, ...]
-    ascent: Ascent | None
+    ascent: "Ascent | None"
 
 
 @dataclass(frozen=True)
@@ -206,7 +203,7 @@ def presolve_if_worthwhile(
     limit = (
         PresolveLimit(stop=stop)
         if config.budget.time is None
-        else PresolveLimit(PRESOLVE_TIME_SHARE * config.budget.time, stop)
+        else PresolveLimit(tuning.PRESOLVE_TIME_SHARE * config.budget.time, stop)
     )
     reduction = presolve(original, config.budget.bytes, limit, dense, config.presolve == "merge")
     if reduction.infeasible:
@@ -221,14 +218,17 @@ def _may_be_worthwhile(dense: Problem, timed: bool) -> bool:
     the time budget limits presolve.
     """
     is_small = dense.n_variables <= MAX_INTERPRETED_VARIABLES  # needs no compiled kernels
-    if _BYTES_PER_ENTRY * dense.flat.data.size > MEMORY_ACCOUNT.budget_share(PRESOLVE_MEMORY_SHARE, 1 << 62):
+    if _BYTES_PER_ENTRY * dense.flat.data.size > MEMORY_ACCOUNT.budget_share(tuning.PRESOLVE_MEMORY_SHARE, 1 << 62):
         return False
-    if is_small and dense.shape_facts.get_or_compute("cells", lambda: _estimate_cells(dense)) < MIN_PRESOLVED_CELLS:
+    if (
+        is_small
+        and dense.shape_facts.get_or_compute("cells", lambda: _estimate_cells(dense)) < tuning.MIN_PRESOLVED_CELLS
+    ):
         return False
     if (
         dense.n_agents > 1
         and not dense.facts.get_or_compute("hard", lambda: _has_hard_constraints(dense))
-        and estimate_presolve_gain(dense) < MIN_PROMISE
+        and estimate_presolve_gain(dense) < tuning.MIN_PROMISE
     ):
         return False
     if is_small or (timed and dense.n_variables > MAX_BITSET_VARIABLES):
@@ -239,7 +239,7 @@ def _may_be_worthwhile(dense: Problem, timed: bool) -> bool:
 def _joins_many_cells(dense: Problem) -> bool:
     """Return whether an elimination of all variables joins enough cells for presolve to be faster."""
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
-    return joins_at_least(scopes, dense.domains, everything, (), MIN_PRESOLVED_CELLS)
+    return joins_at_least(scopes, dense.domains, everything, (), tuning.MIN_PRESOLVED_CELLS)
 
 
 def _estimate_cells(dense: Problem) -> float:
@@ -258,9 +258,9 @@ def _is_substantial(original: Problem, reduction: PresolvedProblem) -> bool:
     small, removed = reduction.problem, reduction.removed
     cells = sum(array.size for factor in original.factors for array in factor.arrays())
     return (
-        small.n_variables <= (1 - MIN_REMOVED_SHARE) * original.n_variables
-        or removed.inconsistent + removed.dominated >= MIN_REMOVED_SHARE * original.domains.sum()
-        or removed.cells >= MIN_REMOVED_SHARE * cells
+        small.n_variables <= (1 - tuning.MIN_REMOVED_SHARE) * original.n_variables
+        or removed.inconsistent + removed.dominated >= tuning.MIN_REMOVED_SHARE * original.domains.sum()
+        or removed.cells >= tuning.MIN_REMOVED_SHARE * cells
     )
 
 

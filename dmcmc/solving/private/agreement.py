@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from dmcmc.config.settings import Combine, Settings
-from dmcmc.files.write import plain_json, replace_file
+from dmcmc.files.write import plain_json, read_own, replace_file
 from dmcmc.formats.agent_files import AgentIndex, values_file
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.slicing import MemoryShares, split_memory_after_tables
@@ -33,17 +33,11 @@ from dmcmc.inference.runtime.errors import ConfigError, FileError, ProblemError
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import AssignmentQuality
 from dmcmc.results.result import Moves, Result
+from dmcmc.solving.incumbent import SavedIncumbent
 from dmcmc.solving.planning.presolve import CentredTables, centred_tables
 from dmcmc.solving.planning.rank_view import RankView, rank_view_of
 from dmcmc.solving.tuning import SHARED_MEMORY_FACTOR
-from dmcmc.solving.warm_start.start_assignment import (
-    NO_VALUE,
-    MovingCosts,
-    SavedIncumbent,
-    Weight,
-    value_indices,
-    without_cost,
-)
+from dmcmc.solving.warm_start import start_assignment
 
 
 def agree_on_arithmetic(
@@ -224,12 +218,14 @@ class AgentsStart:
         if settings.stay is not None and settings.start is None:
             raise ConfigError("stay: needs an assignment to stay close to; give start")
         self._index, self._stay = index, settings.stay
-        self._costs = dict[int, MovingCosts]()
+        self._costs = dict[int, start_assignment.MovingCosts]()
         for agent, part in parts.items() if settings.start is not None else ():
             start = _own_values(index, agent, part, str(settings.start))
-            weight: Weight = 0 if settings.stay is None else settings.stay.weight
+            weight: start_assignment.Weight = 0 if settings.stay is None else settings.stay.weight
             by_name = weight if isinstance(weight, Mapping) else dict.fromkeys(part.variables, weight)
-            self._costs[agent] = MovingCosts(part, start, [by_name.get(name, 0) for name in part.variables])
+            self._costs[agent] = start_assignment.MovingCosts(
+                part, start, [by_name.get(name, 0) for name in part.variables]
+            )
 
     def with_costs(self, parts: Mapping[int, Problem]) -> dict[int, Problem]:
         """Return the agents' problems with the costs of moving their own variables."""
@@ -242,7 +238,7 @@ class AgentsStart:
         found = dict[int, int]()
         for agent in agents if self._costs else ():
             numbered = zip(self._index.known_variables(agent), self._costs[agent].start, strict=True)
-            found |= {v: value for v, value in numbered if value != NO_VALUE}
+            found |= {v: value for v, value in numbered if value != start_assignment.NO_VALUE}
         return found
 
     def report(
@@ -277,7 +273,7 @@ class AgentsStart:
         total = sum(part[0] for part in parts)
         exact = int(total) if total.denominator == 1 else total
         moves = Moves(
-            objective=without_cost(result.objective, exact, result.sense),
+            objective=start_assignment.without_cost(result.objective, exact, result.sense),
             cost=nearest(exact),
             count=sum(part[1] for part in parts),
             moved={name: value for part in parts for name, value in part[2].items()},
@@ -288,18 +284,16 @@ class AgentsStart:
 def _own_values(index: AgentIndex, agent: int, part: Problem, folder: str) -> list[int]:
     """Return the start of an agent's problem: value indices of the agent's variables, and −1 for the others."""
     path = values_file(folder, agent)
-    try:
-        data = plain_json(path.read_bytes())
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise FileError(f"{path}: is not JSON: {' '.join(str(error).split())}") from None
+    data = read_own(path, "JSON", plain_json)
     name = index.agents[agent]
     if not isinstance(data, dict) or data.get("agent") != name or not isinstance(data.get("assignment"), dict):
         raise FileError(f"{path}: is not a file with the values of agent {name!r}")
-    values = value_indices(part, data["assignment"], str(path)).tolist()
+    values = start_assignment.value_indices(part, data["assignment"], str(path)).tolist()
     owned = set(index.variables_by_agent[agent])
-    return [x if v in owned else NO_VALUE for v, x in zip(index.known_variables(agent), values, strict=True)]
+    return [
+        x if v in owned else start_assignment.NO_VALUE
+        for v, x in zip(index.known_variables(agent), values, strict=True)
+    ]
 
 
 class RankAssignment:

@@ -31,20 +31,10 @@ from dmcmc.solving.coordinator import Coordinator
 from dmcmc.solving.incumbent import Incumbent
 from dmcmc.solving.metrics import Answer, RankOutcome, result_of
 from dmcmc.solving.planning.divided_problem import DividedProblem
-from dmcmc.solving.planning.plan import Setup, agree_on_tree, plan
+from dmcmc.solving.planning.plan import AgreedPlacement, Setup, agree_on_tree, plan
 from dmcmc.solving.planning.presolve import OriginalProblem, Presolved
 from dmcmc.solving.planning.rank_view import RankView, rank_view_of
-from dmcmc.solving.planning.work_counts import AgreedPlacement
-from dmcmc.solving.private.agreement import (
-    AgentsStart,
-    RankAssignment,
-    agree_on_arithmetic,
-    agree_on_view,
-    divide_memory,
-    partial_utility,
-    share_magnitudes,
-    total_quality,
-)
+from dmcmc.solving.private import agreement
 from dmcmc.solving.rank_tables import RankTables
 from dmcmc.solving.warm_start.retained_work import RetainedWork
 
@@ -142,8 +132,8 @@ class PrivateInputs(Coordinator):
         index: AgentIndex,
         view: RankView,
         placement: AgreedPlacement,
-        storage: RankAssignment,
-        start: AgentsStart,
+        storage: agreement.RankAssignment,
+        start: agreement.AgentsStart,
         share_assignment: bool,
     ) -> None:
         super().__init__(world, incumbent)
@@ -159,15 +149,15 @@ class PrivateInputs(Coordinator):
         """Values of the best assignment as far as this rank knows them; None in first tables, which start at random."""
         return None
 
-    def search_before_tables(self, setup: Setup) -> None:
+    def search_before_tables(self, tables: RankTables) -> None:
         """Do nothing: a local search would need the whole problem."""
 
     def take(self, known: KnownValues) -> None:
         """Keep an assignment if it is better than the best so far; called by all ranks, each with its part."""
-        parts = self.world.gather(self.world.on_all_ranks(lambda: partial_utility(self._counted, known)))
+        parts = self.world.gather(self.world.on_all_ranks(lambda: agreement.partial_utility(self._counted, known)))
 
         def is_better() -> bool:
-            quality = total_quality(parts or [], self.view.problem, self.view.division.constants)
+            quality = agreement.total_quality(parts or [], self.view.problem, self.view.division.constants)
             return self._incumbent.take(quality)
 
         if self.world.on_first_rank(is_better):
@@ -298,7 +288,7 @@ class RankInputs:
     placement: AgreedPlacement
     parts: Mapping[int, Problem]
     view: RankView
-    start: AgentsStart
+    start: agreement.AgentsStart
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str], index: AgentIndex, config: Settings, world: World) -> "RankInputs":
@@ -310,11 +300,11 @@ class RankInputs:
         helpers = helpers_of(work, owner, world.size)
         known = _agents_of(owner, world.rank) or [a for a, ranks in enumerate(helpers) if world.rank in ranks]
         parts = world.on_all_ranks(lambda: {agent: read_agent(folder, index, agent) for agent in known})
-        start = world.on_all_ranks(lambda: AgentsStart(index, parts, config))
+        start = world.on_all_ranks(lambda: agreement.AgentsStart(index, parts, config))
         parts = start.with_costs(parts)
         mine = _agents_of(owner, world.rank)
-        view = agree_on_view(index, parts, mine, tree.placed, config.combine, world)
-        shares = divide_memory(view.counted(mine, tree.placed), config.budget.bytes, world)
+        view = agreement.agree_on_view(index, parts, mine, tree.placed, config.combine, world)
+        shares = agreement.divide_memory(view.counted(mine, tree.placed), config.budget.bytes, world)
         placement = AgreedPlacement(tree, owner, shares, tree_messages, helpers)
         return cls(index, config, placement, parts, view, start)
 
@@ -331,8 +321,8 @@ class RankInputs:
             The ranks.
         """
         mine, placed = _agents_of(self.placement.owner, world.rank), self.placement.tree.placed
-        view = agree_on_view(self.index, parts, mine, placed, config.combine, world)
-        shares = divide_memory(view.counted(mine, placed), config.budget.bytes, world)
+        view = agreement.agree_on_view(self.index, parts, mine, placed, config.combine, world)
+        shares = agreement.divide_memory(view.counted(mine, placed), config.budget.bytes, world)
         placement = self.placement._replace(shares=shares)
         return RankInputs(self.index, config, placement, parts, view, self.start)
 
@@ -353,8 +343,10 @@ class RankInputs:
         """
         view, tree, mine = self.view, self.placement.tree, _agents_of(self.placement.owner, world.rank)
         counted = view.counted(mine, tree.placed)
-        arithmetic, factors = agree_on_arithmetic(counted, view.division.constants, self.config.combine, world)
-        share_magnitudes(view.division, mine, tree.placed, world)
+        arithmetic, factors = agreement.agree_on_arithmetic(
+            counted, view.division.constants, self.config.combine, world
+        )
+        agreement.share_magnitudes(view.division, mine, tree.placed, world)
         presolved = Presolved(OriginalProblem(view.problem), view.problem, view.problem, arithmetic)
         parts = DividedProblem(presolved, self.config, view.division)
         return parts if retained is None else replace(parts, retained=retained), factors
@@ -390,7 +382,7 @@ class RankInputs:
         """
         problem, mine = self.view.problem, _agents_of(self.placement.owner, world.rank)
         incumbent = PrivateIncumbent(problem, self.config, start, deadline, report, divided, factors=factors)
-        storage = RankAssignment(self.index, mine, problem, self.parts, self.config)
+        storage = agreement.RankAssignment(self.index, mine, problem, self.parts, self.config)
         return PrivateInputs(
             world, incumbent, self.index, self.view, self.placement, storage, self.start, share_assignment
         )

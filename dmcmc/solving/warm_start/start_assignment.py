@@ -1,33 +1,21 @@
 """The assignment that a run starts from, and what moving away from it costs.
 
-The assignment from which a run starts: given, read from a file, or saved by an earlier run.
-
 The settings give it (``start``: a mapping or a file), or the problem itself (``Problem.initial_values``, which pyDCOP's
 ``initial_value`` sets). A file is the JSON of a result, a JSON object of values, or CSV. The assignment may leave out
 variables and break hard constraints: :func:`completed` chooses the missing values greedily, and hill climbing, which
 counts violations first, repairs it.
 
-A run with a time budget saves its best assignment in the checkpoint folder: ``incumbent.npz``, written atomically. The
-file has the values of all variables and two digests: of the problem, and of the values. When it is read, all values are
-compared with their domains and the utility is computed again, so nothing else is trusted.
-
-Costs of moving variables away from the assignment from which a run starts (``stay``).
-
-The costs are unary factors that are added to the problem, so every method, bound and proof covers them: a variable that
-has its value of the start costs nothing, and one that has another value costs its weight. A variable without a value in
-the start is free to move.
+The costs of moving (``stay``) are unary factors that are added to the problem, so every method, bound and proof covers
+them: a variable that has its value of the start costs nothing, and one that has another value costs its weight. A
+variable without a value in the start is free to move.
 """
 
 import csv
-import hashlib
 import io
-import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -35,20 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.files.text import open_archive
-from dmcmc.files.write import open_packed_atomically, plain_json
+from dmcmc.files.write import plain_json, read_own
 from dmcmc.inference.model.arithmetic import Exact, exact_sum, nearest
 from dmcmc.inference.model.factor import Factor
 from dmcmc.inference.model.names import list_values, suggest_name
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.presolve.presolve import restrict_domains
 from dmcmc.inference.runtime.deadline import Deadline
-from dmcmc.inference.runtime.errors import CheckpointWarning, ConfigError, FileError
+from dmcmc.inference.runtime.errors import ConfigError, FileError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Moves, Result
 from dmcmc.samplers.local_search.local_search import UncompiledAscent, ascent_of
-from dmcmc.solving.tuning import SAVING_INTERVAL
 
 _HEADER = ("variable", "value")
 
@@ -88,17 +74,12 @@ def read_assignment(path: str) -> Mapping[str, Any]:
     DmcmcError
         If the file cannot be read, or has no assignment; one line with the file, and the line of the file.
     """
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"{path}: {error.strerror or error}") from None
-    if content.lstrip()[:1] == b"{":
-        try:
-            data = plain_json(content)
-        except ValueError as error:
-            raise FileError(f"{path}: is not JSON: {' '.join(str(error).split())}") from None
-        return assignment_in(data, path)
-    return _read_csv(path, content)
+    return read_own(path, "JSON", partial(_assignment_in_text, path))
+
+
+def _assignment_in_text(path: str, content: bytes) -> Mapping[str, Any]:
+    """Return the assignment in JSON or CSV."""
+    return assignment_in(plain_json(content), path) if content.lstrip()[:1] == b"{" else _read_csv(path, content)
 
 
 def _read_csv(path: str, content: bytes) -> dict[str, str]:
@@ -233,85 +214,6 @@ def carried_over(values: Values, given: Problem, presolved: Problem) -> Values:
             label = given.label(index[name], int(values[index[name]]))
             result[v] = known.index(label) if label in known else NO_VALUE
     return result
-
-
-FILE_NAME = "incumbent.npz"
-
-
-class SavedIncumbent:
-    """The file that saves the best assignment: the whole one, by rank 0, or one agent's part in a private run.
-
-    Parameters
-    ----------
-    folder : str
-        Folder of the file; created if it is missing.
-    problem : Problem
-        The problem with dense tables, to which the assignment belongs.
-    name : str
-        Name of the file.
-    """
-
-    def __init__(self, folder: str, problem: Problem, name: str = FILE_NAME) -> None:
-        self.path, self.problem = Path(folder) / name, problem
-        self._problem_digest = np.frombuffer(_digest_of(problem), dtype=np.uint8)
-        self._unsaved: NDArray[np.int64] | None = None
-        self._written, self._failed = 0.0, False
-
-    def load(self) -> NDArray[np.int64] | None:
-        """Return the assignment that an earlier run saved; None if there is none for this problem."""
-        try:
-            with open_archive(self.path) as archive:
-                made_from, digest = archive.array("made_from", "|u1"), archive.array("digest", "|u1")
-                values: NDArray[np.int64] = archive.array("values", "<i8")
-                if digest.tobytes() != hashlib.sha256(values.tobytes()).digest():
-                    raise archive.fail("digest", "differs from the digest of the values")
-            if made_from.tobytes() != self._problem_digest.tobytes():
-                _warn(f"{self.path}: the file belongs to another problem; the search starts from scratch")
-                return None
-            if values.shape != self.problem.domains.shape or ((values < 0) | (values >= self.problem.domains)).any():
-                raise FileError(f"{self.path}: array 'values': must hold a value of each variable's domain")
-        except FileNotFoundError:
-            return None
-        except FileError as error:
-            reason = str(error).removeprefix(f"{self.path}: ")
-            _warn(f"{self.path}: the file is damaged; the search starts from scratch ({reason})")
-            return None
-        values.flags.writeable = True  # kernels are compiled for writable arrays
-        return values
-
-    def save(self, values: NDArray[np.int64]) -> None:
-        """Save an assignment now, or once a second has passed since the last write; if the disk is full, warn once."""
-        self._unsaved = values
-        if time.perf_counter() - self._written >= SAVING_INTERVAL:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write an assignment that is not saved yet."""
-        values, self._unsaved = self._unsaved, None
-        if values is None or self._failed:
-            return
-        digest = np.frombuffer(hashlib.sha256(values.tobytes()).digest(), dtype=np.uint8)
-        try:
-            with open_packed_atomically(self.path) as stream:
-                np.savez(stream, values=values, made_from=self._problem_digest, digest=digest)
-        except FileError as error:
-            self._failed = True
-            _warn(f"{error}; the best assignment is not saved")
-        self._written = time.perf_counter()
-
-
-def _warn(message: str) -> None:
-    """Warn about the checkpoint."""
-    warnings.warn(message, CheckpointWarning, stacklevel=3)
-
-
-def _digest_of(problem: Problem) -> bytes:
-    """Return a digest of the problem's domains and tables."""
-    digest = hashlib.sha256(repr((1, problem.sense, problem.domains.tolist())).encode())
-    for factor in problem.factors:
-        digest.update(repr((factor.scope, factor.table.dtype.str, factor.table.shape)).encode())
-        digest.update(np.ascontiguousarray(factor.table).data)
-    return digest.digest()
 
 
 Weight = Number | Mapping[str, Number]

@@ -60,7 +60,7 @@ class Engine:
 def engine(monkeypatch):
     """Let runs start a fake engine; the problem is not divided before it has started."""
     monkeypatch.setattr(choose_engine, "cores", lambda: 2)
-    monkeypatch.setattr(early_engine, "start_of", lambda name, known: EngineStart(Engine, True))
+    monkeypatch.setattr(choose_engine, "start_of", lambda name, known: EngineStart(Engine, True))
     monkeypatch.setattr(Engine, "began", threading.Event())
     divide = solve_in_time.divide_on_ranks
 

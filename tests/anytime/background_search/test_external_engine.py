@@ -24,6 +24,7 @@ from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime.deadline import NO_DEADLINE
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.mpi.world import World
+from dmcmc.report.explain import plan_of
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.contract import tuning
 from dmcmc.samplers.external.process import SearchProgress
@@ -265,7 +266,7 @@ def test_it_gets_a_core_if_tables_are_split_and_otherwise_idle_cores_if_it_start
     assert engine.process.left == (has == "nothing")
     assert engine.process.went == ([] if has == "nothing" else [False])
     assert after.backend.threads == (1 if has == "a core" else 2)
-    assert ("too long to start" in engines.outlook(setup)) == (has == "nothing")
+    assert ("too long to start" in plan_of(setup).search) == (has == "nothing")
 
 
 def test_it_uses_idle_cores_if_tables_are_not_split(monkeypatch):
@@ -275,7 +276,7 @@ def test_it_uses_idle_cores_if_tables_are_not_split(monkeypatch):
     engine = BackgroundEngine(setup, None, World(), SimpleNamespace(threads=2), NO_DEADLINE, None)
     engine.name, engine.process = "toulbar2", FakeEngine()
     assert engine.assign_cores(setup) is setup and engine.process.went == [True]
-    assert "on cores that other work leaves idle" in engines.outlook(setup)
+    assert "on cores that other work leaves idle" in plan_of(setup).search
 
 
 def processes():

@@ -8,7 +8,7 @@ from rich.console import Console
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.mpi.world import World
 from dmcmc.report.explain import plan_of
 from dmcmc.report.summary import result_summary as summary

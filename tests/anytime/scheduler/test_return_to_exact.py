@@ -14,7 +14,7 @@ from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import SAMPLER, sampled_choice
 from dmcmc.solving import rank_tables
 from dmcmc.solving.agent.agent import Agent
-from dmcmc.tuning.anytime import TABLE_GROWTH_FACTOR
+from dmcmc.tuning.run import TABLE_GROWTH_FACTOR
 
 PROBLEM = hard_problem(variables=8, domain=6)
 

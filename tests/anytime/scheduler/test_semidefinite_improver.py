@@ -17,7 +17,7 @@ from dmcmc.inference.runtime.deadline import Deadline
 from dmcmc.results.result import BOUND, BRANCH, SEMIDEFINITE
 from dmcmc.solving.agent.bounds import agents_with_relaxation_in_time
 from dmcmc.solving.agent.tables import UpperTable
-from dmcmc.tuning import anytime as tuning
+from dmcmc.tuning import run as tuning
 
 
 class FakeAgent:

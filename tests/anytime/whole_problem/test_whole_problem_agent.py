@@ -26,7 +26,7 @@ from dmcmc.anytime.whole_problem.whole_problem_agent import (
     whole_problem_provider,
 )
 from dmcmc.compilation.kernel_supply import KernelSupply
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.bounds.search_rows import tighten
 from dmcmc.inference.model.tables import forbidden

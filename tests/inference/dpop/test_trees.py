@@ -14,7 +14,7 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.anytime.solve_private import solve_directory
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.formats import agent_files
 from dmcmc.inference.dpop import trees as registry
 from dmcmc.inference.dpop.division import divide

@@ -17,7 +17,7 @@ from dmcmc.formats import native
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
 from dmcmc.solving.agent import checkpoint
 from dmcmc.solving.agent.checkpoint import Checkpoint
-from dmcmc.solving.warm_start.start_assignment import SavedIncumbent
+from dmcmc.solving.incumbent import SavedIncumbent
 
 FIXED = {
     "exact": {"method": "exact"},

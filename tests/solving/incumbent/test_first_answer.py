@@ -14,7 +14,7 @@ from dmcmc import Problem
 from dmcmc.anytime import solve_in_time as solve_module
 from dmcmc.compilation.components import first_search_of
 from dmcmc.compilation.kernel_supply import KernelSupply
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.dpop import division, pseudotree
 from dmcmc.inference.dpop.trees import depth_first
@@ -32,7 +32,7 @@ from dmcmc.results.outcome import judge, quality_of
 from dmcmc.samplers.constraint_search.search_model import search_model
 from dmcmc.samplers.local_search.local_search import Ascent, ConstraintAscent
 from dmcmc.solving.first_answer import find_first_answer
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 from dmcmc.solving.planning import presolve as presolve_problem
 from dmcmc.solving.planning.divided_problem import divide_problem
 from dmcmc.solving.planning.plan import check_time_for_tables, separator_variables
@@ -107,7 +107,7 @@ def test_the_first_answer_is_delivered_when_a_later_step_ends_for_lack_of_memory
     assert result.note == (None if isinstance(error, OutOfTime) else "out of memory: no room")
     assert result.bound >= result.objective == result.trace[-1].objective
     with pytest.raises(type(error)):  # nothing is found yet
-        monkeypatch.setattr(solve_module, "find_first_answer", fails)
+        monkeypatch.setattr(solve_module, "first_answer_on_ranks", fails)
         dmcmc.solve(problem, timeout=0.5, device="cpu", search="none")
 
 

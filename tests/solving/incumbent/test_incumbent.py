@@ -22,7 +22,7 @@ from support.runs import (
 )
 
 from dmcmc import Factor, Problem
-from dmcmc.config.settings import settings_of
+from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.factor import choose_arithmetic
@@ -36,7 +36,7 @@ from dmcmc.samplers.chain_solver import choose_rows
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.solving.agent.bounds import largest_sum
-from dmcmc.solving.monitoring.progress import NoProgress
+from dmcmc.solving.observe import NoProgress
 from dmcmc.solving.planning.divided_problem import divide_problem
 
 METHODS = ["auto", "exact", "gibbs", "annealing"]

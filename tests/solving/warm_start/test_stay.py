@@ -10,7 +10,8 @@ from support.ranks import documents, in_turn, needs_mpirun
 import dmcmc
 from dmcmc.anytime.solve_private import solve_directory
 from dmcmc.cli.main import main
-from dmcmc.config.settings import Settings, Stay, settings_from
+from dmcmc.config.make_settings import settings_from
+from dmcmc.config.settings import Settings, Stay
 from dmcmc.formats import agent_files
 from dmcmc.formats.registry import write
 from dmcmc.results.result import Moves

@@ -25,7 +25,7 @@ from dmcmc.report.experiment.statistics import findings_of
 from dmcmc.results.stored_result import read_result
 from dmcmc.solving.agent import checkpoint
 from dmcmc.solving.agent.checkpoint import Checkpoint
-from dmcmc.solving.warm_start.start_assignment import SavedIncumbent
+from dmcmc.solving.incumbent import SavedIncumbent
 from support.damaged.formats import mutate
 from support.problem_strategies import random_problem
 

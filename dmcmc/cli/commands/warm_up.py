@@ -10,13 +10,17 @@ import select
 import subprocess
 import tempfile
 import time
+from argparse import Namespace
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from dmcmc.cli.inputs import configuration, is_calendar, is_configuration
+from dmcmc.cli.progress import emit, progress_for
 from dmcmc.cli.warm_up_child import MEASURE, tasks
-from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.files.document import value_of
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.inference.runtime.interpreted import COMPILE_FIRST
 from dmcmc.inference.runtime.memory import process_memory
 from dmcmc.inference.runtime.threads import cores, end_process, python_command
@@ -214,3 +218,29 @@ def _start(command: Sequence[str] = (), errors: Any = subprocess.DEVNULL) -> "su
         env={name: value for name, value in os.environ.items() if not launched({name: value})} | COMPILE_FIRST,
         start_new_session=True,  # Ctrl-C is for this process only
     )
+
+
+def warm_up(arguments: Namespace) -> int:
+    """Compile all kernels in advance, or those of one configuration."""
+    jobs = None if arguments.jobs is None else value_of(arguments.jobs, "--jobs")
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1):
+        raise ConfigError(f"--jobs: expected a whole number of at least 1, got {arguments.jobs!r}")
+    with progress_for(0) as progress:
+        if arguments.config is None:
+            compiled = warm_up_kernels(arguments.device or "auto", progress, jobs)
+        else:
+            compiled = warm_up_by_runs(_short_runs(arguments.config, arguments.device), progress)
+    emit(f"{compiled.new} kernels compiled, {compiled.stored} stored ({compiled.seconds:.0f} s)")
+    return 0
+
+
+def _short_runs(path: str, device: str | None) -> list[list[str]]:
+    """Return command lines that need the same kernels as a later run of a file, and write nothing.
+
+    One has a time limit of one second. Without a time limit in the file, there is another one without.
+    """
+    command = "run" if is_calendar(path) or is_configuration(path) else "solve"
+    run = [command, path, "--quiet", "--json", "--set", "output=null", "--set", "checkpoint=null"]
+    run += [] if device is None else ["--device", device]
+    limited = is_calendar(path) or (command == "run" and configuration(path)[0].budget.time is not None)
+    return [[*run, "--timeout", "1"], *([] if limited else [run])]
