@@ -575,8 +575,7 @@ class Problem:
 
         Parameters
         ----------
-        stop
-            The deadline.
+        stop : Deadline
 
         Raises
         ------

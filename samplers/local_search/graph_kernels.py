@@ -104,7 +104,7 @@ def score_values(graph, z, v, sums):
 def run_automaton(graph, z, begin, end, position, value, state, high, low):
     """Make an automaton's transitions at the positions ``begin`` to ``end`` − 1 of the scopes, from a state.
 
-    Each transition reads a variable's value, which is ``value`` at ``position`` and that in ``z`` at other positions. Returns
+    Each transition reads a variable's value: ``value`` at ``position``, and that in ``z`` at other positions. Returns
     the next state, −1 if a transition is forbidden, and the two parts of ``high`` + ``low`` plus the utilities.
     """
     split = graph.low.size > 0
