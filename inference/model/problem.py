@@ -576,11 +576,12 @@ class Problem:
         Parameters
         ----------
         stop : Deadline
+            Checked between pieces of the tables.
 
         Raises
         ------
         OutOfTime
-            If the deadline passes first.
+            If it passes first.
         """
         if "ranges" not in self.__dict__:
             self.__dict__["ranges"] = table_ranges(self.flat, stop)

@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+import dmcmc
 from dmcmc import __version__
 from dmcmc.cli.main import main
 from dmcmc.formats import native
@@ -83,6 +84,30 @@ def test_the_provenance_has_the_command_and_the_hash_of_the_problem_file(
     found = json.loads(capfd.readouterr().out)["provenance"]
     assert found["command"] == "dmcmc solve p.npz --json" and found["plugin"] is None
     assert found["problem_sha256"] == hashlib.sha256(Path("p.npz").read_bytes()).hexdigest()
+
+
+PLUG_IN = """
+from dmcmc.algorithms.agent import SynchronousAgent
+
+class Idle(SynchronousAgent):
+    name = "idle"
+
+    def run(self):
+        self.value = 0
+        yield
+"""
+
+
+def test_the_provenance_names_the_package_of_a_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "idle_algorithm.py").write_text(PLUG_IN)
+    described = tmp_path / "idle_algorithm-1.2.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: idle-algorithm\nVersion: 1.2\n")
+    (described / "entry_points.txt").write_text("[dmcmc.algorithms]\nidle = idle_algorithm:Idle\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    problem = dmcmc.generate("grid", rows=3, tightness=0)
+    assert dmcmc.solve(problem, algorithm="idle").provenance["plugin"] == "idle-algorithm 1.2"
+    assert dmcmc.solve(problem, algorithm="mgm").provenance["plugin"] is None
 
 
 def test_run_prints_a_table(capfd: pytest.CaptureFixture[str]) -> None:

@@ -229,7 +229,7 @@ def _one_line(text: str) -> str:
 
 def latex(head: Sequence[str], rows: Rows, groups: frozenset[int] = frozenset()) -> str:
     """Return a table as LaTeX (package booktabs), with a rule above each row of ``groups``."""
-    lines = [f"\\begin{{tabular}}{{ll{'r' * (len(head) - 2)}}}", "\\toprule"]
+    lines = [f"\\begin{{tabular}}{{l{'l' if head[1] == 'method' else 'r'}{'r' * (len(head) - 2)}}}", "\\toprule"]
     lines += [" & ".join(map(_escaped, head)) + " \\\\", "\\midrule"]
     for number, row in enumerate(rows):
         lines += ["\\midrule"] if number and number in groups else []
