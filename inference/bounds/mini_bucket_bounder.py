@@ -9,6 +9,7 @@ the agent's dual ascent, which bound better than the factors.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import LOWEST, elimination_of, tables_of
 from dmcmc.inference.bounds.dual.integer_scaling import MINUS_INFINITY
 from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.plan import plan_within
+from dmcmc.inference.minibuckets.plan import largest_fitting, least_z, plan_mini_buckets, upper_bound_on_z
 from dmcmc.inference.model.arithmetic import EncodedTable
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Deadline
@@ -104,8 +105,9 @@ class MiniBucketBounder:
         order = best_order(scopes, domains, local.hidden, local.interface, budget=SHORT_BUDGET).variables
         # messages that fit the memory, and an elimination that takes well under a second
         entries = memory_limit // 8
-        cells = PREPARED_CELLS
-        self.z, _ = plan_within(scopes, domains, order, local.interface, entries, shifts=True, max_cells=cells)
+        plan_of = partial(plan_mini_buckets, scopes, domains, order, local.interface, shifts=True)
+        z = upper_bound_on_z(domains, order, entries), least_z(scopes, order)
+        self.z, _ = largest_fitting(*z, entries, plan_of, PREPARED_CELLS)
         query = elimination_of(tables, domains, order, local.interface)
         resources = Resources(memory_limit, state.backend)
         elimination = eliminate_within(query, Relaxation("mini-bucket", self.z), resources).elimination

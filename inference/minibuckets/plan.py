@@ -168,7 +168,6 @@ def plan_within(
     entries: int,
     shifts: bool = False,
     limit: float = math.inf,
-    max_cells: float = math.inf,
     stop: Deadline = NO_DEADLINE,
 ) -> tuple[int, EliminationPlan]:
     """Return the largest z whose plan fits, and its plan; if no z fits, the smallest z and its plan.
@@ -177,7 +176,7 @@ def plan_within(
     ----------
     scopes, domains, order, keep, shifts
         As in :func:`plan_mini_buckets`.
-    entries, max_cells
+    entries
         As in :func:`largest_fitting`.
     limit : float
         The largest z.
@@ -196,7 +195,7 @@ def plan_within(
         return plan_mini_buckets(scopes, domains, order, keep, z, shifts)
 
     max_z = upper_bound_on_z(domains, order, entries, limit)
-    return largest_fitting(max_z, least_z(scopes, order), entries, plan_of, max_cells)
+    return largest_fitting(max_z, least_z(scopes, order), entries, plan_of)
 
 
 def upper_bound_on_z(domains: Ints, variables: Sequence[int], entries: int, limit: float = math.inf) -> int:

@@ -13,7 +13,7 @@ from dmcmc.anytime.rank_run import RankImprovers, improve_until_stop
 from dmcmc.cli import warm_up_child
 from dmcmc.compilation import gpu_components
 from dmcmc.compilation.kernel_supply import KernelSupply
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.inference.execution import cost_model
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.mpi.world import World

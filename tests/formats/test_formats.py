@@ -13,7 +13,7 @@ from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError, Unavailable
 
 
-@pytest.mark.parametrize("format", sorted(damaged_formats.SEEDS))
+@pytest.mark.parametrize("format", sorted(set(damaged_formats.SEEDS) - {"ics"}))  # an .ics file holds busy times
 def test_files_are_recognised_by_their_content(tmp_path, format):
     for number, data in enumerate(damaged_formats.SEEDS[format]):
         if b"{{t <9}" in data:

@@ -125,6 +125,6 @@ def test_what_the_engine_has_found_is_delivered_if_the_run_ends_before_it_has_an
     monkeypatch.setattr(solve_in_time, "begin", out_of_time)
     zeros = np.zeros(meetings().n_variables, dtype=np.int64)
     worst = FirstAnswer(zeros, quality_of(meetings(), zeros), None, (), None)
-    monkeypatch.setattr(solve_in_time, "find_first_answer", lambda *_: worst)
+    monkeypatch.setattr(solve_in_time, "first_answer_on_ranks", lambda *_: worst)
     result = dmcmc.solve(meetings(), search="cp-sat", timeout=600)
     assert result.objective == max(utilities_of(meetings()).values()) and result.trace[-1].objective == result.objective

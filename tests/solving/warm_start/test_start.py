@@ -109,7 +109,7 @@ def test_numbers_in_csv_are_values_of_variables_without_labels(tmp_path):
             {"x1": "pink"},
             "start: variable 'x1': 'pink' is not one of its values; its values are 'red', 'green', 'blue'",
         ),
-        ("nowhere.json", "nowhere.json: No such file"),
+        ("nowhere.json", "nowhere.json: no such file"),
     ],
 )
 def test_what_is_unknown_is_named_in_one_line(start, message):
