@@ -571,7 +571,18 @@ class Problem:
         return table_ranges(self.flat)
 
     def find_ranges(self, stop: Deadline) -> None:
-        """Compute ``ranges`` before a deadline, if that has not been done; raise OutOfTime after it."""
+        """Compute ``ranges`` before a deadline, if that has not been done.
+
+        Parameters
+        ----------
+        stop : Deadline
+            Checked between pieces of the tables.
+
+        Raises
+        ------
+        OutOfTime
+            If the deadline passes.
+        """
         if "ranges" not in self.__dict__:
             self.__dict__["ranges"] = table_ranges(self.flat, stop)
 
