@@ -60,9 +60,9 @@ if result is not None:
 WITHOUT_SLICES = """
 import sys
 from dmcmc.cli.main import main
-from dmcmc.solving.planning import plan
+from dmcmc.solving.planning import combination_plan
 
-plan.choose_slicing = lambda *_: None
+combination_plan.choose_slicing = lambda *_: None
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -18,7 +18,7 @@ from dmcmc.config.make_settings import settings_of
 from dmcmc.files.document import Document
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.local_search.local_search import Ascent, UncompiledAscent
 
 STUCK = str(Path(__file__).with_name("stuck.py"))
 SOON = 200  # seconds, for busy machines; a stuck process never ends by itself
@@ -152,7 +152,8 @@ def test_ranks_save_the_values_of_their_agents_and_a_later_run_starts_from_them(
         raise OutOfTime("too late")
 
     monkeypatch.setattr("dmcmc.solving.rank_tables.first_tables", late)
-    monkeypatch.setattr(LocalSearch, "first", lambda self: np.zeros(28, dtype=np.int64))
+    for ascent in (Ascent, UncompiledAscent):
+        monkeypatch.setattr(ascent, "climb", lambda self, values: np.zeros(28, dtype=np.int64))
     config = settings_of(Document("", sections | {"budget": {"time": 60}}))
     again = solve_directory(tmp_path / "parts", config, share_assignment=True)
     assert again.objective == result["objective"] > again.trace[0].objective and again.assignment == values

@@ -86,7 +86,7 @@ from threading import Event, Timer
 from numba.cuda.simulator.kernel import FakeCUDAKernel
 from dmcmc.anytime.solve import solve
 from dmcmc.compilation import gpu_components
-from dmcmc.config.settings import settings_from
+from dmcmc.config.make_settings import settings_from
 from dmcmc.formats import native
 from dmcmc.inference.execution import cost_model
 from dmcmc.mpi.world import connect
